@@ -141,6 +141,21 @@ def predict(
     inference: Annotated[
         bool, typer.Option("--inference", help="The forward pass of --workload alone.")
     ] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SAMPLES/S",
+            help="With --inference: latency where samples arrive at this rate, batch by batch.",
+        ),
+    ] = None,
+    p99_ms: Annotated[
+        float | None,
+        typer.Option(
+            "--p99-ms",
+            metavar="MS",
+            help="With --inference: the largest rate at which 99 % are answered within this time.",
+        ),
+    ] = None,
     every_rank: Annotated[
         bool,
         typer.Option(
@@ -216,6 +231,8 @@ def predict(
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
       perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
+      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \
+        --inference --p99-ms 60                               samples per second within 60 ms
       perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
       perfmodel predict trace.json.gz --format json -o prediction.json
@@ -229,6 +246,8 @@ def predict(
     if save_overheads:
         check_writable(save_overheads, trace)
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
+    if (rate is not None or p99_ms is not None) and not (workload and inference):
+        raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules: dict[str, object] = {"--init": init, "--input": input, "--training": training}
     of_modules |= {"--optimizer": optimizer, "--dtype": dtype, "--autocast": autocast}
     if program is None:
@@ -254,6 +273,9 @@ def predict(
             prediction, _ = configuration_prediction(
                 workload, options, inference=inference, every_rank=every_rank, plan=plan
             )
+        if rate is not None or p99_ms is not None:
+            serving = _serving(prediction, rate, p99_ms)
+            prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
         of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
         refuse_conflicting("a trace", of_workloads)
@@ -284,6 +306,36 @@ def predict(
         show_prediction(console, prediction, demo)
 
     target.write_result(prediction, table, prediction.warnings, prediction.cautions)
+
+
+def _serving(
+    prediction: Prediction, rate_per_s: float | None, p99_ms: float | None
+) -> list[dict[str, Any]]:
+    """Per machine: latency at a rate, and the largest rate within a latency, of what is asked.
+
+    Raises `UsageError` where no rate has such a latency.
+    """
+    from perfmodel.timeline.offered import Service, latency_under, rates_within
+    from perfmodel.units import US_PER_MS, human_us
+
+    batch, rows = prediction.source["batch"], []
+    for result in prediction.results:
+        service = Service(result.step_us, result.latency_us or result.step_us)
+        row: dict[str, Any] = {"hardware": result.hardware}
+        if rate_per_s is not None:
+            row |= latency_under(service, rate_per_s, queries_per_batch=batch).to_dict()
+        if p99_ms is not None:
+            if not 0 < p99_ms < float("inf"):
+                raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
+            most, least_us = rates_within(service, p99_ms * US_PER_MS, queries_per_batch=batch)
+            if most is None:
+                raise UsageError(
+                    f"--p99-ms {p99_ms:g}: of batches of {batch:,} {result.hardware} answers 99 % "
+                    f"within {human_us(least_us)} at best: try a smaller --batch"
+                )
+            row |= {"p99_limit_us": p99_ms * US_PER_MS, "most_per_s": most}
+        rows.append(row)
+    return rows
 
 
 def _value(text: str) -> Any:

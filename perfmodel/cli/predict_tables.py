@@ -60,6 +60,7 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
     for result in results:
         _say_memory(console, result)
         _say_rate(console, source, result)
+        _say_serving(console, source, result)
         say_assumed_figures(console, _name(result), [each.to_dict() for each in result.assumed])
     if len(results) == 1 and len({step.step_us for step in results[0].rank.steps}) > 1:
         console.show(_steps(results[0], demo if results[0].mode == "replay" else None))
@@ -94,6 +95,23 @@ def _title(source: Mapping[str, Any]) -> str:
         return f"{source['trace']}: {counted(source['operators'], 'operator')}"
     counts = f"{counted(len(source['ranks']), 'rank')}, {counted(source['events'], 'event')}"
     return f"{source_text(source['trace'])}: {source['device']}, {counts}"
+
+
+def _say_serving(console: Console, source: Mapping[str, Any], result: Result) -> None:
+    """Latency at the rate that was asked for, and the largest rate within a latency."""
+    for row in source.get("serving", ()):
+        if row["hardware"] != result.hardware:
+            continue
+        if "rate_per_s" in row:
+            found = row["note"] or (
+                f"{row['load_frac']:.0%} of its time, half within {human_us(row['p50_us'])}, 99 % "
+                f"within {human_us(row['p99_us'])}"
+            )
+            say(console, f"{_name(result)}: at {row['rate_per_s']:,.0f} samples/s: {found}")
+        if "most_per_s" in row:
+            limit = human_us(row["p99_limit_us"])
+            most = row["most_per_s"]
+            say(console, f"{_name(result)}: 99 % within {limit} up to {most:,.0f} samples/s")
 
 
 def _say_memory(console: Console, result: Result) -> None:

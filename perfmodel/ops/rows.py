@@ -253,7 +253,9 @@ def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
 
 
 def framework_code(name: object) -> int:
-    """The place of `name` in `FRAMEWORKS` from 1 on; 0 for others."""
+    """The place of `name` in `FRAMEWORKS` from 1 on, or `name` where it is one; 0 for others."""
+    if isinstance(name, float):
+        return int(name) if name in range(1, len(FRAMEWORKS) + 1) else 0
     return FRAMEWORKS.index(name) + 1 if name in FRAMEWORKS else 0
 
 

@@ -10,7 +10,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError, WorkloadError
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
@@ -272,7 +272,7 @@ def _compared(
     overheads: str | None,
 ) -> DesignResult:
     try:
-        is_native = design.text == OWN_SETTINGS or start.workload.sequence.layers > 0
+        is_native = design.text == OWN_SETTINGS or _keeps_tables(design, start)
         predicted = _in_native_software if is_native else fastest
         deployment, compared = predicted(design, start, overheads=overheads)
     except PerfmodelError as error:
@@ -289,16 +289,18 @@ def _compared(
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 
+def _keeps_tables(design: Composed, start: Deployment) -> bool:
+    """Whether tables of sequences stay where their workload has them."""
+    if not start.workload.sequence.layers:
+        return False
+    changed = design.apply(start)
+    return changed == replace(start, workload=changed.workload, notes=changed.notes)
+
+
 def _in_native_software(
     design: Composed, start: Deployment, *, overheads: str | None
 ) -> PredictedDeployment:
     deployment = design.apply(start)
-    edited = replace(start, workload=deployment.workload, notes=deployment.notes)
-    if start.workload.sequence.layers and deployment != edited:
-        raise WorkloadError(
-            f"{design.text}: it moves pooled tables, and those of {start.workload.name} are read "
-            "position by position"
-        )
     prediction = predict(
         deployment.workload,
         hardware=[deployment.machine],

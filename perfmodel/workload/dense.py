@@ -20,7 +20,7 @@ from perfmodel.workload.eager.arithmetic import (
 )
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.embedding_bag import index_pairs
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.views import cat, reshape, select, t, transpose, unsqueeze
 from perfmodel.workload.model import Workload
 
@@ -28,6 +28,7 @@ QUANTISED, HALF = ("fp8", "int8"), ("fp16", "bf16")
 """Precisions of a layer whose operands are rounded to one byte, and those of what it then gives."""
 COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """Precision of a workload to the dtype that its activations have."""
+NORM = "hstu::norm"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,34 @@ def mlp(
         elif kind == "sigmoid":
             x = sigmoid(r, to_dtype(r, x, "fp32") if x.dtype != "fp32" else x)
     return x
+
+
+def normed_mlp(
+    r: Recorder, x: Tensor, stack: Sequence[Layer], dtype: str, *, last: bool = True
+) -> Tensor:
+    """Layers with a gated norm between them, and with `last` a norm at the end."""
+    for number, layer in enumerate(stack, 1):
+        x = mlp(r, x, (layer,), last="none", dtype=dtype)
+        if number < len(stack):
+            x = _normed(r, "swish_layer_norm", x)
+        elif last:
+            x = _normed(r, "layer_norm", x)
+    return x
+
+
+def _normed(r: Recorder, name: str, x: Tensor) -> Tensor:
+    out = r.tensor(x.shape, x.dtype)
+    r.leaf(f"hstu::{name}", (x,), out)
+    track(r, NORM, (x,), out, name, x)
+    return out
+
+
+@rule(NORM, "LayerNormFunctionBackward")
+def _normed_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    name, x = node.saved
+    made = r.tensor(x.shape, x.dtype)
+    r.leaf(f"hstu::{name}_backward", (gradients[0], x), made)
+    return [made]
 
 
 def cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:

@@ -1,15 +1,22 @@
-"""A rank's embedding tables: one `nn.EmbeddingBag` each, or all in one table-batched call."""
+"""A rank's embedding tables: one `nn.EmbeddingBag` each, or all in one table-batched call; rows of
+sequences, which come back from all ranks unpooled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from perfmodel.ops.graph import Tensor
+from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.workload.collectives import all_to_all, all_to_all_call
+from perfmodel.workload.dense import cast
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
+from perfmodel.workload.eager.creation import new_zeros, to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.table_batched import Batched, batched
-from perfmodel.workload.eager.views import select
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.table_batched import Batched, batched, look_up
+from perfmodel.workload.eager.views import cat, reshape, select
+from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
 
@@ -102,3 +109,154 @@ def tables_of(run: Run) -> tuple[Table, ...]:
 def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
     """Rows that `batch` samples look up in all `tables`."""
     return sum(table.lookups(batch) for table in tables)
+
+
+SELECT = "hstu::index_select"
+Read: TypeAlias = "Callable[[Recorder, Run, Shard, Tensor], Tensor]"
+"""Rows of a shard of the rank for ids, one by one. The run's tables are asked for what leaves a
+rank per sample."""
+
+
+def sequence_rows(
+    r: Recorder, run: Run, ids: Sequence[Tensor], read: Read | None = None
+) -> list[Tensor]:
+    """A row of each table for every one of its `ids`, `[n, dim]`, from device memory unless `read`.
+
+    Ids go to the ranks that hold their rows, which come back. With `index_dedup` these are the
+    distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
+    all tables, as TorchRec has it.
+    """
+    about = run.workload.sequence
+    sent = _sent(run, [each.shape[0] for each in ids])
+    if run.ranks == 1:
+        keys = [r.tensor((count,), "int64") for count in sent] if about.index_dedup else list(ids)
+    with r.during(INPUT):
+        if about.index_dedup:
+            for each in ids:
+                ordered, order = (r.tensor(each.shape, "int64") for _ in range(2))
+                r.leaf("aten::sort", (each, 0, False), ordered, order)
+        if run.ranks > 1:
+            keys = _exchanged_ids(r, run, ids, sent)
+    pairs = list(zip(run.plan.shards[run.rank], keys, strict=True))
+    if read is None:
+        found = [_read(r, run, each, key, ids) for each, key in pairs]
+    else:
+        asked = _asked_for(run, sent)
+        found = [read(r, asked, each, key) for each, key in pairs]
+    rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
+    if not about.index_dedup:
+        return rows
+    return [_repeated(r, each, key.shape[0]) for each, key in zip(rows, ids, strict=True)]
+
+
+def _sent(run: Run, asked: Sequence[int]) -> list[int]:
+    """Ids of each table that leave a rank, in equal parts to the ranks that hold some of it."""
+    about, parts = run.workload.sequence, _shards(run)
+    fracs = about.unique_frac or (1.0,) * len(asked)
+    sent = []
+    for number, (count, frac) in enumerate(zip(asked, fracs, strict=True)):
+        unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
+        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
+    return sent
+
+
+def _shards(run: Run) -> dict[int, Shard]:
+    """How each table is parted, by its number."""
+    return {shard.table: shard for own in run.plan.shards for shard in own}
+
+
+def _asked_for(run: Run, sent: Sequence[int]) -> Run:
+    tables = zip(run.workload.tables, sent, strict=True)
+    asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
+    return replace(run, workload=replace(run.workload, tables=asked))
+
+
+def _to_each(run: Run, sent: Sequence[int]) -> list[int]:
+    """Ids of the own batch to each rank."""
+    return [sum(sent[each.table] // each.parts for each in own) for own in run.plan.shards]
+
+
+def _exchanged_ids(
+    r: Recorder, run: Run, ids: Sequence[Tensor], sent: Sequence[int]
+) -> list[Tensor]:
+    """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
+    sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
+    single = [1] * run.ranks
+    all_to_all_call(r, sizes, counts, single, single, is_async=True)
+    to_device(r, counts, "cpu")
+    given = r.tensor((sum(sent),), "int64")
+    r.leaf("aten::cat", (tuple(ids), 0), given)
+    each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
+    got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
+    all_to_all_call(r, given, got, _to_each(run, sent), [sum(each)] * run.ranks, is_async=True)
+    return [r.view(got, (count * run.ranks,), (1,)) for count in each]
+
+
+def _read(r: Recorder, run: Run, shard: Shard, ids: Tensor, asked: Sequence[Tensor]) -> Tensor:
+    """Rows of one shard. Of those that several ranks ask for the update counts each once."""
+    about, count = run.workload.sequence, ids.shape[0]
+    table = replace(shard.of(run.workload.tables), pooling=1.0)
+    seen = lookups((table,), count).to_attributes()
+    if not about.index_dedup and about.unique_frac:
+        distinct = about.unique_frac[shard.table] * asked[shard.table].shape[0]
+        seen = {**seen, "unique_rows": str(min(distinct, float(count)))}
+    own = batched(
+        r,
+        (table.rows,),
+        (table.dim,),
+        dtype=run.workload.implementation.table_precision,
+        optimizer=run.workload.training.table_optimizer,
+        is_modern=True,
+        attributes=seen,
+    )
+    offsets = r.tensor((count + 1,), "int32")
+    cumsum = "fbgemm::asynchronous_complete_cumsum"
+    r.leaf(cumsum, (r.tensor((count,), "int32"),), offsets)
+    return look_up(r, own, ids, offsets, count)
+
+
+def _exchanged_rows(
+    r: Recorder, run: Run, read: Sequence[Tensor], sent: Sequence[int]
+) -> list[Tensor]:
+    """Rows of the own shards to the ranks that asked for them; theirs, by table."""
+    tables, wire = run.workload.tables, run.workload.implementation.exchange_precision
+    flat = [reshape(r, cast(r, rows, wire), (rows.elements,)) for rows in read]
+    given = cat(r, flat, 0) if flat else r.tensor((0,), wire)
+    dim = run.workload.dim
+    theirs = [
+        sum(sent[each.table] // each.parts * dim // each.columns for each in own)
+        for own in run.plan.shards
+    ]
+    own = [given.elements // run.ranks] * run.ranks
+    back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)
+    parts = _split(r, back, [count * dim for count in sent])
+    shapes = [(count, table.dim) for count, table in zip(sent, tables, strict=True)]
+    return [
+        cast(r, reshape(r, part, shape), "fp32") for part, shape in zip(parts, shapes, strict=True)
+    ]
+
+
+def _split(r: Recorder, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    name, parts = "aten::split_with_sizes", tuple(r.view(x, (size,), (1,)) for size in sizes)
+    r.leaf(name, (x, tuple(sizes), 0), parts)
+    if r.tape is not None:
+        r.tape.add(name, (x,), parts, (0,))
+    return list(parts)
+
+
+def _repeated(r: Recorder, rows: Tensor, count: int) -> Tensor:
+    out = r.tensor((count, rows.shape[1]))
+    place = r.tensor((count,), "int64")
+    r.leaf("aten::index_select", (rows, 0, place), out)
+    track(r, SELECT, (rows,), out, place)
+    return out
+
+
+@rule(SELECT, "IndexSelectBackward0")
+def _select_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Gradients of repeats are added up."""
+    (gradient,), (rows,) = gradients, node.inputs
+    assert gradient is not None
+    made = new_zeros(r, gradient, rows.shape, rows.dtype)
+    r.leaf("aten::index_add", (made, 0, node.saved[0], gradient, 1), made)
+    return [made]

@@ -102,18 +102,15 @@ class Workload:
         Two underscores stand for the dot; `table__rows=…`, `…__dim`, `…__pooling` and `…__alpha`
         apply to every table. Raises `WorkloadError` as a file would.
         """
-
         return with_settings(
             self, {key.replace("__", "."): value for key, value in changes.items()}
         )
 
     def to_frame(self) -> pd.DataFrame:
         """The tables: rows, dim, pooling, distribution, parameters and unique rows of a batch."""
-
         return tables_frame(self)
 
     def _repr_html_(self) -> str:
-
         return workload_html(self)
 
 
@@ -326,15 +323,32 @@ def _stack(workload: Workload) -> tuple[int, float]:
     dim, gate = workload.dim, about.heads * about.hidden_dim
     queries = about.heads * about.attention_dim
     per_layer = dim * 2 * (gate + queries) + 3 * gate * dim
-    content = about.content_hidden * (workload.candidate_width + dim)
+    branches = branch_widths(workload)
+    content = sum(map(_multiply_adds, branches))
     length = mean_length(workload.tables)
     positions = max(table.pooling for table in workload.tables)
     contextual = length - positions
     products = length * about.layers * per_layer + positions * content + contextual * dim * dim
     pairs = (length * (length + 1) + about.length_std**2) / 2.0
-    biases = about.layers * (2 * (gate + queries) + dim) + about.content_hidden + 2 * dim
+    biases = about.layers * (2 * (gate + queries) + dim) + dim
+    biases += sum(sum(each[1:]) for each in branches)
     weights = about.layers * per_layer + content + dim * dim
     return weights + biases, 2.0 * (products + about.layers * pairs * (gate + queries))
+
+
+ACTION_WIDTH = 24
+"""Of what was done at a position: three bits of eight each. Source: mlcommons/training,
+recommendation_v4, README."""
+
+
+def branch_widths(workload: Workload) -> list[tuple[int, int, int]]:
+    """Widths of the MLPs over positions: of their first table's rows, of the others', of actions.
+
+    Source: mlcommons/training@f5517968, recommendation_v4, modules/preprocessors.py.
+    """
+    dim, hidden = workload.dim, workload.sequence.content_hidden
+    others = workload.candidate_width - dim
+    return [(width, hidden, dim) for width in (dim, others, ACTION_WIDTH) if width]
 
 
 def _pairs_flop(workload: Workload) -> float:

@@ -185,13 +185,9 @@ def op_graph(
     near = linked if linked and ranks % linked == 0 else ranks
     if placement is None:
         name, layout = workload.implementation.name, plan(workload, ranks, near)
-    elif workload.sequence.layers:
-        raise WorkloadError(
-            f"{workload.name}: placements and designs are of pooled tables: a workload with "
-            "sequence.layers runs as its implementation says"
-        )
     else:
-        name, layout = TIERED, plan_of_placement(workload, placement, ranks, near)
+        name = workload.implementation.name if workload.sequence.layers else TIERED
+        layout = plan_of_placement(workload, placement, ranks, near)
     own = total // ranks
     run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)

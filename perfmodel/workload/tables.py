@@ -168,6 +168,12 @@ def check_sequences(about: SequenceSettings, tables: Sequence[Table], where: str
             f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
             f"{len(tables)} tables"
         )
+    for number, table in enumerate(tables):
+        if table.pooling < 1:
+            raise WorkloadError(
+                f"{where}: tables[{number}]: pooling {table.pooling:g}: a table of sequences needs "
+                "a feature: 1 row of each sample, or the mean number of its positions"
+            )
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
         raise WorkloadError(

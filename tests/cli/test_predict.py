@@ -264,3 +264,34 @@ def test_assumed_figures_are_listed(run: Run) -> None:
     assert "host.single_thread_ratio" in figures
     assert not any(name.startswith("nic.") for name in figures), "one device has no network"
     assert "host.single_thread_ratio" in run(*where, "--sources").out
+
+
+SERVED = ("--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb", "--batch", "8192")
+
+
+def test_inference_says_what_rate_a_latency_allows(run: Run) -> None:
+    """At that rate 99 % are answered in just that time."""
+    asked = run("predict", *SERVED, "--inference", "--p99-ms", "20", "-f", "json")
+    (found,) = json.loads(asked.out)["source"]["serving"]
+    at_most = ("--rate", str(0.999 * found["most_per_s"]), "-f", "json")
+    (load,) = json.loads(run("predict", *SERVED, "--inference", *at_most).out)["source"]["serving"]
+    assert load["p99_us"] <= 20_000
+    text = run("predict", *SERVED, "--inference", "--p99-ms", "20", "--rate", "1e12").out
+    assert "99 % within 20.00 ms up to" in text
+    assert "unstable" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--p99-ms", "2"), "they are of --workload with --inference"),
+        (("--inference", "--p99-ms", "0"), "--p99-ms 0: expected milliseconds above 0"),
+        (("--inference", "--p99-ms", "0.001"), "at best: try a smaller --batch"),
+        (("--inference", "--rate", "0"), "a rate of 0 per second"),
+    ],
+)
+def test_latencies_that_cannot_be(run: Run, given: tuple[str, ...], message: str) -> None:
+    found = run("predict", *SERVED, *given)
+    assert found.status == 2
+    assert message in found.err
+    assert found.err.count("\n") == 1

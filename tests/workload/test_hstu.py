@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.embedding import Placement, TablePlacement
+from perfmodel.designs import DESIGNS, deployment_of
+from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -137,6 +139,7 @@ def test_products_in_fp8_are_those_of_the_layers(equal: Workload) -> None:
     assert len(products) == 3 * (2 + 1 + 4)
     assert {op.tensors[1].dtype for op in products} == {"fp8"}
     assert sum(op.name == "hstu::to_fp8" for op in ops) == len(products)
+    assert {op.attributes["framework"] for op in products} == {"trtllm"}
     plain = [op.tensors for op in op_graph(equal, 8).ops if op.name == "aten::mm"]
     flop = sum(x.shape[0] * x.shape[1] * y.shape[1] for x, y in plain)
     narrow_flop = sum(op.tensors[0].elements * op.tensors[1].shape[0] for op in products)
@@ -228,6 +231,7 @@ def test_positions_are_whole_blocks(equal: Workload) -> None:
         ({"sequence__unique_frac": [0.5]}, "unique_frac has 1 entries for 11 tables"),
         ({"implementation__name": "torchrec"}, 'sequence.layers needs "hstu", got "torchrec"'),
         ({"table__pooling": 1.0}, "need one number of positions"),
+        ({"table__pooling": 0.5}, "tables\\[0\\]: pooling 0.5: a table of sequences"),
         ({"sequence__layers": 0}, "layers"),
     ],
 )
@@ -236,9 +240,36 @@ def test_what_does_not_fit_is_named(changes: dict[str, object], message: str) ->
         load_workload("dlrm-v4-hstu").with_(**changes)
 
 
-def test_tables_whole_on_a_rank_are_refused(equal: Workload) -> None:
-    with pytest.raises(WorkloadError, match='sharding: expected "row_wise", got "table_wise"'):
-        op_graph(equal.with_(implementation__sharding="table_wise"), 64, ranks=4)
+def test_tables_whole_on_a_rank_send_as_many_rows(equal: Workload) -> None:
+    """Each rank is sent all rows that it asked for, however tables are laid out."""
+    found = {
+        layout: [
+            int(op.attributes["out_elements"])
+            for op in op_graph(
+                equal.with_(implementation__sharding=layout), 64, ranks=4, train=False
+            ).ops
+            if op.name == "record_param_comms" and op.attributes["dtype"] == "fp16"
+        ]
+        for layout in ("row_wise", "table_wise")
+    }
+    assert found["table_wise"] == pytest.approx(found["row_wise"], rel=1e-3)
+    with pytest.raises(WorkloadError, match='row_wise, table_wise, balanced, got "planned"'):
+        op_graph(equal.with_(implementation__sharding="planned"), 64, ranks=4)
+
+
+def test_the_rank_with_a_large_table_sends_most(equal: Workload) -> None:
+    """Of eleven tables the three that are read position by position are on three of four ranks."""
+    whole = equal.with_(implementation__sharding="table_wise")
+    sent = []
+    for rank in range(4):
+        ops = op_graph(whole, 64, ranks=4, rank=rank, train=False).ops
+        sent += [
+            int(op.attributes["in_elements"])
+            for op in ops
+            if op.name == "record_param_comms" and op.attributes["dtype"] == "fp16"
+        ]
+    positions = slowest_lengths(equal, 16, 4).tokens - 16 * 8
+    assert sorted(sent)[1:] == pytest.approx([4 * positions * 512] * 3, rel=0.01)
 
 
 def test_parameters_are_those_that_are_trained(equal: Workload) -> None:
@@ -251,7 +282,59 @@ def test_parameters_are_those_that_are_trained(equal: Workload) -> None:
     assert counts(equal).dense_parameters == summed
 
 
-def test_a_placement_of_pooled_tables_is_refused(equal: Workload) -> None:
-    placement = Placement(tuple(TablePlacement("table_wise", (0,)) for _ in equal.tables))
-    with pytest.raises(WorkloadError, match="placements and designs are of pooled tables"):
-        op_graph(equal, 64, placement=placement)
+def placed(workload: Workload, sharding: str = "row_wise", **changes: object) -> Placement:
+    table = TablePlacement(sharding, tuple(range(4)), **changes)  # type: ignore[arg-type]
+    return Placement(tuple(table for _ in workload.tables))
+
+
+def test_a_placement_in_device_memory_is_the_workloads_own(equal: Workload) -> None:
+    plain = op_graph(equal, 64, ranks=4)
+    moved = op_graph(equal, 64, ranks=4, placement=placed(equal))
+    sent = [
+        [op.attributes for op in each.ops if op.name == "record_param_comms"]
+        for each in (plain, moved)
+    ]
+    assert sent[0] == sent[1]
+
+
+def test_a_placement_that_pools_or_repeats_is_refused(equal: Workload) -> None:
+    with pytest.raises(WorkloadError, match="rows that are read one by one lie in device memory"):
+        op_graph(equal, 64, ranks=4, placement=placed(equal, tier="host", pooled_on="host"))
+    with pytest.raises(WorkloadError, match="table 0 on every rank"):
+        op_graph(equal, 64, ranks=4, placement=placed(equal, "data_parallel"))
+
+
+def rows_over_the_bus(workload: Workload, capacity_bytes: float, alpha: float) -> float:
+    """Of the distinct rows that a rank asks for, those that its cache fetches."""
+    tables = tuple(replace(table, rows=10**10, alpha=alpha) for table in workload.tables)
+    cache = RowCache("rows", "hbm", capacity_bytes)
+    table = TablePlacement("row_wise", tuple(range(4)), "host", caches=("rows",))
+    placement = Placement((table,) * len(workload.tables), (cache,))
+    ops = op_graph(replace(workload, tables=tables), 16, ranks=4, placement=placement).ops
+    about = [op.attributes for op in ops if op.name == "fbgemm::lru_cache_populate"]
+    found = [sum(float(each[name]) for each in about) for name in ("missed_rows", "unique_rows")]
+    return found[0] / found[1]
+
+
+def test_a_cache_over_host_memory_gains_by_reuse_alone(equal: Workload) -> None:
+    """All rows as popular: however large the cache, next to every row is fetched."""
+    assert [rows_over_the_bus(equal, size, 0.0) for size in (1e9, 1e10)] == [
+        pytest.approx(1.0, abs=0.01)
+    ] * 2
+    small, large = (rows_over_the_bus(equal, size, 1.05) for size in (1e9, 1e10))
+    assert large < small < 0.9
+
+
+def test_a_design_with_a_cache_keeps_the_step_of_sequences() -> None:
+    """Rows lie on hosts; what else runs is as before."""
+    workload = load_workload("dlrm-v4-hstu")
+    start = deployment_of(workload, cluster("hgx-mi350x", 1), 8192)
+    cached = predict(DESIGNS["software_cache"]().apply(start)).results[0]
+    plain = predict(workload, hardware="hgx-mi350x", nodes=1, batch=8192).results[0]
+    times = [{f["family"]: f["time_us"] for f in each.families} for each in (plain, cached)]
+    for family in ("jagged_attention", "matmul"):
+        assert times[1][family] == pytest.approx(times[0][family], rel=1e-9)
+    assert cached.step_us > plain.step_us
+    assert cached.memory
+    assert plain.memory
+    assert cached.memory["tables_bytes"] < 0.3 * plain.memory["tables_bytes"]

@@ -58,22 +58,24 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
 def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
 
-    Triton's programs do one after the other; CUTLASS's warps take turns, so the slowest decides.
+    Blocks on the diagonal are computed whole. Triton's programs do one after the other; CUTLASS's
+    warps take turns, so the slowest decides.
     """
     dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
     overlapped = dims["cutlass"] > 0
-    scores = dims["pairs"] * dims["heads"]
+    rows = _C.table("tile_rows")
+    tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
+    whole = 1.0 + dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
+    scores = whole * dims["pairs"] * dims["heads"]
     instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
     specials = scores * _C.score_specials / special_per_us(device)
     widths = dims["head_dim"] + dims["value_dim"]
     if way == "bwd":
         widths = widths + QUERY_GRADIENTS * dims["head_dim"]
-    rows = _C.table("tile_rows")
-    tile_rows = np.where(overlapped, rows["cutlass"], rows["triton"])
     loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
     parts = {
-        "products": flop / (peak * device.gemm_peak_frac),
+        "products": whole * flop / (peak * device.gemm_peak_frac),
         "elementwise": instructions + specials,
         "cache": loads,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 
 import numpy as np
@@ -99,6 +99,8 @@ def _shape(deployment: Deployment, way: Way) -> Shape:
     if way.sharding == "data_parallel":
         samples //= deployment.ranks
     together = int(np.clip(round(len(held) * share / deployment.ranks), 1, MOST_TOGETHER))
+    if deployment.workload.sequence.layers:
+        return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
     return way.shard, way.dtype, samples, together
 
 

@@ -129,11 +129,6 @@ def plan_deployment(
     would. `begin` is called with each layout that is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
-    if deployment.workload.sequence.layers:
-        raise WorkloadError(
-            f"{deployment.workload.name}: plans are of pooled tables; those that are read position "
-            "by position lie in row-wise parts on all ranks"
-        )
     own = estimator == "perfmodel"
     device = deployment.machine.node.device
     tried: list[_Trial] = []
@@ -259,7 +254,7 @@ def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> 
 
 PARTS = {
     "busiest_us": "lookups and updates of the busiest rank",
-    "exchange_us": "exchange of pooled rows",
+    "exchange_us": "exchange of rows",
     "summed_us": "sums of replicated tables' gradients",
 }
 NAMED = 3

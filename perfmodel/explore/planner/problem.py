@@ -52,9 +52,11 @@ class Way:
 
 
 def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
-    """Every way that the deployment's machine allows, table by table; also in the memories `beside`
+    """Every way that the deployment's machine allows, table by table, those of sequences in shards
+    alone; also in the memories `beside`
     the device's, behind caches of `CACHED_FRACS` of the shard there."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+    unpooled = deployment.workload.sequence.layers > 0
     for number, table in enumerate(deployment.workload.tables):
         dtype = deployment.placement.tables[number].dtype
         for sharding, parts, reach in _shardings(table, deployment):
@@ -62,6 +64,8 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
             size = shard_bytes(table, kind, optimizer)
             shard = _shard(table, sharding, parts)
             if sharding == "data_parallel":
+                if unpooled:
+                    continue
                 size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
                 if size <= MOST_REPLICATED_BYTES:
                     yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)

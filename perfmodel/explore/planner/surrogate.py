@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.durations import durations_of
@@ -16,8 +17,10 @@ from perfmodel.explore.planner.problem import Choices, FixedTimes, Problem, Way,
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.storage import item_bytes
 from perfmodel.units import BYTES_PER_GB
-from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.memory import CONTEXT_BYTES, memory_use
 from perfmodel.workload.model import counts
+from perfmodel.workload.step import op_graph
+from perfmodel.workload.tables import Table
 
 POOLED, REDUCED, WITHIN, SUMMED = range(4)
 """Exchanges with a fixed part of their own."""
@@ -49,9 +52,10 @@ def surrogate(
 ) -> Surrogate:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
     usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
+    other_bytes = _other_bytes(deployment) + reserved_bytes
+    deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
     node = machine.node
-    other_bytes = _other_bytes(deployment) + reserved_bytes
     hbm_bytes = node.device.hbm_bytes - other_bytes
     if hbm_bytes <= 0:
         raise WorkloadError(
@@ -74,7 +78,7 @@ def surrogate(
         here = tuple(ways(deployment, beside))
     work = lookup_us(deployment, here) + missed_us(deployment, here)
     sent, shared, summed, copied, fixed_us = _exchange_us(deployment, here)
-    kinds = np.array([KIND[way.sharding] for way in here])
+    kinds = _kinds(deployment, here)
     choices = Choices(
         table=np.array([way.number for way in here]),
         parts=np.array([way.parts for way in here]),
@@ -104,6 +108,29 @@ def surrogate(
     return Surrogate(problem, here)
 
 
+def _as_asked(deployment: Deployment) -> Deployment:
+    """Of sequences, each table with the lookups per sample that leave a rank."""
+    workload = deployment.workload
+    about = workload.sequence
+    if not (about.layers and about.index_dedup and about.unique_frac):
+        return deployment
+    fracs = zip(workload.tables, about.unique_frac, strict=True)
+    tables = tuple(replace(table, pooling=table.pooling * frac) for table, frac in fracs)
+    return replace(deployment, workload=replace(workload, tables=tables))
+
+
+def _kinds(deployment: Deployment, here: tuple[Way, ...]) -> NDArray[np.int64]:
+    """The exchange of each way; rows of sequences travel as they are, wherever they lie."""
+    if deployment.workload.sequence.layers:
+        return np.full(len(here), POOLED)
+    return np.array([KIND[way.sharding] for way in here])
+
+
+def _vectors(deployment: Deployment, table: Table) -> float:
+    """Per sample, what comes back from a table, or a shard of one."""
+    return table.pooling if deployment.workload.sequence.layers else 1.0
+
+
 def _exchange_us(
     deployment: Deployment, here: tuple[Way, ...]
 ) -> tuple[Floats, Floats, Floats, Floats, tuple[float, float, float]]:
@@ -115,7 +142,8 @@ def _exchange_us(
     wire = float(item_bytes([workload.implementation.exchange_precision])[0])
     back = 1.0 if deployment.train else 0.0
     turns = 1.0 + back
-    usual = deployment.batch * sum(table.dim for table in workload.tables) * wire / ranks
+    each = sum(table.dim * _vectors(deployment, table) for table in workload.tables)
+    usual = deployment.batch * each * wire / ranks
     pooled = exchange_line(machine, "all_to_all", ranks, usual)
     scattered = exchange_line(machine, "reduce_scatter", ranks, usual)
     gathered = exchange_line(machine, "all_gather", ranks, usual)
@@ -134,9 +162,10 @@ def _exchange_us(
         near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
     )
 
-    elements = deployment.batch * np.array([way.shard.dim for way in here], np.float64)
+    sizes = [way.shard.dim * _vectors(deployment, way.shard) for way in here]
+    elements = deployment.batch * np.array(sizes, np.float64)
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
-    kind = np.array([KIND[way.sharding] for way in here])
+    kind = _kinds(deployment, here)
     pairs, replicated = elements * wire, kind == SUMMED
     sent = np.select(
         [kind == POOLED, kind == WITHIN],
@@ -178,7 +207,18 @@ def _beside(deployment: Deployment) -> FixedTimes:
 
 
 def _other_bytes(deployment: Deployment) -> float:
-    """Device memory that is not for tables."""
+    """Device memory that is not for tables; of sequences, what the step's graph needs."""
+    if deployment.workload.sequence.layers:
+        graph = op_graph(
+            deployment.workload,
+            deployment.batch,
+            ranks=deployment.ranks,
+            target=deployment.machine.node.device.target,
+            train=deployment.train,
+        )
+        use = memory_use(graph)
+        assert use is not None
+        return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
     workload, local = deployment.workload, deployment.batch / deployment.ranks
     copies = 2 + STATES[workload.training.dense_optimizer] if deployment.train else 1
     dense = counts(workload).dense_parameters * FP32_BYTES * copies

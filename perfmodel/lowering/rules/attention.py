@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from perfmodel.lowering.arguments import flag, matrix, optional_tensor, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.rows import FRAMEWORK, framework_code
 
 HEADS_FIRST = {
     "aten::scaled_dot_product_attention": 5,
@@ -188,10 +189,12 @@ def matmul(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register("any/quantised::linear")
 def quantised_linear(op: Op) -> Sequence[Piece]:
     """Rounding of the activations and the product, as the measurement table counts them: one row
-    of the weight's dtype."""
+    of the weight's dtype, of the attribute's `framework` if one is named."""
     values, weight = tensor(op, 0), tensor(op, 1)
     m, (n, k) = size(values.shape[:-1]), matrix(weight)
     if not m * n * k:
         return ()
     dims = {"b": 1.0, "m": float(m), "n": float(n), "k": float(k), "bias": 1.0}
+    if FRAMEWORK in op.attributes:
+        dims[FRAMEWORK] = float(framework_code(op.attributes[FRAMEWORK]))
     return (Piece("linear", dims, weight.dtype, launches=2),)

@@ -49,6 +49,15 @@ def _mul(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     ]
 
 
+@rule("aten::native_dropout", "NativeDropoutBackward0")
+def _dropout(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    (gradient,), (mask,) = gradients, node.saved
+    assert gradient is not None
+    out = r.tensor(gradient.shape, gradient.dtype)
+    r.leaf("aten::native_dropout_backward", (gradient, mask), out)
+    return [out]
+
+
 @rule("aten::_to_copy", "ToCopyBackward0")
 def _to_copy(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients

@@ -44,6 +44,14 @@ def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     return out
 
 
+def dropout(r: Recorder, x: Tensor) -> Tensor:
+    """Some elements of x, scaled; which ones stays as a mask of bytes."""
+    out, mask = r.tensor(x.shape, x.dtype), r.tensor(x.shape, "bool")
+    r.leaf("aten::native_dropout", (x,), out, mask)
+    track(r, "aten::native_dropout", (x,), out, mask)
+    return out
+
+
 def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int, *rest: int) -> None:
     """`name` in place with a number, which becomes a tensor of no dims; a CPU converts it."""
     r.begin(name, x, value, *rest)

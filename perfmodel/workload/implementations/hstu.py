@@ -4,43 +4,57 @@ What it stands for: DLRMv4 of MLPerf Training: TorchRec's sharded embedding coll
 rows alone with `index_dedup`), generative-recommenders' layers with Triton kernels, DDP. Sequences
 lie one after the other, without padding. A rank's step is that of the rank with the most positions:
 it takes so many more than the mean as the largest of all ranks' sums is expected to have.
-Source: mlcommons/training, recommendation_v4, README; layers of generative-recommenders, recalled.
+Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops, counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, all_to_all_call
-from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, parameters
-from perfmodel.workload.eager.arithmetic import LOSSES, add, mm, mul
-from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
+from perfmodel.ops.rows import FRAMEWORK
+from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
+from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
+from perfmodel.workload.eager.creation import (
+    empty_like,
+    new_zeros,
+    send_from_host,
+    to_dtype,
+    zero,
+)
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
-from perfmodel.workload.eager.table_batched import batched, look_up
-from perfmodel.workload.eager.views import cat, reshape, squeeze, t
+from perfmodel.workload.eager.views import cat, squeeze, t
+from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
-from perfmodel.workload.model import Workload
+from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.software import implementation
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.tables import Table
+from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
-LAYER, STREAM, SELECT = "hstu::layer", "hstu::streaming", "hstu::index_select"
+LAYOUTS = ("row_wise", "table_wise", "balanced")
+LAYER, STREAM, LAST = "hstu::layer", "hstu::streaming", "hstu::last_positions"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
-"""Rows of the position and of the time embedding.
-
-Source: mlcommons/training, recommendation_v4, README.
-"""
+"""Rows of the position and of the time embedding. Source: recommendation_v4, README."""
 RANDOM_FLOP = 440 / 3
 """Work of a random number: a call of Philox 4x32-10 has 10 rounds of 4 multiplications at a quarter
 of the rate and 6 other instructions, each a lane's multiply-add; it makes one for each of the three
 parts. Source: Salmon et al., Parallel Random Numbers (2011); Triton's `rand3x`, recalled."""
 
 
-TIMES = 2
-"""Of each position, beside its rows: its age and what was done."""
+TIMES = 3
+"""Of each position, beside its rows: when, what was done, and for how long."""
+COPIES = 2
+"""Times that a batch is sent to the device: its histories, and with the candidates' all that is
+looked up; from memory that the loader has not pinned. Source: mlcommons/training@f5517968,
+recommendation_v4, `Samples.to`."""
+ROUNDING_LIKE = "trtllm"
+"""assumed: a layer in fp8 rounds its input as TensorRT-LLM does, in one kernel with one scale."""
 DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
 
 
@@ -50,11 +64,7 @@ def hstu(r: Recorder, run: Run) -> None:
     workload = run.workload
     if not workload.sequence.layers:
         raise WorkloadError(f'{workload.name}: implementation "hstu" needs sequence.layers')
-    if workload.implementation.sharding != "row_wise":
-        raise WorkloadError(
-            f'{workload.name}: implementation "hstu": sharding: expected "row_wise", got '
-            f'"{workload.implementation.sharding}"'
-        )
+    _check_layout(run)
     if workload.sequence.kernels == "cutlass" and run.target != "cuda":
         raise WorkloadError(
             f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" or '
@@ -62,112 +72,104 @@ def hstu(r: Recorder, run: Run) -> None:
         )
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
-    dim, names = workload.dim, len(_sequences(workload))
+    names = len(_sequences(workload))
     extra_rows = run.batch * (len(workload.tables) - names)
     positions = max(lengths.tokens - extra_rows, run.batch)
     item = layers(r, workload.bottom_widths)
     head = layers(r, workload.top_widths)
-    content = layers(r, (names * dim, workload.sequence.content_hidden, dim))
-    context = layers(r, (dim, dim))
+    branches = [layers(r, widths) for widths in branch_widths(workload)]
+    context = layers(r, (workload.dim, workload.dim))
     stack = [_layer_weights(r, workload) for _ in range(workload.sequence.layers)]
     with r.during(INPUT):
-        times = send_from_host(r, (TIMES * positions,), "int64", pinned=True)
-        labels = send_from_host(r, (run.batch,), "fp32", pinned=True)
+        elements = positions * (names + TIMES) + extra_rows
+        for _ in range(COPIES):
+            values = send_from_host(r, (elements,), "int64", pinned=False)
         if workload.sequence.balanced and run.ranks > 1:
-            elements = positions * (names + TIMES) + extra_rows + run.batch
-            exchange_sequences(r, run, elements)
+            exchange_sequences(r, run, elements + run.batch)
+    asked = [positions if table.pooling > 1 else run.batch for table in workload.tables]
     with r.label(LABEL):
-        rows = [_rows(r, run, number, positions) for number in range(len(workload.tables))]
-        joined = cat(r, [cast(r, each, dtype) for each in rows[:names]], 1)
+        ids = [r.view(values, (count,), (1,)) for count in asked]
+        rows = sequence_rows(r, run, ids, read_one_by_one if run.placement else None)
         extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
-        x = mlp(r, joined, content, last="none", dtype=dtype)
-        x = _stream(r, "action_encoder", (x,), x.shape)
+        x = _content(r, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
-        x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, dim))
-        x = _positions(r, x, times)
-        x = _stream(r, "dropout", (x,), x.shape) if run.train else x
+        x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, workload.dim))
+        x = _positions(r, x, r.view(values, (positions,), (1,)))
+        x = dropout(r, x) if run.train else x
         for weights in stack:
             x = _layer(r, workload, x, weights, lengths)
-        user = _stream(r, "split_jagged", (x,), (run.batch, dim))
-        candidate = _stream(r, "split_jagged", (joined,), (run.batch, joined.shape[1]))
-        both = mul(r, user, mlp(r, candidate, item, last="none", dtype=dtype))
-        output = to_dtype(r, mlp(r, both, head, last="none", dtype=dtype), "fp32")
+        user = _last_positions(r, x, run.batch)
+        candidate = r.tensor((run.batch, workload.candidate_width))
+        both = mul(r, user, normed_mlp(r, candidate, item, dtype))
+        output = to_dtype(r, normed_mlp(r, both, head, dtype, last=False), "fp32")
         output = squeeze(r, output, -1)
         if not run.train:
             return
-        loss = LOSSES[workload.training.loss](r, output, labels)
-    dense = parameters(*stack, content, context, item, head)
+        labels = r.view(values, (run.batch,), (1,))
+        loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, "fp32"))
+    dense = parameters(*stack, *branches, context, item, head)
     backward_and_update(r, run, loss, [dense], wrapped=True)
+
+
+def _content(
+    r: Recorder, rows: Sequence[Tensor], branches: Sequence[tuple[Layer, ...]], dtype: str
+) -> Tensor:
+    """Of each position, an MLP of its first row, one of its other rows, one of what was done; added
+    up. Each table's rows of the candidates come to those of histories first, in fp32.
+    """
+    merged = [_stream(r, "concat_jagged", (each,), each.shape) for each in rows]
+    first, others = merged[:1], merged[1:]
+    actions = r.tensor((rows[0].shape[0], ACTION_WIDTH))
+    r.leaf("hstu::action_encoder", (), actions)
+    parts = [*first, *([cat(r, others, 1)] if others else []), actions]
+    total = normed_mlp(r, parts[0], branches[0], dtype)
+    for part, branch in zip(parts[1:], branches[1:], strict=True):
+        total = add(r, total, normed_mlp(r, part, branch, dtype))
+    return total
+
+
+def _last_positions(r: Recorder, x: Tensor, samples: int) -> Tensor:
+    """The candidates' positions; a kernel parts them from all others, which it writes too."""
+    left = r.tensor((x.shape[0] - samples, x.shape[1]), x.dtype)
+    right = r.tensor((samples, x.shape[1]), x.dtype)
+    r.leaf("hstu::split_jagged", (x,), left, right)
+    track(r, LAST, (x,), right)
+    return right
+
+
+@rule(LAST, "Split2DJaggedBackward")
+def _last_positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Zeros for the other positions, then all beside one another."""
+    (gradient,), (x,) = gradients, node.inputs
+    assert gradient is not None
+    left = new_zeros(r, gradient, (x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
+    made = r.tensor(x.shape, x.dtype)
+    r.leaf("hstu::concat_jagged", (left, gradient), made)
+    return [made]
+
+
+def _check_layout(run: Run) -> None:
+    """Raise `WorkloadError` unless tables lie in shards, and at most rows are fetched ahead."""
+    workload = run.workload
+    sharding = workload.implementation.sharding
+    if run.placement is None and sharding not in LAYOUTS:
+        raise WorkloadError(
+            f'{workload.name}: implementation "hstu": sharding: expected one of '
+            f'{", ".join(LAYOUTS)}, got "{sharding}"'
+        )
+    if run.plan.replicated:
+        raise WorkloadError(
+            f"{workload.name}: table {run.plan.replicated[0]} on every rank (data_parallel): rows "
+            "that are read position by position lie in shards"
+        )
+    if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
+        raise WorkloadError(
+            f"{workload.name}: of a pipeline, a step over sequences has rows_ahead alone"
+        )
 
 
 def _sequences(workload: Workload) -> list[Table]:
     return [table for table in workload.tables if table.pooling > 1]
-
-
-def _rows(r: Recorder, run: Run, number: int, positions: int) -> Tensor:
-    """A row of table `number` for every position (or sample) of the rank, `[n, dim]`.
-
-    Its ids go to the ranks that hold them, rows come back; repeats are filled in at the end.
-    """
-    workload = run.workload
-    table, about = workload.tables[number], workload.sequence
-    asked = positions if table.pooling > 1 else run.batch
-    frac = about.unique_frac[number] if about.unique_frac else 1.0
-    unique = max(run.ranks, round(asked * frac))
-    sent = unique if about.index_dedup else asked
-    sent = -(-sent // run.ranks) * run.ranks
-    with r.during(INPUT):
-        ids = send_from_host(r, (asked,), "int64", pinned=True)
-        if about.index_dedup:
-            ordered = r.tensor(ids.shape, "int64")
-            r.leaf("aten::sort", (ids, 0, False), ordered, r.tensor(ids.shape, "int64"))
-        ids = r.tensor((sent,), "int64")
-        one = [sent // run.ranks] * run.ranks
-        if run.ranks > 1:
-            sizes = r.tensor((run.ranks,), "int64")
-            counts = r.tensor((run.ranks,), "int64")
-            single = [1] * run.ranks
-            all_to_all_call(r, sizes, counts, single, single, is_async=True)
-            to_device(r, counts, "cpu")
-            got = r.tensor((sent,), "int64")
-            all_to_all_call(r, ids, got, one, one, is_async=True)
-            ids = got
-    # Of the rows that a rank is asked for, those of several ranks are counted once by the update.
-    shard = Table(-(-table.rows // run.ranks), table.dim)
-    seen = lookups((shard,), sent).to_attributes()
-    if not about.index_dedup:
-        seen = {**seen, "unique_rows": str(float(unique))}
-    own = batched(
-        r,
-        (shard.rows,),
-        (shard.dim,),
-        dtype=workload.implementation.table_precision,
-        optimizer=workload.training.table_optimizer,
-        is_modern=True,
-        attributes=seen,
-    )
-    rows = look_up(r, own, ids, r.tensor((sent + 1,), "int64"), sent)
-    if run.ranks > 1:
-        wire = workload.implementation.exchange_precision
-        flat = reshape(r, cast(r, rows, wire), (sent * table.dim,))
-        part = [sent // run.ranks * table.dim] * run.ranks
-        back = all_to_all(r, flat, r.tensor(flat.shape, wire), part, part)
-        rows = cast(r, reshape(r, back, (sent, table.dim)), "fp32")
-    if not about.index_dedup:
-        return rows
-    out = r.tensor((asked, table.dim))
-    place = r.tensor((asked,), "int64")
-    r.leaf("aten::index_select", (rows, 0, place), out)
-    track(r, SELECT, (rows,), out, place)
-    return out
-
-
-@rule(SELECT, "IndexSelectBackward0")
-def _select_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Gradients of repeats are added up."""
-    made = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
-    r.leaf("aten::index_add", (made, 0, node.saved[0], gradients[0], 1), made)
-    return [made]
 
 
 def _stream(
@@ -205,7 +207,7 @@ def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradie
         ids = r.tensor((gradient.shape[0],), "int32")
         ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
         r.leaf("aten::sort", (ids, 0, False), ordered, order)
-        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
+        table = new_zeros(r, gradient, (rows, gradient.shape[1]), gradient.dtype)
         r.leaf("aten::index_add", (table, 0, order, gradient, 1), table)
     return [gradient]
 
@@ -241,6 +243,8 @@ def _attention_backward(
     if kept:
         _unfused_backward(r, kept, given[0], out)
     else:
+        queries = workload.sequence.heads * workload.sequence.attention_dim
+        zero(r, r.view(out, (out.shape[0], queries), out.strides))
         r.leaf("hstu::attention_backward", given, out, about=_about(workload, lengths))
 
 
@@ -304,7 +308,7 @@ def _layer(
     gate = workload.sequence.heads * workload.sequence.hidden_dim
     normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
-    r.leaf("hstu::silu", (r.tensor(u.shape, x.dtype),), u)
+    r.leaf("hstu::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
@@ -334,7 +338,7 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
     rounded = r.tensor((y.shape[1], y.shape[0]), "fp8")
     r.leaf("hstu::to_fp8", (y,), rounded)
     out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
-    r.leaf("quantised::linear", (x, rounded), out)
+    r.leaf("quantised::linear", (x, rounded), out, about={FRAMEWORK: ROUNDING_LIKE})
     return out
 
 
@@ -379,11 +383,11 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
     _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
-    of_uvqk = r.tensor(uvqk.shape, x.dtype)
+    of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
     _attention_backward(r, workload, lengths, scores, both, part)
-    r.leaf("hstu::silu_backward", (of_u, u), r.tensor(u.shape, x.dtype))
+    r.leaf("hstu::silu_backward", (of_u, u), r.view(of_uvqk, u.shape, of_uvqk.strides))
     of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = _product(r, workload, t(r, of_uvqk), normed)
     bias = r.tensor(first.bias.shape, x.dtype)

@@ -37,9 +37,9 @@ class DeviceTables:
         """Nothing: all rows are there."""
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        about = lookups(group.tables, group.samples).to_attributes()
-        tables = with_attributes(self.tables, about)
-        return look_up(r, tables, keys.values, offsets(r, keys), group.samples)
+        read, bags = group.read
+        tables = with_attributes(self.tables, lookups(read, bags).to_attributes())
+        return look_up(r, tables, keys.values, offsets(r, keys), bags)
 
 
 def with_attributes(tables: Batched, about: dict[str, str]) -> Batched:
@@ -65,7 +65,7 @@ def table_batched(r: Recorder, group: Group) -> Batched:
         dtype=group.placed.dtype,
         optimizer=group.run.workload.training.table_optimizer,
         is_modern=True,
-        attributes=lookups(tables, group.samples).to_attributes(),
+        attributes=lookups(*group.read).to_attributes(),
     )
 
 
@@ -127,14 +127,14 @@ class KernelCache:
         )
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        about = lookups(group.tables, group.samples).to_attributes()
+        read, bags = group.read
         places = r.tensor(keys.values.shape, "int32")
         given = (keys.values, self.state)
         r.leaf(
             "fbgemm::lxu_cache_lookup", given, places, about=_about(device_use(group), self.state)
         )
-        tables = with_attributes(self.tables, about)
-        return look_up(r, tables, keys.values, offsets(r, keys), group.samples)
+        tables = with_attributes(self.tables, lookups(read, bags).to_attributes())
+        return look_up(r, tables, keys.values, offsets(r, keys), bags)
 
 
 def device_use(group: Group) -> RowCacheUse:

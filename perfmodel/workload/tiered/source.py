@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from perfmodel.registry import Registry
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
 
@@ -36,6 +38,17 @@ class Group:
     samples: int
     replicated: bool
     hot_rows: tuple[int, ...] = ()
+    vectors: int = 0
+    """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
+    place: int = 0
+    """How many of the rank's tables before its own are equal to it."""
+
+    @property
+    def read(self) -> tuple[tuple[Table, ...], int]:
+        """What a kernel is asked for: tables, and bags of each."""
+        if not self.vectors:
+            return self.tables, self.samples
+        return tuple(replace(table, pooling=1.0) for table in self.tables), self.vectors
 
     @cached_property
     def lookups(self) -> int:
@@ -186,6 +199,37 @@ def _access_of(placed: TablePlacement, run: Run) -> tuple[object, ...]:
     )
 
 
+_ONE_BY_ONE = ("hbm", "host", "host/hbm")
+"""Ways to rows whose kernels give each row by itself."""
+
+
+def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
+    """Rows of a shard for `ids`, unpooled, from where the run's placement has them.
+
+    Raises `WorkloadError` where these are pooled on their way.
+    """
+    assert run.placement is not None
+    placed = run.placement.tables[shard.table]
+    way = access_key(placed, tuple(run.placement.cache(name).at for name in placed.caches))
+    kept = {run.placement.cache(name).kept_by for name in placed.caches}
+    if way not in _ONE_BY_ONE or kept - {"kernels"}:
+        raise WorkloadError(
+            f"placement: tables[{shard.table}]: rows that are read one by one lie in device memory "
+            "or the host's, there behind a cache kept by kernels or none"
+        )
+    table, count = shard.of(run.workload.tables), ids.shape[0]
+    before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
+    place = sum(each.of(run.workload.tables) == table for each in before)
+    group = Group(run, placed, (table,), run.global_batch, False, vectors=count, place=place)
+    keys = Jagged(ids, r.tensor((count,), "int32"))
+    source = TIERED[way](r, group)
+    if r.tape is not None:
+        for parameter in source.parameters:
+            r.tape.parameter(parameter)
+    source.fetch(r, group, keys)
+    return source.look_up(r, group, keys)
+
+
 HOST_MEMORY = "host_memory"
 """The resource of all that one rank's host threads do with rows."""
 
@@ -278,12 +322,11 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     ]
     tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
     use = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
-    first = 0
-    for one in sharing:
-        if (one.tables, one.replicated) == (group.tables, group.replicated):
-            break
-        first += len(one.tables)
-    own = slice(first, first + len(group.tables))
+    held = [(table, one.replicated) for one in sharing for table in one.tables]
+    own: list[int] = []
+    for table in group.tables:
+        alike = [at for at, each in enumerate(held) if each == (table, group.replicated)]
+        own.append(alike[group.place + sum(at in alike for at in own)])
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
         raise WorkloadError(_too_small(cache, needed))

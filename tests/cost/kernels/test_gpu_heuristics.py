@@ -66,11 +66,21 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
 
 
 def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:
-    dims = {"tokens": 1e6, "heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
+    dims = {"tokens": 1e5, "heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
     once, twice = (time_us("jagged_attention", H100, "bf16", pairs=n, **dims) for n in (1e9, 2e9))
     assert twice / once == pytest.approx(2.0, rel=0.01)
     overlapped = time_us("jagged_attention", H100, "bf16", pairs=1e9, cutlass=1.0, **dims)
     assert overlapped < once
+
+
+def test_blocks_on_the_diagonal_are_computed_whole() -> None:
+    """With blocks of 64, 64 positions of a sequence add 32 pairs each to half their square."""
+    dims = {"heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
+    short, long = (
+        time_us("jagged_attention", H100, "bf16", tokens=1e6, pairs=1e6 * length / 2, **dims)
+        for length in (1024.0, 2048.0)
+    )
+    assert long / short == pytest.approx((2048 + 64) / (1024 + 64), rel=1e-3)
 
 
 @given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))
