@@ -29,10 +29,12 @@ from perfmodel.lowering.piece import (
 )
 from perfmodel.lowering.rules.fill import fill_of
 from perfmodel.lowering.rules.jagged import over_segments
-from perfmodel.lowering.rules.movement import scan, sorted_rows
+from perfmodel.lowering.rules.movement import gathered, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.spec import OPS
 
+_SPARSE = 9
+"""Which argument of `_embedding_bag_backward` asks for a sparse gradient."""
 SORT_LAUNCHES = 8
 """Kernels of sorting the indices and finding their runs, before the gradient of a dense table."""
 
@@ -98,6 +100,16 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
         return ()
     piece = bag(gradient, lookups, length(gradient, 0), op)
     return (replace(piece, direction="bwd"),)
+
+
+@LOWERINGS.register(*entries("_embedding_bag_backward", scope=LEAF))
+def bag_backward(op: Op) -> Sequence[Piece]:
+    """`_embedding_bag_backward(gradient, indices, …, num_weights, scaled, mode, sparse, …)`: of a
+    sparse gradient a row per lookup, picked from the bags' gradients."""
+    if argument(op, _SPARSE) is not True:
+        return dense_backward(op)
+    gradient, indices = tensor(op, 0), tensor(op, 1)
+    return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
 
 
 @LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))

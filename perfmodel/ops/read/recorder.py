@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.dtypes import dtype_of_torch
-from perfmodel.ops.graph import BACK_TO_BACK, FORWARD, NO_OP, Argument, Op, Tensor
+from perfmodel.ops.graph import BACK_TO_BACK, FORWARD, NO_OP, Argument, Op, Tensor, tensors_in
 
 DEVICE = "cuda:0"
 _AS_ONE = {
@@ -36,6 +37,12 @@ _RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 RECURRENT_OP = "aten::_cudnn_rnn"
 _MIN_CUDNN_NORM_DIMS = 3
 """PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
+_EVEN, _OFFSETS = "aten::arange", 2
+_BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+"""What makes offsets of bags of one length, what reads them, and where among its inputs."""
+_ROWS_OF_BAGS, _INDICES = "aten::_embedding_bag_backward", 1
+"""Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
+LOOKUPS, LONGEST_BAG = "lookups", "longest_bag"
 _OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 
@@ -65,9 +72,19 @@ class Recorder:
         self.phase = FORWARD
         self._is_silent = False
         self.is_autocast = False
-        self._held: list[Any] = []
-        """All tensors, so that no identity is given twice; they hold no memory."""
-        self._storages: dict[int, int] = {}
+        from torch.multiprocessing.reductions import StorageWeakRef
+        from torch.utils.weak import WeakTensorKeyDictionary
+
+        self._weak = StorageWeakRef
+        self._numbers: Any = WeakTensorKeyDictionary()
+        self._next = count()
+        """Numbers of tensors. None is held: a gradient that something else holds is copied."""
+        self._storages: dict[int, tuple[int, Any]] = {}
+        """Numbers of storages by address, which a weak reference keeps from being given again."""
+        self._steps: dict[int, int] = {}
+        """Tensors of numbers that rise by one step."""
+        self._lookups: dict[int, int] = {}
+        """Sparse gradients, and what is made of them, to the rows that they hold."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -140,8 +157,31 @@ class Recorder:
                 given.append(kwargs.get(argument.name, argument.default_value))
             inputs = tuple(map(self._argument, given))
             name, inputs = _on_gpu(schema.name, inputs)
-            self.ops.append(Op(name, inputs, self._returned(answer), phase=self.phase))
+            outputs = self._returned(answer)
+            about = self._about_bags(name, inputs, outputs)
+            self.ops.append(Op(name, inputs, outputs, phase=self.phase, attributes=about))
         return answer
+
+    def _about_bags(
+        self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+    ) -> dict[str, str]:
+        """What shapes do not tell: that bags are of one length, how many rows a sparse gradient
+        holds."""
+        read, made = list(tensors_in(inputs)), list(tensors_in(outputs))
+        if name == _EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
+            self._steps[made[0].tensor_id] = inputs[2]
+        if name in _BAGS:
+            step = self._steps.get(read[_OFFSETS].tensor_id)
+            return {} if step is None else {LONGEST_BAG: str(step)}
+        held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
+        if name == _ROWS_OF_BAGS and made[0].layout:
+            held = [read[_INDICES].elements]
+        if not held:
+            return {}
+        for each in made:
+            if each not in read:
+                self._lookups[each.tensor_id] = held[0]
+        return {LOOKUPS: str(held[0])}
 
     def _as_one(
         self,
@@ -184,22 +224,28 @@ class Recorder:
         if not layout:
             strides = tuple(map(int, value.stride()))
             held = value.untyped_storage()
-            self._held.append(held)
-            storage = self._storages.setdefault(held._cdata, len(self._storages))
-        self._held.append(value)
+            known = self._storages.get(held._cdata)
+            if known is None:
+                known = (len(self._storages), self._weak(held))
+                self._storages[held._cdata] = known
+            storage = known[0]
+        if value not in self._numbers:
+            self._numbers[value] = next(self._next)
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
-        return Tensor(shape, dtype, id(value), storage, DEVICE, layout, strides)
+        return Tensor(shape, dtype, self._numbers[value], storage, DEVICE, layout, strides)
 
 
 def _on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels."""
+    training that have more than their channels, and a sparse gradient is kept, not copied."""
     if name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit"):
         values, training = inputs[0], inputs[5]
         has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
         if training is True and has_pixels and values.dtype != "bf16":  # type: ignore[union-attr]
             return "aten::cudnn_batch_norm", inputs
+    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
+        return "aten::detach", inputs
     return name, inputs
 
 
