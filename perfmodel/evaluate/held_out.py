@@ -152,7 +152,7 @@ def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats
 
 
 MOST_HELD_OUT = 12
-"""Steps that are held out at most, spread evenly over the trace: each costs a replay per step."""
+"""Steps that are held out at most, spread evenly over the trace: each costs a replay."""
 
 
 def held_out_steps(steady: Ints) -> Ints:
@@ -171,9 +171,8 @@ def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held
         duration = graph.nodes_.duration_us.copy()
         in_step = work.step == index
         duration[work.node[in_step]] = work.predicted_us(index, others)
-        step_us[:, at] = by_rank_and_step(graph, left_out_step_us(graph, duration, others))[
-            :, index
-        ]
+        left_us = left_out_step_us(graph, duration, others, index)
+        step_us[:, at] = by_rank_and_step(graph, left_us)[:, index]
     return step_us
 
 

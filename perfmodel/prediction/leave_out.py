@@ -2,39 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of, step_bounds
+from perfmodel.trace.columns import NONE
 
 
-def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -> Floats:
+def left_out_step_us(
+    graph: ExecutionGraph, duration_us: Floats, steady: Ints, only: int | None = None
+) -> Floats:
     """Per row of `graph.marks`: the step's duration with its host costs taken from the others.
 
     Device durations stay the step's own. `steady` are the step indices whose costs count (warm-up
-    and outliers do not teach). A step with no other to learn from is nan.
+    and outliers do not teach). A step with no other to learn from is nan; so is every step but
+    `only`, where that is given.
     """
     steps = len(graph.marks.name) // max(len(np.unique(graph.marks.rank)), 1)
     step_of = step_of_nodes(graph)
     host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of >= 0))
-    keys = [_groups(graph, host, step_of[host], level) for level in range(3)]
+    host = host[np.argsort(step_of[host], kind="stable")]
+    first = np.searchsorted(step_of[host], np.arange(steps + 1)).tolist()
+    teaches = np.isin(np.arange(steps), steady)
+    means_us = _mean_of_other_steps(graph, host, duration_us[host], first, teaches)
     times_us = np.full(len(graph.marks.name), np.nan)
-    for step in range(steps):
-        teachers = np.isin(step_of[host], np.setdiff1d(steady, [step]))
-        if not teachers.any():
-            continue
-        replaced = duration_us.copy()
-        own = step_of[host] == step
-        replaced[host[own]] = _mean_of_other_steps(keys, duration_us[host], teachers)[own]
-        times_us[step::steps] = schedule(graph, replaced).step_us[step::steps]
+    replay = Replay(graph, duration_us)
+    for step, reached in enumerate(reached_nodes(graph, host, step_of[host], steps)):
+        others = teaches.sum() - teaches[step]
+        if others and only in (None, step):
+            own = slice(first[step], first[step + 1])
+            of_step = slice(step, None, steps)
+            times_us[of_step] = replay.step_us(host[own], means_us[own], reached, of_step)
     return times_us
+
+
+def reached_nodes(graph: ExecutionGraph, host: Ints, step: Ints, steps: int) -> Iterator[Ints]:
+    """Per step, in the order of the graph: the nodes through which its host nodes move its bounds.
+
+    They are after a host node of this step or a later one and before a bound of this step or an
+    earlier one: few nodes are that of many steps.
+    """
+    first, by_target = graph.predecessors
+    source, bounds = graph.edges_.source[by_target].tolist(), first.tolist()
+    begun, ended = np.full(len(graph), NONE), np.full(len(graph), steps)
+    begun[host] = step
+    for marks in (graph.marks.start, graph.marks.end):
+        ended[marks] = np.arange(len(marks)) % steps
+    latest, earliest, order = begun.tolist(), ended.tolist(), graph.order.tolist()
+    for node in order:
+        for before in source[bounds[node] : bounds[node + 1]]:
+            if latest[before] > latest[node]:
+                latest[node] = latest[before]
+    for node in reversed(order):
+        for before in source[bounds[node] : bounds[node + 1]]:
+            if earliest[node] < earliest[before]:
+                earliest[before] = earliest[node]
+    until, since = np.array(latest)[graph.order], np.array(earliest)[graph.order]
+    by_step = np.argsort(since, kind="stable")
+    enter = np.searchsorted(since[by_step], np.arange(steps + 1))
+    places = np.zeros(0, np.int64)
+    for at in range(steps):
+        places = np.concatenate([places, by_step[enter[at] : enter[at + 1]]])
+        places = np.sort(places[until[places] >= at])
+        yield graph.order[places]
+
+
+class Replay:
+    """A schedule of which a few nodes are replaced: only what they move is scheduled again."""
+
+    def __init__(self, graph: ExecutionGraph, duration_us: Floats) -> None:
+        first, by_target = graph.predecessors
+        edges = graph.edges_
+        self._graph = graph
+        self._first, self._source = first.tolist(), edges.source[by_target].tolist()
+        self._lag_us = edges.lag_us[by_target].tolist()
+        self._overlap_frac = edges.overlap_frac[by_target].tolist()
+        self._release_us, self._taken_us = graph.nodes_.release_us.tolist(), duration_us.tolist()
+        self._end_us = schedule(graph, duration_us).end_us.tolist()
+
+    def step_us(self, replaced: Ints, taken_us: Floats, reached: Ints, marks: slice) -> Floats:
+        """Durations of `marks` where the nodes `replaced` take `taken_us`, which moves no others
+        that these depend on than those `reached`, in the order of the graph."""
+        end_us, taken = self._end_us, self._taken_us
+        lag_us, overlap = self._lag_us, self._overlap_frac
+        nodes, rows = reached.tolist(), replaced.tolist()
+        before = [end_us[node] for node in nodes], [taken[row] for row in rows]
+        for row, us in zip(rows, taken_us.tolist(), strict=True):
+            taken[row] = us
+        for node in nodes:
+            begin = self._release_us[node]
+            for edge in range(self._first[node], self._first[node + 1]):
+                source = self._source[edge]
+                ready = end_us[source] + (lag_us[edge] - overlap[edge] * taken[source])
+                if ready > begin:
+                    begin = ready
+            end_us[node] = begin + taken[node]
+        bounds = self._graph.marks
+        found = [
+            end_us[end] - end_us[start]
+            for start, end in zip(bounds.start[marks], bounds.end[marks], strict=True)
+        ]
+        for node, us in zip(nodes, before[0], strict=True):
+            end_us[node] = us
+        for row, us in zip(rows, before[1], strict=True):
+            taken[row] = us
+        return np.array(found)
 
 
 def step_of_nodes(graph: ExecutionGraph) -> Ints:
@@ -73,16 +153,28 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
     return np.unique(np.stack([group, nth], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _mean_of_other_steps(keys: list[Ints], duration_us: Floats, teachers: np.ndarray) -> Floats:
-    """Per host node: mean duration of the teachers of its finest group that has any."""
-    means = np.full(len(duration_us), np.nan)
-    for group in keys:
-        count = np.bincount(group[teachers], minlength=group.max() + 1)
-        total = np.bincount(group[teachers], duration_us[teachers], minlength=group.max() + 1)
+def _mean_of_other_steps(
+    graph: ExecutionGraph, host: Ints, duration_us: Floats, first: list[int], teaches: Mask
+) -> Floats:
+    """Per host node: mean duration in the other steps that teach, of its finest group that has
+    any there; nan where nothing teaches. `host` is by step, which begins at `first`."""
+    step = np.repeat(np.arange(len(teaches)), np.diff(first))
+    keys = [_groups(graph, host, step, level) for level in range(3)]
+    means = np.full(len(host), np.nan)
+    for group in (*keys, np.zeros(len(host), np.int64)):
+        total, count = np.zeros(len(host)), np.zeros(len(host))
+        for order in (range(len(teaches)), reversed(range(len(teaches)))):
+            sums, counts = (np.zeros(group.max(initial=0) + 1) for _ in range(2))
+            for at in order:
+                own = slice(first[at], first[at + 1])
+                total[own] += sums[group[own]]
+                count[own] += counts[group[own]]
+                if teaches[at]:
+                    np.add.at(sums, group[own], duration_us[own])
+                    np.add.at(counts, group[own], 1)
         with np.errstate(invalid="ignore"):
-            mean = (total / count)[group]
-        means = np.where(np.isnan(means), mean, means)
-    return np.where(np.isnan(means), duration_us[teachers].mean(), means)
+            means = np.where(np.isnan(means), total / count, means)
+    return means
 
 
 @dataclass(frozen=True)
@@ -114,21 +206,24 @@ def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
     step_us = by_rank_and_step(graph, measured.step_us)
     active_us = by_rank_and_step(graph, _active_us(measured))
     with_device = active_us.any(axis=1, keepdims=True)
-    before = [steady[steady < step] for step in range(step_us.shape[1])]
-    last = [step_us[:, own[-1]] if len(own) else np.full(len(step_us), np.nan) for own in before]
+    before = np.searchsorted(steady, np.arange(step_us.shape[1])) - 1
+    last_us = np.where(before >= 0, step_us[:, np.append(steady, 0)[before]], np.nan)
     mean_us = _mean_of_others(step_us, steady)
     more_us = active_us - _mean_of_others(active_us, steady)
     mean_gpu_us = np.where(with_device, np.maximum(mean_us + more_us, 0), np.nan)
-    return NaivePredictions(mean_us, mean_gpu_us, np.stack(last, axis=1))
+    return NaivePredictions(mean_us, mean_gpu_us, last_us)
 
 
 def _mean_of_others(figure: Floats, steady: Ints) -> Floats:
     """Per rank and step, the mean of the steady steps but the step itself."""
-    means = np.full_like(figure, np.nan)
-    for step in range(figure.shape[1]):
-        others = steady[steady != step]
-        if len(others):
-            means[:, step] = figure[:, others].mean(axis=1)
+    taught = np.zeros_like(figure)
+    taught[:, steady] = figure[:, steady]
+    forward, backward = (np.cumsum(each, axis=1) for each in (taught, taught[:, ::-1]))
+    others = np.zeros_like(figure)
+    others[:, 1:] += forward[:, :-1]
+    others[:, :-1] += backward[:, -2::-1]
+    count = len(steady) - np.isin(np.arange(figure.shape[1]), steady)
+    means: Floats = np.where(count > 0, others / np.maximum(count, 1), np.nan)
     return means
 
 

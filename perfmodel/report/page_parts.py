@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from perfmodel.plot.names import short_name, text_of
 from perfmodel.plot.style import readable
 from perfmodel.report.perfetto import overlay_of
 from perfmodel.report.tracks import STEPS, Arrow, Clock, Overlay, Track, tracks_of
-from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -180,6 +181,10 @@ class _Source:
         ]
         self._launched = _launch_starts(tracks, arrows)
         self._deciding = deciding_edges(timeline)
+        self._walker = PathWalker.of(timeline, self._deciding)
+        self._same = defaultdict[str, list[int]](list)
+        for mark, name in enumerate(timeline.graph.marks.name):
+            self._same[name].append(mark)
         self._several = len({track.rank for _, track in self._tracks}) > 1
         ranks = trace.ranks if trace is not None and shown.is_of_trace else ()
         links = trace.links if trace is not None else ()
@@ -196,15 +201,14 @@ class _Source:
     def view(self, mark: int, most: int) -> dict[str, Any]:
         """What runs on all ranks while step `mark` lasts on any; the longest `most` boxes."""
         timeline, marks = self.shown.timeline, self.shown.timeline.graph.marks
-        same = [at for at, name in enumerate(marks.name) if name == marks.name[mark]]
+        same = self._same[marks.name[mark]]
         begin_us = float(timeline.end_us[marks.start[same]].min())
         span_ns = round((float(timeline.end_us[marks.end[same]].max()) - begin_us) * NS_PER_US)
         zero_ns = round(begin_us * NS_PER_US)
         lengths = [
             min(box.end_ns - zero_ns, span_ns) - max(box.start_ns - zero_ns, 0)
             for _, track in self._tracks
-            for box in track.slices
-            if box.end_ns > zero_ns and box.start_ns < zero_ns + span_ns
+            for box in track.slices[track.between(zero_ns, zero_ns + span_ns)]
         ]
         least_ns = 1
         note = ""
@@ -234,7 +238,8 @@ class _Source:
     ) -> dict[str, Any]:
         name = f"rank {track.rank} {track.name}" if self._several else track.name
         columns = _Columns(name, track.rank)
-        for number, box in enumerate(track.slices):
+        shown = track.between(zero_ns, zero_ns + span_ns)
+        for number, box in enumerate(track.slices[shown], shown.start):
             low, high = max(box.start_ns - zero_ns, 0), min(box.end_ns - zero_ns, span_ns)
             if high - low < least_ns:
                 continue
@@ -256,7 +261,7 @@ class _Source:
         graph = self.shown.timeline.graph
         columns = _Columns(PATH_NAME, None)
         line: list[tuple[int, int, int]] = []
-        for piece in critical_path(self.shown.timeline, mark):
+        for piece in critical_path(self.shown.timeline, mark, self._walker):
             low, high = (
                 max(round(us * NS_PER_US) - zero_ns, 0) // 100
                 for us in (piece.start_us, piece.end_us)

@@ -6,8 +6,10 @@ rounding: Perfetto drops a slice that does not nest in the one before it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +56,18 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """A named row of slices that do not overlap."""
+    """A named row of slices in order of time, that do not overlap."""
 
     rank: int
     name: str
     slices: list[Slice]
+
+    def between(self, low_ns: int, high_ns: int) -> slice:
+        """Which of its slices are there between two times."""
+        first = bisect_right(self.slices, low_ns, key=attrgetter("end_ns"))
+        return slice(
+            first, max(bisect_left(self.slices, high_ns, key=attrgetter("start_ns")), first)
+        )
 
 
 class Arrow(NamedTuple):

@@ -1,0 +1,197 @@
+"""How the time of each verb grows with what a trace or a model has many of.
+
+    python benchmarks/scaling.py [--verb WORD] [--axis WORD] [--figure FILE] [--check]
+
+Traces are made up: on every thread, operators that launch one kernel each. One figure grows, the
+others stay. Processor time is of this process, without imports; the exponent is of
+the two largest sizes: 1 is linear. With `--check`, exit 1 where one is above 1.15.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
+
+from benchmarks.rounds import on_one_thread
+from benchmarks.tables import markdown
+
+MOST_EXPONENT = 1.15
+LEAST_S = 0.5
+"""Sizes whose run takes less say nothing of growth."""
+OP_US, STEP_GAP_US = 20, 50
+OF_TRACES = ("breakdown", "predict", "report", "diff", "check")
+TRACE_AXES = {
+    "events": (20_000, 60_000, 180_000),
+    "steps": (500, 1_500, 4_500),
+    "threads": (3_000, 10_000, 30_000),
+    "streams": (3_000, 10_000, 30_000),
+    "ranks": (8, 24, 72),
+}
+OF_TABLES = {
+    "predict --workload": ["predict", "--workload", "{model}", "--hardware", "dgx-1"],
+    "compare": ["compare", "--workload", "{model}", "--hardware", "dgx-1"],
+}
+TABLES = (100, 300, 900)
+
+
+def document(
+    *, events: int = 200, steps: int = 1, threads: int = 1, streams: int = 1, rank: int = 0
+) -> dict[str, Any]:
+    """A Kineto trace: `events` per step, a third each of operators, launches and kernels."""
+    made: list[dict[str, Any]] = []
+    ops = max(events // 3, 1)
+    step_us = OP_US * ops + STEP_GAP_US
+    for step in range(steps):
+        begun = step * step_us
+        made.append(_event("user_annotation", f"ProfilerStep#{step}", 1, begun, step_us - 10, {}))
+        for n in range(ops):
+            call, at = step * ops + n + 1, begun + 10 + n * OP_US
+            thread, stream = 1 + call % threads, 7 + call % streams
+            ids = {"External id": call, "correlation": call}
+            made.append(
+                _event("cpu_op", f"aten::op{n % 50}", thread, at, 12, {"External id": call})
+            )
+            made.append(_event("cuda_runtime", "cudaLaunchKernel", thread, at + 3, 5, ids))
+            device = {"device": rank, "stream": stream, "grid": [64, 1, 1]}
+            made.append(_event("kernel", f"kernel_{n % 50}", stream, at + 10, 6, {**ids, **device}))
+    job = {"backend": "nccl", "rank": rank, "world_size": rank + 1}
+    return {"schemaVersion": 1, "distributedInfo": job, "traceEvents": made}
+
+
+def _event(
+    category: str, name: str, thread: int, start_us: int, duration_us: int, args: dict[str, Any]
+) -> dict[str, Any]:
+    place = {"pid": int(category != "kernel"), "tid": thread, "ts": start_us, "dur": duration_us}
+    return {"ph": "X", "cat": category, "name": name, **place, "args": args}
+
+
+def trace_of(axis: str, size: int, folder: Path) -> Path:
+    """A file, or a folder of ranks, with `size` of `axis`."""
+    if axis == "ranks":
+        target = folder / f"{size}_ranks"
+        target.mkdir()
+        for rank in range(size):
+            made = document(events=600, steps=4, rank=rank)
+            made["distributedInfo"]["world_size"] = size
+            (target / f"rank{rank}.json").write_text(json.dumps(made), encoding="utf-8")
+        return target
+    path = folder / f"{size}_{axis}.json"
+    sizes: dict[str, dict[str, int]] = {
+        "events": {"events": size // 4, "steps": 4},
+        "steps": {"events": 12, "steps": size},
+        "threads": {"events": 3 * size, "threads": size},
+        "streams": {"events": 3 * size, "streams": size},
+    }
+    path.write_text(json.dumps(document(**sizes[axis])), encoding="utf-8")
+    return path
+
+
+def model_of(size: int, folder: Path) -> Path:
+    """A workload of `size` tables."""
+    path = folder / f"{size}_tables.toml"
+    tables = "[[tables]]\nrows = 10000\ndim = 64\npooling = 1\n" * size
+    layers = "dense_features = 13\nbottom_mlp = [512, 64]\ntop_mlp = [512, 1]\n"
+    path.write_text(f'schema = "perfmodel.workload/1"\n[model]\n{layers}{tables}')
+    return path
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One verb over one axis."""
+
+    verb: str
+    axis: str
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def exponent(self) -> float:
+        """Slope of the logarithms of the two largest sizes; nan where the largest is too short."""
+        (few, many), (before_s, after_s) = self.sizes[-2:], self.seconds[-2:]
+        if after_s < LEAST_S:
+            return math.nan
+        return math.log(after_s / before_s) / math.log(many / few)
+
+
+def taken_s(words: list[str]) -> float:
+    """Processor time of a command in this process; it must succeed."""
+    from perfmodel.cli import main
+
+    def used_s() -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    begun_s, errors = used_s(), io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(errors):
+        status = main(words)
+    if status:
+        raise SystemExit(f"{' '.join(words)}: {errors.getvalue()}")
+    return used_s() - begun_s
+
+
+def commands(verb: str, trace: Path, folder: Path) -> list[str]:
+    """A verb on a trace."""
+    page, baseline = str(folder / "page.html"), str(folder / "baseline.json")
+    more = {
+        "report": ["-o", page],
+        "diff": [str(trace)],
+        "check": ["--baseline", baseline, "--update"],
+    }
+    return [verb, str(trace), *more.get(verb, [])]
+
+
+def growths(verb: str, axis: str) -> Iterator[Growth]:
+    """Every verb whose name holds a word, over every axis whose name holds another."""
+    (
+        taken_s(["breakdown"]),
+        taken_s(["predict", "--workload", "criteo-kaggle", "--hardware", "dgx-1"]),
+    )  # imports
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for grows, sizes in TRACE_AXES.items():
+            if axis not in grows:
+                continue
+            traces = [trace_of(grows, size, folder) for size in sizes]
+            for each in OF_TRACES:
+                if verb in each:
+                    seconds = [taken_s(commands(each, trace, folder)) for trace in traces]
+                    yield Growth(each, grows, sizes, tuple(seconds))
+        models = [model_of(size, folder) for size in TABLES] if axis in "tables" else []
+        for each, words in OF_TABLES.items():
+            if verb in each and models:
+                seconds = [taken_s([w.format(model=model) for w in words]) for model in models]
+                yield Growth(each, "tables", TABLES, tuple(seconds))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, draw, judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--verb", default="", metavar="WORD")
+    parser.add_argument("--axis", default="", metavar="WORD")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(arguments)
+    on_one_thread()
+    found = []
+    for each in growths(given.verb, given.axis):
+        found.append(each)
+        seconds = ", ".join(f"{s:.2f}" for s in each.seconds)
+        print(each.axis, each.verb, each.sizes, seconds, f"{each.exponent:.2f}", flush=True)
+    late = [each for each in found if each.exponent > MOST_EXPONENT]
+    return int(given.check and bool(late))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
