@@ -16,7 +16,7 @@ import math
 import resource
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.rounds import on_one_thread
-from benchmarks.tables import markdown
 
 MOST_EXPONENT = 1.15
 LEAST_S = 0.5
