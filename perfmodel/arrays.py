@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Keys = NDArray[np.complex128]
+"""What is compared by its real part, then by its imaginary one."""
 
 
 def distinct(values: Ints) -> Ints:

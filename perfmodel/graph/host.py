@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, Keys
 from perfmodel.graph.kinds import Cause
 from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
@@ -26,6 +26,8 @@ from perfmodel.trace.link import (
     equal_runs,
     innermost,
     outermost,
+    rows_of_threads,
+    thread_keys,
 )
 from perfmodel.trace.window import MAIN_THREAD
 
@@ -82,20 +84,15 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
         return Pieces(none, never, never, none, none, none, none, no_piece)
     python = rank.of(Category.PYTHON)
     waits = outermost(rank, python[rank.name_matches(INPUT_WAIT_NAME)[python]])
-    parts = [
-        _cut_thread(rank, links, ops, calls, waits, kind_of_row, thread, role)
-        for thread, role in links.roles.items()
-    ]
-    thread, start, end, cause, call, row = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
+    thread, start, end, cause, call, row = _cut(rank, links, ops, calls, waits, kind_of_row)
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
     annotation = np.full(len(thread), NONE, np.int32)
+    annotations_of = rows_of_threads(rank, annotations)
     for low, high in equal_runs(thread):
-        on_thread = annotations[rank.thread[annotations] == thread[low]]
-        middle = (start[low:high] + end[low:high]) / 2
-        annotation[low:high] = innermost(rank, middle, on_thread)
+        if (on_thread := annotations_of.get(int(thread[low]))) is not None:
+            middle = (start[low:high] + end[low:high]) / 2
+            annotation[low:high] = innermost(rank, middle, on_thread)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING
@@ -132,88 +129,95 @@ def _pieces_of_calls(
     return result
 
 
-def _cut_thread(
-    rank: RankTrace,
-    links: Links,
-    ops: Ints,
-    calls: Ints,
-    waits: Ints,
-    kind_of_row: Ints,
-    thread: int,
-    role: str,
+def _cut(
+    rank: RankTrace, links: Links, ops: Ints, calls: Ints, waits: Ints, kind_of_row: Ints
 ) -> tuple[np.ndarray, ...]:
-    ops = ops[rank.thread[ops] == thread]
-    calls = calls[rank.thread[calls] == thread]
-    waits = waits[(rank.thread[waits] == thread) & (role == MAIN_THREAD)]
-    call_start, call_end = rank.start_us[calls], np.maximum.accumulate(rank.end_us[calls])
-    call_start = (
-        np.maximum(call_start, np.concatenate([[-np.inf], call_end[:-1]]))
-        if len(calls)
-        else call_start
+    """Thread, start, end, cause, kind of call and row of every piece.
+
+    All threads at once, by keys of thread and time.
+    """
+    first, last = _launch_span(rank, ops, calls[kind_of_row[calls] == LAUNCH])
+    threads = np.array(list(links.roles), rank.thread.dtype)
+    by_id = np.argsort(threads)
+
+    def place(rows: Ints) -> Ints:
+        found: Ints = by_id[np.searchsorted(threads[by_id], rank.thread[rows])]
+        return found
+
+    order = np.argsort(place(ops), kind="stable")
+    ops, first, last = ops[order], first[order], last[order]
+    calls = calls[np.argsort(place(calls), kind="stable")]
+    main = next(at for at, role in enumerate(links.roles.values()) if role == MAIN_THREAD)
+    waits = waits[rank.thread[waits] == threads[main]]
+    op_key = thread_keys(place(ops), rank.start_us[ops])
+    call_end = np.maximum.accumulate(thread_keys(place(calls), rank.end_us[calls]))
+    call_start = thread_keys(place(calls), rank.start_us[calls])
+    call_start[1:] = np.where(
+        call_end.real[1:] == call_end.real[:-1],
+        np.maximum(call_start[1:], call_end[:-1]),
+        call_start[1:],
     )
-    marks = [rank.start_us[ops], rank.end_us[ops], rank.start_us[waits], rank.end_us[waits]]
-    if role == MAIN_THREAD and links.steps.is_window and len(ops):
+    on_main = [rank.start_us[waits], rank.end_us[waits]]
+    main_ops = ops[rank.thread[ops] == threads[main]]
+    if links.steps.is_window and len(main_ops):
         events = rank.of(Category.ANNOTATION, Category.PYTHON)
-        last = rank.end_us[events[rank.thread[events] == thread]].max(initial=rank.end_us[ops[-1]])
-        marks.append(np.array([last]))
-    elif role == MAIN_THREAD:
-        marks += [links.steps.start_us, links.steps.end_us]
-    edges = np.concatenate(marks)
+        ends = rank.end_us[events[rank.thread[events] == threads[main]]]
+        on_main.append(np.array([ends.max(initial=rank.end_us[main_ops[-1]])]))
+    else:
+        on_main += [links.steps.start_us, links.steps.end_us]
+    op_end = thread_keys(place(ops), rank.end_us[ops])
+    of_main = np.concatenate(on_main)
+    edges = np.concatenate([op_key, op_end, thread_keys(np.full(len(of_main), main), of_main)])
     if len(calls):
-        at = np.searchsorted(call_start, edges, side="right") - 1
-        inside = (
-            (at >= 0)
-            & (edges > call_start[np.maximum(at, 0)])
-            & (edges < call_end[np.maximum(at, 0)])
-        )
-        edges = np.concatenate([edges[~inside], call_start, call_end])
+        at = np.maximum(np.searchsorted(call_start, edges, side="right") - 1, 0)
+        edges = edges[~((edges > call_start[at]) & (edges < call_end[at]))]
+        edges = np.concatenate([edges, call_start, call_end])
     edges.sort()
-    edges = edges[np.diff(edges, prepend=-np.inf) > 0]
-    start, end = edges[:-1], edges[1:]
-    middle = (start + end) / 2
-    op = _interval_at(
-        middle,
-        rank.start_us[ops],
-        np.maximum.accumulate(rank.end_us[ops]) if len(ops) else np.zeros(0),
+    edges = edges[np.append(True, edges[1:] != edges[:-1])[: len(edges)]]
+    apart = edges.real[1:] == edges.real[:-1]
+    on, start, end = (
+        edges.real[:-1][apart].astype(np.int64),
+        edges.imag[:-1][apart],
+        edges.imag[1:][apart],
     )
+    middle = thread_keys(on, (start + end) / 2)
+    op = _interval_at(middle, op_key, np.maximum.accumulate(op_end))
     call = _interval_at(middle, call_start, call_end)
-    launches = calls[kind_of_row[calls] == LAUNCH]
-    first, last = _launch_span(rank, ops, launches)
-    has = np.isfinite(first)
+    cause = np.full(len(start), int(Cause.HOST_T1))
+    row = np.full(len(start), NONE, np.int64)
     if len(ops):
         o = np.maximum(op, 0)
         cause = np.select(
-            [op < 0, ~has[o], end <= first[o], start >= last[o]],
+            [op < 0, ~np.isfinite(first)[o], end <= first[o], start >= last[o]],
             [Cause.HOST_T1, Cause.HOST_OP_WITHOUT_LAUNCH, Cause.HOST_T2, Cause.HOST_T3],
             Cause.HOST_T5,
         )
-    else:
-        cause = np.full(len(start), int(Cause.HOST_T1))
-    waiting = (_interval_at(middle, rank.start_us[waits], rank.end_us[waits]) >= 0) & (op < 0)
+        begun = thread_keys(on, start)
+        following = np.minimum(np.searchsorted(op_key, begun, side="left"), len(ops) - 1)
+        follows = (op_key[following] >= begun) & (op_key.real[following] == on)
+        row = np.where(op >= 0, ops[o], np.where(follows, ops[following], NONE))
+    of_waits = [thread_keys(np.full(len(waits), main), us) for us in on_main[:2]]
+    waiting = (_interval_at(middle, *of_waits) >= 0) & (op < 0)
     cause = np.where(waiting, Cause.WAITING_FOR_INPUT, cause)
     kind = np.zeros(len(start), np.int64)
-    row = np.full(len(start), NONE, np.int64)
-    if len(ops):
-        following = np.searchsorted(rank.start_us[ops], start, side="left")
-        row = np.where(
-            op >= 0, ops[np.maximum(op, 0)], np.append(ops, NONE)[np.minimum(following, len(ops))]
-        )
     if len(calls):
         kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
         row = np.where(call >= 0, calls[np.maximum(call, 0)], row)
         cause = np.where(np.isin(kind, (PIECE, ELAPSED)), cause, Cause.HOST_T4)
     return (
-        np.full(len(start), thread, rank.thread.dtype),
+        threads[on],
         *(start, end, cause.astype(np.int8), kind.astype(np.int8), row.astype(np.int32)),
     )
 
 
-def _interval_at(time: Floats, start: Floats, end: Floats) -> Ints:
+def _interval_at(time: Keys, start: Keys, end: Keys) -> Ints:
     """Index of the last interval that began at or before each time and still lasts, or -1."""
     if not len(start):
         return np.full(len(time), NONE, np.int64)
     at = np.searchsorted(start, time, side="right") - 1
-    return np.where((at >= 0) & (time < end[np.maximum(at, 0)]), at, NONE)
+    held = np.maximum(at, 0)
+    lasts = (time < end[held]) & (time.real == end.real[held])
+    return np.where((at >= 0) & lasts, at, NONE)
 
 
 def _launch_span(rank: RankTrace, ops: Ints, launches: Ints) -> tuple[Floats, Floats]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.graph.host import PIECE, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.trace.categories import WAITING_NAME
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import Links
+from perfmodel.trace.link import Links, equal_runs
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 ROUNDING_US = 3.0
@@ -49,10 +49,10 @@ def add_thread_waits(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits
     _host_collectives(rank, pieces, waits, main)
     asleep = (pieces.cause == Cause.HOST_T1) & (pieces.call == PIECE)
     gaps = main[asleep[main] & ~np.isin(main, list(waits.returns))]
-    for thread, role in links.roles.items():
-        on_thread = pieces.thread == thread
-        if role != MAIN_THREAD and not (on_thread & (pieces.cause == Cause.COMMUNICATION)).any():
-            _hand_overs(pieces, waits, gaps, on_thread, asleep, role)
+    for low, high in equal_runs(pieces.thread):
+        role = links.roles[int(pieces.thread[low])]
+        if role != MAIN_THREAD and not (pieces.cause[low:high] == Cause.COMMUNICATION).any():
+            _hand_overs(pieces, waits, gaps, range(low, high), asleep, role)
 
 
 def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints) -> None:
@@ -82,19 +82,34 @@ def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints)
             waits.edges.append((piece, len(pieces.thread) + at, EdgeKind.HAND_BACK))
 
 
+def _gaps_around(pieces: Pieces, gaps: Ints, start_us: Floats, end_us: Floats) -> Ints:
+    """Those of `gaps` (in order of time) that may meet one of these intervals; all of them where
+    looking at each costs no more."""
+    if len(gaps) <= len(start_us):
+        return gaps
+    low = np.searchsorted(pieces.end_us[gaps], start_us - ROUNDING_US, side="left")
+    high = np.searchsorted(pieces.start_us[gaps], end_us + ROUNDING_US, side="right")
+    count = high - low
+    if count.sum() > len(gaps):
+        return gaps
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return gaps[distinct(np.repeat(low, count) + within)]
+
+
 def _hand_overs(
-    pieces: Pieces, waits: Waits, gaps: Ints, on_thread: Mask, asleep: Mask, role: str
+    pieces: Pieces, waits: Waits, gaps: Ints, on_thread: range, asleep: Mask, role: str
 ) -> None:
     """The main thread sleeps while a thread that it woke works (backward): it waits, not works.
 
     An autograd thread may wake the main thread for a task of its own and work on meanwhile;
     another thread counts as woken only when it sleeps before and after.
     """
-    busy = np.flatnonzero(on_thread & ~asleep)
+    busy = on_thread.start + np.flatnonzero(~asleep[on_thread.start : on_thread.stop])
     if not len(busy):
         return
-    begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
     start, end = pieces.start_us[busy], pieces.end_us[busy]
+    gaps = _gaps_around(pieces, gaps, start, end)
+    begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
     first = np.searchsorted(end, begun, side="right")
     at = np.minimum(first, len(busy) - 1)
     first += (start[at] < begun) & (end[at] > begun) & (end[at] <= begun + ROUNDING_US)
@@ -103,7 +118,7 @@ def _hand_overs(
 
     def sleeps(piece: int) -> bool:
         """Whether the thread sleeps in a piece, or has none there."""
-        return not 0 <= piece < len(on_thread) or not on_thread[piece] or bool(asleep[piece])
+        return piece not in on_thread or bool(asleep[piece])
 
     for g in np.flatnonzero(past > first).tolist():
         piece, woken, last = int(gaps[g]), int(busy[first[g]]), int(busy[past[g] - 1])
@@ -121,7 +136,7 @@ def _hand_overs(
             waits.duration_us[piece] = min(waits.duration_us[piece], before)
             waits.edges.append((piece, woken, EdgeKind.HAND_OVER))
             waits.woken.add(woken)
-            if woken and on_thread[woken - 1]:
+            if woken - 1 in on_thread:
                 waits.duration_us[woken - 1] = 0.0
         after = max(float(over[g] - pieces.end_us[last]), 0.0)
         if piece in waits.returns:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, Keys, Mask
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -68,16 +68,32 @@ def launching_op(rank: RankTrace, links: Links) -> Ints:
     ops = rank.of(Category.CPU_OP)
     launched = np.flatnonzero(links.device_launch >= 0)
     launch = links.device_launch[launched]
-    for thread in distinct(rank.thread[launch]):
-        on_thread = rank.thread[launch] == thread
-        boxes = ops[rank.thread[ops] == thread]
-        result[launched[on_thread]] = innermost(rank, rank.start_us[launch[on_thread]], boxes)
+    ops_of = rows_of_threads(rank, ops)
+    by_id = np.argsort(rank.thread[launch], kind="stable")
+    for low, high in equal_runs(rank.thread[launch[by_id]]):
+        here = by_id[low:high]
+        boxes = ops_of.get(int(rank.thread[launch[here[0]]]), ops[:0])
+        result[launched[here]] = innermost(rank, rank.start_us[launch[here]], boxes)
     return result
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
     """`rows` reordered by thread, keeping the order of time within each."""
     return rows[np.argsort(rank.thread[rows], kind="stable")]
+
+
+def rows_of_threads(rank: RankTrace, rows: Ints) -> dict[int, Ints]:
+    """Thread to those of `rows` that are on it, in their order."""
+    rows = by_thread(rank, rows)
+    thread = rank.thread[rows]
+    return {int(thread[low]): rows[low:high] for low, high in equal_runs(thread)}
+
+
+def thread_keys(thread: Ints, time_us: Floats) -> Keys:
+    """Numbers that sort by thread, then time: complex ones, which NumPy compares so."""
+    keys = np.empty(len(thread), np.complex128)
+    keys.real, keys.imag = thread, time_us
+    return keys
 
 
 def outermost(rank: RankTrace, rows: Ints) -> Ints:
@@ -89,11 +105,8 @@ def outermost(rank: RankTrace, rows: Ints) -> Ints:
     rows = by_thread(rank, rows)
     keep = np.ones(len(rows), bool)
     start, end, thread = rank.start_us[rows], rank.end_us[rows], rank.thread[rows]
-    for low, high in equal_runs(thread):
-        latest = np.maximum.accumulate(end[low:high])
-        keep[low + 1 : high] = (end[low + 1 : high] > latest[:-1]) | (
-            start[low + 1 : high] >= latest[:-1]
-        )
+    latest = np.maximum.accumulate(thread_keys(thread, end)).imag[:-1]
+    keep[1:] = (end[1:] > latest) | (start[1:] >= latest) | (thread[1:] != thread[:-1])
     return rows[keep]
 
 
@@ -117,20 +130,16 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
 
     Both are ordered by thread, then time; containers of one thread do not enclose one another.
     """
-    result = np.full(len(rows), NONE, np.int64)
-    spans = {
-        int(rank.thread[containers[low]]): (low, high)
-        for low, high in equal_runs(rank.thread[containers])
-    }
-    for low, high in equal_runs(rank.thread[rows]):
-        span = spans.get(int(rank.thread[rows[low]]))
-        if span is None:
-            continue
-        boxes = containers[span[0] : span[1]]
-        at = np.searchsorted(rank.start_us[boxes], rank.start_us[rows[low:high]], side="right") - 1
-        inside = (at >= 0) & (rank.end_us[rows[low:high]] <= rank.end_us[boxes[np.maximum(at, 0)]])
-        result[low:high] = np.where(inside, at + span[0], NONE)
-    return result
+    if not len(containers):
+        return np.full(len(rows), NONE, np.int64)
+    thread = rank.thread[containers]
+    keys = thread_keys(thread, rank.start_us[containers])
+    wanted = thread_keys(rank.thread[rows], rank.start_us[rows])
+    at = np.searchsorted(keys, wanted, side="right") - 1
+    held = np.maximum(at, 0)
+    inside = (at >= 0) & (thread[held] == rank.thread[rows])
+    inside &= rank.end_us[rows] <= rank.end_us[containers[held]]
+    return np.where(inside, at, NONE)
 
 
 def innermost(rank: RankTrace, time_us: Floats, containers: Ints) -> Ints:
