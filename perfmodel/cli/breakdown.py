@@ -24,7 +24,14 @@ from perfmodel.cli.options import (
     max_bytes,
     steps_slice,
 )
-from perfmodel.cli.output import Output, check_figure, refuse_cautions, save_figure, working
+from perfmodel.cli.output import (
+    Output,
+    check_figure,
+    frame_csv,
+    refuse_cautions,
+    save_figure,
+    working,
+)
 from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.cli.tables import Times, median_step, percent, say
 from perfmodel.errors import UsageError
@@ -187,7 +194,7 @@ def breakdown(
         answer=lambda: (
             selected.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
         ),
-        csv=lambda: selected.to_frame().to_csv(index=False),
+        csv=lambda: frame_csv(selected.to_frame()),
         table=table,
         warnings=list(selected.warnings),
         cautions=selected.cautions,

@@ -121,7 +121,7 @@ class Output:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
             answer=result.to_dict,
-            csv=lambda: result.to_frame().to_csv(index=False),
+            csv=lambda: frame_csv(result.to_frame()),
             table=table,
             warnings=list(warnings),
             cautions=cautions,
@@ -190,8 +190,22 @@ def rows_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     text = io.StringIO()
     writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def frame_csv(frame: pd.DataFrame) -> str:
+    """CSV of a frame."""
+    inert_frame = frame.copy(deep=False)
+    for name in frame.select_dtypes(exclude=["number", "bool"]):
+        inert_frame[name] = frame[name].map(inert)
+    return str(inert_frame.to_csv(index=False))
+
+
+def inert(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: names in a trace are anybody's."""
+    is_formula = isinstance(cell, str) and len(cell) > 1 and cell[0] in "=+-@\t\r"
+    return f"'{cell}" if is_formula else cell
 
 
 def check_writable(path: Path, source: str | None) -> None:

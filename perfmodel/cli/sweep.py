@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_figure, save_figure, wrote
+from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, wrote
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def sweep(
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
         answer=lambda: answer,
-        csv=lambda: swept.to_frame().to_csv(index=False),
+        csv=lambda: frame_csv(swept.to_frame()),
         table=lambda console: show_sweep(console, swept, answer),
         warnings=swept.warnings,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 
 import pytest
 
 from perfmodel.cli.console import Console, Table, width_of
+from perfmodel.cli.output import frame_csv, rows_csv
 from perfmodel.cli.tables import add, new_table
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "名前", "x" * 23, "-")
@@ -96,3 +99,14 @@ def test_long_lines_are_broken_between_words_as_by_rich(width: int) -> None:
         assert here.text == there.text
         here.print(text, soft_wrap=True)
         assert here.text.endswith(f"{text}\n")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+aten::add", "-lib", "@sum", "\tx"])
+def test_a_name_is_no_formula_in_csv(name: str) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"name": [name, "aten::mm", "-"], "us": [-1.5, 2.0, 3.0]})
+    table = list(csv.reader(io.StringIO(frame_csv(frame), newline="")))
+    rows = list(csv.reader(io.StringIO(rows_csv([{"name": name, "us": -1.5}]), newline="")))
+    assert table[1:] == [[f"'{name}", "-1.5"], ["aten::mm", "2.0"], ["-", "3.0"]]
+    assert rows[1] == table[1]

@@ -230,7 +230,8 @@ def test_in_a_browser_it_does_what_it_says(
 ) -> None:
     assert CHROMIUM
     page = tmp_path / "page.html"
-    page.write_text(page_html(prediction).replace("</body>", SCRIPT))
+    allowed = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page_html(prediction))
+    page.write_text(allowed.replace("</body>", SCRIPT))
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     options = (*QUIET, profile, f"--window-size={size}", "--virtual-time-budget=5000")
     command = [CHROMIUM, *options, "--enable-logging=stderr", "--dump-dom", page.as_uri()]
@@ -255,6 +256,19 @@ def test_in_a_browser_it_does_what_it_says(
     assert len(set(told["legend"])) == len(told["legend"]) == len(set(told["swatches"]))
     assert told["colours"] > 5
     assert told["wide"] <= 0, "the page scrolls sideways"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_browser_runs_no_other_script(prediction: Prediction, tmp_path: Path) -> None:
+    assert CHROMIUM
+    page = tmp_path / "page.html"
+    foreign = '<script>document.body.id = "foreign"</script></body>'
+    page.write_text(page_html(prediction).replace("</body>", foreign))
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [CHROMIUM, *QUIET, profile, "--virtual-time-budget=2000", "--dump-dom", page.as_uri()]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert '<body id="foreign"' not in ran.stdout
+    assert re.search(r'<canvas[^>]*style="height: \d+px', ran.stdout), "its own did not run"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
