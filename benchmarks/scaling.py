@@ -40,9 +40,12 @@ TRACE_AXES = {
 }
 OF_TABLES = {
     "predict --workload": ["predict", "--workload", "{model}", "--hardware", "dgx-1"],
-    "compare": ["compare", "--workload", "{model}", "--hardware", "dgx-1"],
+    "compare": [
+        *("compare", "--workload", "{model}", "--hardware", "dgx-1"),
+        *("--designs", "default,low_precision"),
+    ],
 }
-TABLES = (100, 300, 900)
+TABLES = (270, 900, 2_700)
 
 
 def document(
@@ -97,12 +100,12 @@ def trace_of(axis: str, size: int, folder: Path) -> Path:
     return path
 
 
-def model_of(size: int, folder: Path) -> Path:
-    """A workload of `size` tables."""
-    path = folder / f"{size}_tables.toml"
-    tables = "[[tables]]\nrows = 10000\ndim = 64\npooling = 1\n" * size
+def model_of(size: int, folder: Path, rows: int) -> Path:
+    """A workload of `size` tables of `rows`; other rows share no answer within this process."""
+    path = folder / f"{size}_tables_{rows}.toml"
+    tables = f"[[tables]]\nrows = {rows}\ndim = 64\npooling = 1\n" * size
     layers = "dense_features = 13\nbottom_mlp = [512, 64]\ntop_mlp = [512, 1]\n"
-    path.write_text(f'schema = "perfmodel.workload/1"\n[model]\n{layers}{tables}')
+    path.write_text(f'schema = "perfmodel.workload/1"\nbatch = 64\n[model]\n{layers}{tables}')
     return path
 
 
@@ -167,11 +170,33 @@ def growths(verb: str, axis: str) -> Iterator[Growth]:
                 if verb in each:
                     seconds = [taken_s(commands(each, trace, folder)) for trace in traces]
                     yield Growth(each, grows, sizes, tuple(seconds))
-        models = [model_of(size, folder) for size in TABLES] if axis in "tables" else []
-        for each, words in OF_TABLES.items():
-            if verb in each and models:
+        for number, (each, words) in enumerate(OF_TABLES.items()):
+            if verb in each and axis in "tables":
+                models = [model_of(size, folder, 10_000 + number) for size in TABLES]
                 seconds = [taken_s([w.format(model=model) for w in words]) for model in models]
                 yield Growth(each, "tables", TABLES, tuple(seconds))
+
+
+def draw(found: list[Growth], path: Path) -> None:
+    """Seconds over sizes, both logarithmic, one panel per axis, with each verb's exponent."""
+    from matplotlib.figure import Figure
+
+    axes = list(dict.fromkeys(each.axis for each in found))
+    columns = min(3, len(axes))
+    lines = math.ceil(len(axes) / columns)
+    figure = Figure(figsize=(4.0 * columns, 3.4 * lines), layout="constrained")
+    for axis, panel in zip(axes, figure.subplots(lines, columns, squeeze=False).flat, strict=False):
+        for each in (growth for growth in found if growth.axis == axis):
+            label = f"{each.verb} {each.exponent:.2f}"
+            panel.loglog(each.sizes, each.seconds, marker="o", markersize=3, label=label)
+        panel.minorticks_off()
+        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=each.sizes, ylim=(0.08, 20))
+        panel.set_xticklabels([f"{size:,}" for size in each.sizes])
+        panel.set(yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
+        panel.legend(fontsize="x-small", framealpha=0.6)
+    for panel in figure.axes[len(axes) :]:
+        panel.remove()
+    figure.savefig(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -188,6 +213,8 @@ def main(arguments: list[str] | None = None) -> int:
         found.append(each)
         seconds = ", ".join(f"{s:.2f}" for s in each.seconds)
         print(each.axis, each.verb, each.sizes, seconds, f"{each.exponent:.2f}", flush=True)
+    if given.figure and found:
+        draw(found, given.figure)
     late = [each for each in found if each.exponent > MOST_EXPONENT]
     return int(given.check and bool(late))
 

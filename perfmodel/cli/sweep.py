@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 RESULTS = "-results"
+UNASKED_POINTS = 10_000_000
 """Behind the name of a SPEC, where no folder is named."""
 
 
@@ -70,6 +71,9 @@ def sweep(
             metavar="N", help="Sobol indices of all axes with numbers, from N (a power of two)."
         ),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help=f"Sweep more than {UNASKED_POINTS:,} points.")
+    ] = False,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +105,8 @@ def sweep(
     from perfmodel.cli.comparison_tables import show_sweep
 
     wanted = explore.load_spec(spec, objective)
+    if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
+        raise UsageError(f"{spec}: {points:,} points; --yes sweeps them, fewer steps may do")
     folder = output or Path(spec.stem + RESULTS)
     with _progress(wanted) as done:
         swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)

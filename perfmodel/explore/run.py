@@ -31,6 +31,15 @@ def sweep(
     """
     evaluate = evaluation_of(spec)
     store = Store.open(folder, spec)
+    with store.alone():
+        _fill(store, spec, evaluate, workers, scheduler, done)
+    result = Sweep(spec, store.frame(), str(folder))
+    return replace(result, reads=_reads(result, evaluate))
+
+
+def _fill(
+    store: Store, spec: Spec, evaluate: Evaluate, workers: int, scheduler: str | None, done: Done
+) -> None:
     parts = store.missing()
     begun = [part for part in range(spec.parts) if part not in set(parts)]
     done(sum(end - begin for begin, end in map(spec.bounds, begun)))
@@ -45,8 +54,6 @@ def sweep(
         store.write(part, content)
         begin, end = spec.bounds(part)
         done(end - begin)
-    result = Sweep(spec, store.frame(), str(folder))
-    return replace(result, reads=_reads(result, evaluate))
 
 
 def _reads(reads: Sweep, evaluate: Evaluate) -> tuple[FigureRead, ...]:

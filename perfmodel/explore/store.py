@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from io import BytesIO
@@ -147,6 +148,29 @@ class Store:
                 raise PerfmodelError(f"{path}: cannot be written: {text}") from None
             write_text(manifest, json.dumps(about, indent=1) + "\n")
         return cls(path, spec.parts)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it no other process sweeps into the folder, where the system can tell.
+
+        Raises `UsageError` where one does; a process that ends, in whatever way, lets go.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        with (self.folder / MANIFEST).open("rb") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"{self.folder}: another sweep writes to it now: wait until it is done (its "
+                    "results are then used), or name another folder with -o"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
 
     def missing(self) -> list[int]:
         """Numbers of the parts that are not there yet."""

@@ -116,3 +116,13 @@ def test_a_spec_that_is_not_there(run: Run, tmp_path: Path) -> None:
     status, _, err = run("sweep", tmp_path / "none.toml")
     assert status == 2
     assert "none.toml" in err
+
+
+def test_a_grid_that_takes_days_is_asked_about(run: Run, spec: Path, tmp_path: Path) -> None:
+    spec.write_text(
+        spec.read_text().replace("[0.5, 2.0]", "{ low = 0.5, high = 2.0, steps = 2_000_000 }")
+    )
+    status, out, err = run("sweep", spec, "-o", tmp_path / "results")
+    assert (status, out) == (2, "")
+    assert "12,000,000 points; --yes sweeps them" in err
+    assert not (tmp_path / "results").exists()

@@ -196,3 +196,15 @@ def test_a_corpus_is_broken_down_file_by_file(trace: Path, tmp_path: Path) -> No
         assert found.frame["gpu_idle_us"][row] == pytest.approx(alone["gpu_idle_us"].mean())
         idle = [name for name in found.frame if str(name).startswith("idle_")]
         assert found.frame[idle].iloc[row].sum() == pytest.approx(found.frame["gpu_idle_us"][row])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks of files")
+def test_a_second_sweep_into_a_folder_says_so(spec: MakeSpec, tmp_path: Path) -> None:
+    wanted = spec("chunk = 4")
+    folder = tmp_path / "results"
+    with (
+        Store.open(folder, wanted).alone(),
+        pytest.raises(UsageError, match="results: another sweep writes to it now"),
+    ):
+        sweep(wanted, folder)
+    assert len(sweep(wanted, folder).frame) == 15

