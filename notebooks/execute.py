@@ -1,12 +1,14 @@
 """Execute the notebooks of this folder.
 
 `python notebooks/execute.py [NAME ...]` writes the outputs of those files back, or of all. With
-`--check` nothing is written. Either fails where a cell fails.
+`--check` nothing is written. Either fails where a cell fails. A notebook that imports PyTorch is
+left out, and said to be, where that is not installed, unless it is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -33,6 +35,13 @@ def execute(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def lacks_pytorch(path: Path) -> bool:
+    """Whether the notebook needs PyTorch, and it is not here."""
+    cells = nbformat.read(path, as_version=4).cells
+    uses = any(cell.source.startswith("import torch") for cell in cells)
+    return uses and importlib.util.find_spec("torch") is None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
@@ -41,6 +50,9 @@ def main() -> int:
     if missing := [str(path) for path in options.names if not path.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     for path in options.names or sorted(FOLDER.glob("*.ipynb")):
+        if not options.names and lacks_pytorch(path):
+            print(f"{path.name}: left out: needs PyTorch")
+            continue
         notebook = execute(path)
         size = len(nbformat.writes(notebook))
         if size > MAX_BYTES:
