@@ -21,6 +21,7 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
@@ -134,9 +135,13 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     memory = transfer_us(group.moved_bytes, device)
     in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
     full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
-    reached_frac, passes = _tf32(dims, group.direction, peak / vector < _C.tf32_direct_below)
+    is_direct = peak / vector < _C.tf32_direct_below
+    reached_frac, passes = _tf32(dims, group.direction, is_direct)
     reached = np.minimum(peak, full_rate * reached_frac)
     usual = np.where(in_tf32, flop / reached, usual)
+    if group.direction == "bwd_data":
+        unaligned = np.where(is_direct, 0.0, _unaligned_us(dims, device))
+        usual = np.where(in_tf32, np.maximum(usual, unaligned), usual)
     memory = np.where(in_tf32, passes * memory, memory)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
     taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area
@@ -188,6 +193,19 @@ def _tf32(dims: Dims, direction: str, is_direct: NDArray[np.bool_]) -> tuple[Flo
     forward = np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
     first = forward if is_forward else _C.layout_passes
     return reached, np.where(dims["channels_last"] > 0.0, 1.0, first)
+
+
+def _unaligned_us(dims: Dims, device: Device) -> Floats:
+    """Of a gradient summed over channels that do not fill the 16 bytes which tensor cores read at
+    once (the three of an image): clocks per element, whatever is summed; else 0."""
+    is_unaligned = (dims["groups"] == 1.0) & (dims["out_channels"] % _C.tf32_aligned_channels > 0.0)
+    in_depth = np.where(dims["depth"] > 0.0, _stride(dims), 1.0)
+    channels = dims["in_channels"] / np.maximum(dims["depth"], 1.0)
+    elements = dims["batch"] * channels * input_area(dims) * in_depth
+    clocks = _C.table("unaligned_clocks")
+    generation = nearest_known(device.architecture, clocks)
+    each = _C.usual_unaligned_clocks if generation is None else clocks[generation]
+    return np.where(is_unaligned, each * elements / (device.sm_count * device.boost_mhz), 0.0)
 
 
 def _stride(dims: Dims) -> Floats:
