@@ -75,7 +75,7 @@ class Recorder:
         from torch.multiprocessing.reductions import StorageWeakRef
         from torch.utils.weak import WeakTensorKeyDictionary
 
-        self._weak = StorageWeakRef
+        self._weak: Any = StorageWeakRef
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
         """Numbers of tensors. None is held: a gradient that something else holds is copied."""
