@@ -38,12 +38,12 @@ def compare(
         str | None, typer.Option(metavar="NAME|FILE", help="A device, node or cluster.")
     ] = None,
     designs: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="A,B,A+B|all",
             help="Designs, combined with + (A+B), or all; `list` lists them.",
         ),
-    ] = LIST,
+    ] = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -146,9 +146,11 @@ def compare(
     if len(set(files)) < len(files):
         raise UsageError("--figure, --latency, --output: two of them name the same file")
     target = Output(format, output, sources=[workload] if workload else [])
-    if designs == LIST:
+    if designs == LIST or (designs is None and workload is None):
         _list(target)
         return
+    if designs is None:
+        raise UsageError(f"--designs: name some, or {ALL}; `perfmodel compare` alone lists them")
     if workload is None:
         raise UsageError("--designs: name the workload: --workload criteo-terabyte")
     if hardware is None:

@@ -318,6 +318,8 @@ def _serving(
     from perfmodel.timeline.offered import Service, latency_under, rates_within
     from perfmodel.units import US_PER_MS, human_us
 
+    if p99_ms is not None and not 0 < p99_ms < float("inf"):
+        raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     batch, rows = prediction.source["batch"], []
     for result in prediction.results:
         service = Service(result.step_us, result.latency_us or result.step_us)
@@ -325,8 +327,6 @@ def _serving(
         if rate_per_s is not None:
             row |= latency_under(service, rate_per_s, queries_per_batch=batch).to_dict()
         if p99_ms is not None:
-            if not 0 < p99_ms < float("inf"):
-                raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
             most, least_us = rates_within(service, p99_ms * US_PER_MS, queries_per_batch=batch)
             if most is None:
                 raise UsageError(

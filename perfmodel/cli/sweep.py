@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 RESULTS = "-results"
-UNASKED_POINTS = 10_000_000
 """Behind the name of a SPEC, where no folder is named."""
+UNASKED_POINTS = 10_000_000
+"""More take hours: they are swept with `--yes` alone."""
 
 
 def sweep(

@@ -231,3 +231,11 @@ def test_sequences_are_balanced_and_their_tables_stay(run: Run) -> None:
         "rows that are read position by position lie in shards" in hotline["designs"][1]["why_not"]
     )
     assert "balanced" not in run("compare", *SMALL, "--designs", "balanced_sequences").err
+
+
+def test_a_workload_without_designs_is_asked_for_some(run: Run) -> None:
+    """It used to list the designs and to say nothing of the workload."""
+    asked = run("compare", *SMALL)
+    assert (asked.status, asked.out) == (2, "")
+    assert "--designs: name some, or all" in asked.err
+    assert "hotline" in run("compare").out

@@ -52,9 +52,9 @@ class Way:
 
 
 def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
-    """Every way that the deployment's machine allows, table by table, those of sequences in shards
-    alone; also in the memories `beside`
-    the device's, behind caches of `CACHED_FRACS` of the shard there."""
+    """Every way that the deployment's machine allows, table by table; also in the memories `beside`
+    the device's, behind caches of `CACHED_FRACS` of the shard there. Tables of sequences lie in
+    shards alone."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
     unpooled = deployment.workload.sequence.layers > 0
     for number, table in enumerate(deployment.workload.tables):

@@ -155,7 +155,7 @@ def test_trees_add_up_by_hand() -> None:
         "base": 0.5,
     }
     trees = trees_of(document, 1, "here")
-    assert trees.predict(np.array([[0.9], [1.0]])).tolist() == [-2.5, 4.5]
+    assert trees.predict(np.array([[0.9], [1.0]])) == pytest.approx([-2.5, 4.5])
     damages: tuple[dict[str, list[list[float]]], ...] = (
         {"value": [[0.0]]},
         {"feature": [[1, -1, -1]]},
