@@ -10,7 +10,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
@@ -63,11 +63,15 @@ ROUNDING_FRAC = 1e-12
 
 
 def fastest(
-    design: Design, start: Deployment, *, overheads: str | None = None
+    design: Design,
+    start: Deployment,
+    *,
+    overheads: str | None = None,
+    known: list[PredictedDeployment] | None = None,
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower.
+    slower. `known` gets what is predicted, and what is in it is not predicted again.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
@@ -90,8 +94,7 @@ def fastest(
             deployment = deployment.with_(f"{_changes(design, less)}: {why}")
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
-            request = Request(deployment, overheads=overheads)
-            predicted = predict_deployed(deployment, request, faster_than_us=limit_us)
+            predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)
         except PerfmodelError as error:
             if less is design:
                 refused = error
@@ -105,6 +108,23 @@ def fastest(
         raise refused
     result = replace(best[1].results[0], reads=tuple(reads))
     return best[0], replace(best[1], results=[result])
+
+
+def _predicted(
+    deployment: Deployment,
+    overheads: str | None,
+    faster_than_us: float,
+    known: list[PredictedDeployment],
+) -> Prediction:
+    """One of the `known` predictions where it is of the same deployment, whatever its notes say."""
+    plain = replace(deployment, notes=())
+    found = next((prediction for each, prediction in known if each == plain), None)
+    if found is None:
+        request = Request(plain, overheads=overheads)
+        found = predict_deployed(plain, request, faster_than_us=faster_than_us)
+        known.append((plain, found))
+    notes = [prefixed(found.results[0].hardware, note) for note in deployment.notes]
+    return replace(found, warnings=list(dict.fromkeys([*notes, *found.warnings])))
 
 
 def _changes(before: Design, after: Design) -> str:
@@ -151,7 +171,10 @@ def compare_designs(
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement)
-    rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
+    known: list[PredictedDeployment] = []
+    rows = tuple(
+        _compared(design, start, rate_per_s, prices, overheads, known) for design in designs
+    )
     target: dict[str, float] = {}
     if rate_per_s is not None and p99_us is not None:
         target = {"p99_limit_us": p99_us}
@@ -225,7 +248,7 @@ def _batches(
     """`design` with the whole batch, half of it, and so on, as long as all devices have samples."""
     batch = start.batch
     while batch >= start.ranks and batch % start.ranks == 0:
-        yield _compared(design, start.with_(batch=batch), None, prices, overheads)
+        yield _compared(design, start.with_(batch=batch), None, prices, overheads, [])
         batch //= 2
 
 
@@ -270,11 +293,15 @@ def _compared(
     rate_per_s: float | None,
     prices: Prices | None,
     overheads: str | None,
+    known: list[PredictedDeployment],
 ) -> DesignResult:
     try:
         is_native = design.text == OWN_SETTINGS or _keeps_tables(design, start)
-        predicted = _in_native_software if is_native else fastest
-        deployment, compared = predicted(design, start, overheads=overheads)
+        deployment, compared = (
+            _in_native_software(design, start, overheads=overheads)
+            if is_native
+            else fastest(design, start, overheads=overheads, known=known)
+        )
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))
     result = compared.results[0]

@@ -182,6 +182,18 @@ def test_designs_without_a_budget_are_as_they_are() -> None:
     assert found.results[0].step_us == pytest.approx(again_us, rel=1e-9)
 
 
+def test_what_was_predicted_is_not_predicted_again_whatever_its_notes_say() -> None:
+    start, known = on_one_node(*SMALL), []
+    once = fastest(GpuOnly(), start, known=known)[1]
+    other = start.with_("of another design")
+    deployment, again = fastest(GpuOnly(), other, known=known)
+    assert len(known) == 1
+    assert again.results[0].step_us == once.results[0].step_us
+    assert "of another design" in deployment.notes
+    assert any("of another design" in line for line in again.warnings)
+    assert not any("of another design" in line for line in once.warnings)
+
+
 def test_halves_of_twice_as_much_are_it_and_its_halves() -> None:
     assert halved(8.0, 1.0) == [4.0, 2.0, 1.0]
     assert halved(16.0, 1.0) == [8.0, *halved(8.0, 1.0)]
