@@ -26,7 +26,7 @@ from benchmarks.measure import REPO
 from benchmarks.tables import markdown
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError
-from perfmodel.evaluate.jobs import Job, demo_job, find_jobs
+from perfmodel.evaluation.jobs import Job, demo_job, find_jobs
 from perfmodel.prediction import predict
 from perfmodel.prediction.intervals import (
     COVERED_FRAC,

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from perfmodel.errors import TraceError
-from perfmodel.report.perfetto import CHAKRA_VERSION, COLLECTIVE_TYPES, framed, set_attributes
+from perfmodel.reporting.perfetto import CHAKRA_VERSION, COLLECTIVE_TYPES, framed, set_attributes
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_columns import ExecutionTrace

@@ -74,9 +74,9 @@ def check(
     _check_places(baseline, update, [junit, markdown, output])
 
     from perfmodel.cli.error_tables import show_baseline_comparison
-    from perfmodel.evaluate import check_tolerance, compare, read_baseline, write_baseline
-    from perfmodel.evaluate.baseline import junit as junit_text
-    from perfmodel.evaluate.baseline import markdown as markdown_text
+    from perfmodel.evaluation import check_tolerance, compare, read_baseline, write_baseline
+    from perfmodel.evaluation.baseline import junit as junit_text
+    from perfmodel.evaluation.baseline import markdown as markdown_text
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
@@ -104,7 +104,7 @@ def check(
 def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> None:
     """Raise `PerfmodelError`, before any work, where a file cannot be written."""
     if update:
-        from perfmodel.evaluate.baseline import check_replaceable
+        from perfmodel.evaluation.baseline import check_replaceable
 
         check_writable(baseline, None)
         check_replaceable(baseline)

@@ -18,7 +18,7 @@ from perfmodel.cli.tables import Times, add, named, new_table, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-    from perfmodel.report.difference import Difference
+    from perfmodel.reporting.difference import Difference
 
 
 SHOWN = 12
@@ -48,7 +48,7 @@ def diff(
     target = Output(format, output, sources=[a, b])
     limit = max_bytes(max_memory)
 
-    from perfmodel.report.difference import difference, read_side
+    from perfmodel.reporting.difference import difference, read_side
 
     with working("reading"):
         compared = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
@@ -58,7 +58,7 @@ def diff(
 
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
-    from perfmodel.report.difference import GROUPS
+    from perfmodel.reporting.difference import GROUPS
 
     say(console, f"A: {compared.a.source} ({compared.a.hardware})")
     say(console, f"B: {compared.b.source} ({compared.b.hardware})")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
     from perfmodel.calibrate.kernel_data import KernelErrors
     from perfmodel.calibrate.kernel_report import Compared
-    from perfmodel.evaluate import Change, Comparison, Evaluation, Row, TraceFacts
+    from perfmodel.evaluation import Change, Comparison, Evaluation, Row, TraceFacts
 
 
 _KERNEL_COLUMNS = ("op", "device", "dtype", "n", "MAPE", "GMAE", "median")
@@ -131,7 +131,7 @@ def show_baseline_comparison(
     console: Console, comparison: Comparison, baseline: str, *, written: bool
 ) -> None:
     """One sentence, and what got worse."""
-    from perfmodel.evaluate.baseline import extent, verdict
+    from perfmodel.evaluation.baseline import extent, verdict
 
     say(
         console,
@@ -142,7 +142,7 @@ def show_baseline_comparison(
 
 def show_changes(console: Console, title: str, changes: list[Change]) -> None:
     """Figures then and now; nothing where there are none."""
-    from perfmodel.evaluate.baseline import figure_text
+    from perfmodel.evaluation.baseline import figure_text
 
     if not changes:
         return

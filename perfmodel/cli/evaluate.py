@@ -27,7 +27,7 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-    from perfmodel.evaluate import Evaluation
+    from perfmodel.evaluation import Evaluation
 
 
 DEFAULT_FOLDER = Path("traces")
@@ -71,7 +71,7 @@ def traces(
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
-    from perfmodel.evaluate import demo_job, evaluate_jobs, find_jobs, find_tables
+    from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs, find_tables
 
     given = paths or ([str(DEFAULT_FOLDER)] if DEFAULT_FOLDER.is_dir() else [])
     jobs = find_jobs(given, max_bytes=limit_bytes)
@@ -108,7 +108,7 @@ def kernels(
     check_figure(figure, None)
 
     from perfmodel.cli.error_tables import show_kernel_errors
-    from perfmodel.evaluate.kernels import evaluate_kernels
+    from perfmodel.evaluation.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
@@ -152,7 +152,7 @@ def collectives(
     sizes = _sizes(calibrate)
 
     from perfmodel.cost.collectives.store import load
-    from perfmodel.evaluate.collectives import evaluate_collectives
+    from perfmodel.evaluation.collectives import evaluate_collectives
 
     with working("evaluating"):
         evaluation = evaluate_collectives(
@@ -224,7 +224,7 @@ def ops(
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
-    from perfmodel.evaluate.ops import OpSelection, evaluate_ops
+    from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating"):

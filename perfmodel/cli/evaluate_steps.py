@@ -21,10 +21,10 @@ from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-    from perfmodel.evaluate.pairs import PairErrors
-    from perfmodel.evaluate.published_designs import DesignFigures
-    from perfmodel.evaluate.published_throughput import PublishedErrors
-    from perfmodel.evaluate.step_times import StepErrors
+    from perfmodel.evaluation.pairs import PairErrors
+    from perfmodel.evaluation.published_designs import DesignFigures
+    from perfmodel.evaluation.published_throughput import PublishedErrors
+    from perfmodel.evaluation.step_times import StepErrors
 
 
 def steps(
@@ -74,7 +74,7 @@ def steps(
 
     from perfmodel.calibrate.drift import drift_of_repeats
     from perfmodel.calibrate.step_table import read_steps
-    from perfmodel.evaluate.step_times import evaluate_steps
+    from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import device
 
     on = device(hardware)
@@ -156,7 +156,7 @@ def pairs(
     """
     target = Output(format, output, sources=traces)
 
-    from perfmodel.evaluate.pairs import evaluate_pairs
+    from perfmodel.evaluation.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
     with working("evaluating") as say:
@@ -225,7 +225,7 @@ def published(
     target = Output(format, output, sources=mlperf)
     check_figure(figure, None)
 
-    from perfmodel.evaluate.published_throughput import evaluate_published, read_mlperf
+    from perfmodel.evaluation.published_throughput import evaluate_published, read_mlperf
 
     listed, left_out = read_mlperf(*mlperf)
     with working("predicting") as say:
@@ -309,7 +309,7 @@ def designs(
     """
     target = Output(format, output)
 
-    from perfmodel.evaluate.published_designs import evaluate_designs
+    from perfmodel.evaluation.published_designs import evaluate_designs
 
     with working("predicting"):
         evaluation = evaluate_designs(only=only or (), folder=folder)

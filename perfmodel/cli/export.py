@@ -104,7 +104,7 @@ def export(
 
 
 def _timeline(options: PredictionOptions, content: Trace | OpGraph) -> bytes:
-    from perfmodel.report import overlay_of, perfetto_json
+    from perfmodel.reporting import overlay_of, perfetto_json
 
     shown = _shown(options.predict(content).results[0])
     return perfetto_json(shown, {name: overlay_of(each) for name, each in shown.items()})
@@ -114,7 +114,7 @@ def _of_trace(what: What, trace: Trace, output: Path | None) -> dict[Path | None
     """What is written of a trace as it was measured, by file."""
     from perfmodel.graph import build_graph
     from perfmodel.graph.build import build_rank
-    from perfmodel.report import chakra_linked, graphml
+    from perfmodel.reporting import chakra_linked, graphml
 
     if what is What.GRAPH:
         return {output: graphml(build_graph(trace))}
@@ -137,7 +137,7 @@ def _of_trace(what: What, trace: Trace, output: Path | None) -> dict[Path | None
 
 def _shown(result: Result) -> dict[str, Timeline]:
     """What was measured, where it was, what is predicted, and of a what-if also without it."""
-    from perfmodel.report.perfetto import BASELINE, MEASURED, PREDICTED, WHAT_IF
+    from perfmodel.reporting.perfetto import BASELINE, MEASURED, PREDICTED, WHAT_IF
     from perfmodel.timeline.schedule import measured
 
     before = result.baseline

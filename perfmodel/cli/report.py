@@ -63,7 +63,7 @@ def report(
         raise UsageError("--workload cannot be combined with a trace")
     from perfmodel.files import write_text
     from perfmodel.hardware import load
-    from perfmodel.report.page import page_html
+    from perfmodel.reporting.page import page_html
     from perfmodel.trace import Trace
 
     help_most: list[list[Gain]] = []

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from calibrate.test_device import _frame, _write
 from cost.kernels.cpu_machine import MACHINE
-from evaluate.test_truth import HEAD
+from evaluation.test_truth import HEAD
 
 from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.device import fit_device
@@ -28,7 +28,7 @@ from perfmodel.calibrate.step_table import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted
 from perfmodel.errors import UsageError
-from perfmodel.evaluate.step_times import StepErrors, evaluate_steps
+from perfmodel.evaluation.step_times import StepErrors, evaluate_steps
 from perfmodel.hardware import Device
 
 THEN = np.array([200.0, 100.0, 800.0, 300.0])

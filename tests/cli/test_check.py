@@ -16,8 +16,8 @@ from cli.samples import ROOT, check_schema, document, write
 from perfmodel.arrays import Floats
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.cost.host import Profile
-from perfmodel.evaluate import kernels
-from perfmodel.evaluate.held_out import DeviceWork
+from perfmodel.evaluation import kernels
+from perfmodel.evaluation.held_out import DeviceWork
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows

@@ -9,7 +9,7 @@ import pytest
 from calibrate.test_device import _frame, _write
 from cli.conftest import Run
 from cli.samples import check_schema
-from evaluate.test_truth import ROW, _table
+from evaluation.test_truth import ROW, _table
 
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 

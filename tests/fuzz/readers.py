@@ -89,7 +89,7 @@ def read_steps(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_baseline(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.evaluate.baseline import read_baseline as rows
+    from perfmodel.evaluation.baseline import read_baseline as rows
 
     return [row.to_dict() for row in rows(path)], []
 
@@ -207,7 +207,7 @@ def read_log(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_prediction(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.report.difference import difference, read_side
+    from perfmodel.reporting.difference import difference, read_side
 
     side = read_side(str(path))
     return difference(side, side).to_dict(), []

@@ -96,7 +96,7 @@ def test_drawing_changes_nothing_global() -> None:
 
 def test_importing_it_loads_no_drawing_library() -> None:
     code = (
-        "import sys, perfmodel.plot, perfmodel.report\n"
+        "import sys, perfmodel.plot, perfmodel.reporting\n"
         "print([m for m in ('matplotlib', 'pandas', 'networkx') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

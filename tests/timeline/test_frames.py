@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from report.handmade import KERNEL, LABELS, graph
+from reporting.handmade import KERNEL, LABELS, graph
 
 from perfmodel.errors import UsageError
 from perfmodel.graph.types import ExecutionGraph

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
-from perfmodel.report.perfetto import encode_varint
+from perfmodel.reporting.perfetto import encode_varint
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages, varint
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import decode_execution_trace, json_list

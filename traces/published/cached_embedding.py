@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor
 
 from perfmodel.designs.device_caches import frequency_aware, frequency_aware_bytes
-from perfmodel.evaluate.published_designs import Lab, Study
+from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.units import US_PER_S
 from perfmodel.workload import load_workload

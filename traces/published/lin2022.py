@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from perfmodel.cost.models import lin2022
-from perfmodel.evaluate.published_designs import Study
+from perfmodel.evaluation.published_designs import Study
 
 LOOKUP = lin2022.Lookup(batch=2048, rows=1_000_000, tables=8, pooling=100, dim=64)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.evaluate.published_designs import Lab, Study
+from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB

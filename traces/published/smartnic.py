@@ -9,7 +9,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.evaluate.published_designs import Lab, Study
+from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 

@@ -1,0 +1,143 @@
+"""Errors of kernel models on measurement tables, per op, device and dtype, or per family."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.calibrate.device_data import read_tables
+from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
+from perfmodel.cost.durations import durations, durations_of
+from perfmodel.errors import PerfmodelError
+from perfmodel.evaluation.results import SCHEMA, Kind, Row, Tabular, rows_of
+from perfmodel.files import read_bytes
+from perfmodel.hardware import device
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class KernelEvaluation(Tabular):
+    """Errors per op, device and dtype; `points` are the single rows behind them."""
+
+    rows: tuple[KernelErrors, ...]
+    points: pd.DataFrame = field(repr=False)
+    """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "rows": [asdict(row) for row in self.rows]}
+
+    def plot(self) -> Figure:
+        """Predicted over measured of every row, coloured by op, with its interval."""
+        from perfmodel.plot import errors_figure
+
+        return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
+
+
+def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
+    """Errors on every row of the tables at `paths`.
+
+    Raises `ModelError` for a table or a row that cannot be used, `HardwareError` for an unknown
+    device.
+    """
+    import pandas as pd
+
+    frame = joined([read_table(Path(path)) for path in paths])
+    known = devices_of(frame["device"])
+    rows: list[KernelErrors] = []
+    points: list[pd.DataFrame] = []
+    for name, measured in frame.groupby("device", sort=True):
+        times = durations(measured, known[name])[["duration_us", "low_us", "high_us"]]
+        named = measured[["op", "device", "dtype"]].assign(measured_us=measured["duration_us"])
+        points.append(named.join(times.rename(columns={"duration_us": "predicted_us"})))
+        for (op, dtype), index in measured.groupby(["op", "dtype"], sort=True).groups.items():
+            measured_us = measured.loc[index, "duration_us"].to_numpy(np.float64)
+            predicted_us = times.loc[index].to_numpy(np.float64).T
+            rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
+    return KernelEvaluation(tuple(rows), pd.concat(points, ignore_index=True))
+
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_HEADER_BYTES = 4096
+_COLUMNS = (b"op", b"device", b"duration_us")
+_MAX_BYTES = 500_000_000
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """A table of measured kernels, and the file that describes the device it was measured on."""
+
+    name: str
+    path: Path
+    device: Path
+
+
+def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
+    """The measurement tables below folders that hold a device's file (`*.toml`), by name.
+
+    The file nearest above a table is its device's; a table that this file names as what it was
+    fitted on (by its hash) is left out, for its errors would say nothing.
+    """
+    jobs = []
+    for given in map(Path, paths):
+        root = Path(os.path.abspath(given))
+        if not root.is_dir():
+            continue
+        for folder, folders, files in os.walk(root):
+            folders.sort()
+            for file in sorted(files):
+                path = Path(folder) / file
+                described = _device_file(path.parent, root)
+                if described is None or not _is_table(path):
+                    continue
+                digest = hashlib.sha256(read_bytes(path, max_bytes=_MAX_BYTES)).hexdigest()
+                if digest in described.read_text(encoding="utf-8", errors="replace"):
+                    continue
+                below = (Path(root.name) / path.relative_to(root)).as_posix()
+                jobs.append(TableJob(below, given / path.relative_to(root), described))
+    return jobs
+
+
+def table_rows(job: TableJob) -> list[Row]:
+    """Per family: errors of one table's rows. Raises `PerfmodelError` naming the file."""
+    measured = read_tables([job.path]).all
+    part = device(job.device)
+    rows = []
+    for family, index in measured.families().items():
+        of_family = measured.take(index)
+        try:
+            predicted = durations_of(of_family.rows, part).duration_us
+        except PerfmodelError as error:
+            raise type(error)(f"{job.name}: {error}") from None
+        measured_us = np.asarray(of_family.duration_us)
+        rows += rows_of(job.name, Kind.KERNELS, family, predicted, measured_us)
+    return sorted(rows, key=lambda row: row.name)
+
+
+def _device_file(folder: Path, root: Path) -> Path | None:
+    """The only TOML file in `folder`, or in the nearest folder above it within `root`."""
+    for at in (folder, *folder.parents):
+        files = list(at.glob("*.toml"))
+        if len(files) == 1:
+            return files[0]
+        if at == root:
+            break
+    return None
+
+
+def _is_table(path: Path) -> bool:
+    if not path.name.lower().endswith(_SUFFIXES):
+        return False
+    if path.suffix == ".parquet":
+        return True
+    head = read_bytes(path, max_bytes=_MAX_BYTES)[:_HEADER_BYTES].partition(b"\n")[0]
+    columns = head.strip().split(b",")
+    return all(column in columns for column in _COLUMNS)

@@ -1,0 +1,338 @@
+"""What other tools read: timelines for Perfetto, graphs as GraphML, linked traces for Chakra.
+
+Each rank is one process per timeline; its rows are the steps, the critical path, the threads, the
+streams and the idle time of the device by cause. Arrows lead from launch calls to what they put
+on a stream. Categories are `measured,kernel` and the like, so that the file is never taken for a
+recorded trace.
+
+Source: Trace Event Format (chromium.org); Perfetto drops events before time zero and slices that
+overlap without nesting, so there are none. Chakra: schema/protobuf/et_def.proto and what its
+converter and feeder call the attributes (`is_cpu_op comm_type comm_size pg_name`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from perfmodel.arrays import Ints
+from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.ops.read.collectives import of_event
+from perfmodel.ops.storage import is_known, item_bytes
+from perfmodel.reporting.tracks import (
+    CRITICAL_PATH,
+    Arrow,
+    Clock,
+    Overlay,
+    Track,
+    first_step_us,
+    lead_us,
+    tracks_of,
+)
+from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.chakra import NODE_TYPES, messages
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import launching_op, link
+from perfmodel.units import NS_PER_US
+
+
+def overlay_of(timeline: Timeline) -> Overlay:
+    """The critical path of every step, and every rank's idle time."""
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
+    path: list[Piece] = []
+    idle: dict[int, list[Piece]] = {}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
+    for mark, rank in enumerate(marks.rank.tolist()):
+        path += critical_path(timeline, mark, walker)
+        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
+        gaps = idle_gaps(devices[rank], float(begun), float(over))
+        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
+    return Overlay(path, idle)
+
+
+MEASURED, PREDICTED = "measured", "predicted"
+BASELINE, WHAT_IF = "baseline", "what-if"
+"""Of a what-if: what is predicted without it, and with it."""
+
+
+def perfetto_json(
+    timelines: Mapping[str, Timeline], overlays: Mapping[str, Overlay] | None = None
+) -> bytes:
+    """The timelines by name as one JSON document, times in microseconds with three decimals.
+
+    `overlays` are critical path and idle time to show beside the timelines of these names.
+
+    Time zero is the start of the first step, in all timelines; where something began before, it
+    is that much earlier in all, and `otherData.first_step_us` says when the first step starts.
+    The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
+    """
+    lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
+    text = _Texts()
+    events: list[str] = []
+    first_flow = 1
+    for number, (name, timeline) in enumerate(timelines.items()):
+        clock = Clock(first_step_us(timeline) - lead)
+        overlay = (overlays or {}).get(name, Overlay())
+        tracks, arrows = tracks_of(timeline, overlay, clock)
+        rows = _rows(tracks, number, len(timelines))
+        events += _names(tracks, rows, name, text)
+        for track, (pid, tid) in zip(tracks, rows, strict=True):
+            events += _slices(track, pid, tid, name, text)
+        events += _flows(tracks, arrows, rows, name, first_flow)
+        first_flow += len(arrows)
+    head = (
+        '{"displayTimeUnit":"ms","otherData":{"tool":"perfmodel",'
+        f'"first_step_us":{_us(round(lead * NS_PER_US))}}},"traceEvents":[\n'
+    )
+    return (head + ",\n".join(events) + "\n]}\n").encode()
+
+
+class _Texts(dict[str, str]):
+    """Texts as JSON strings, each encoded once."""
+
+    def __missing__(self, text: str) -> str:
+        clean = text.encode("utf-8", "replace").decode()
+        encoded = self[text] = msgspec.json.encode(clean).decode()
+        return encoded
+
+
+def _us(time_ns: int) -> str:
+    return f"{time_ns // NS_PER_US}.{time_ns % NS_PER_US:03d}"
+
+
+def _rows(tracks: list[Track], number: int, timelines: int) -> list[tuple[int, int]]:
+    """(process, thread) ids of the tracks: ranks in order, the timelines of a rank together.
+
+    Viewers sort by these, and thread ids are unique in the file, as some viewers need.
+    """
+    ranks = sorted({track.rank for track in tracks})
+    stride = 10 ** max(len(str(len(tracks))), 3)
+    pids = {rank: 1 + at * timelines + number for at, rank in enumerate(ranks)}
+    return [
+        (pids[track.rank], pids[track.rank] * stride + 1 + at) for at, track in enumerate(tracks)
+    ]
+
+
+def _names(
+    tracks: list[Track], rows: list[tuple[int, int]], timeline: str, text: _Texts
+) -> Iterator[str]:
+    """Metadata events: names and order of processes and threads."""
+    seen: set[int] = set()
+    for track, (pid, tid) in zip(tracks, rows, strict=True):
+        if pid not in seen:
+            seen.add(pid)
+            process = text[f"{timeline} rank {track.rank}"]
+            yield _meta("process_name", pid, tid, f'"name":{process}')
+            yield _meta("process_sort_index", pid, tid, f'"sort_index":{pid}')
+        yield _meta("thread_name", pid, tid, f'"name":{text[track.name]}')
+        yield _meta("thread_sort_index", pid, tid, f'"sort_index":{tid}')
+
+
+def _meta(name: str, pid: int, tid: int, args: str) -> str:
+    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0.000,"args":{{{args}}}}}'
+
+
+def _slices(track: Track, pid: int, tid: int, timeline: str, text: _Texts) -> Iterator[str]:
+    """Complete events; for steps also an instant at each start and end."""
+    shared = f'"pid":{pid},"tid":{tid}'
+    prefix = (
+        f"{timeline},critical_path," if track.name.startswith(CRITICAL_PATH) else f"{timeline},"
+    )
+    for box in track.slices:
+        duration = _us(box.end_ns - box.start_ns)
+        detail = f',"for":{text[box.detail]}' if box.detail else ""
+        cause = f'"cause":{text[box.cause]},' if box.cause else ""
+        yield (
+            f'{{"ph":"X","cat":{text[prefix + box.kind]},"name":{text[box.name]},{shared},'
+            f'"ts":{_us(box.start_ns)},"dur":{duration},'
+            f'"args":{{"kind":{text[box.kind]},{cause}"duration_us":{duration}{detail}}}}}'
+        )
+        if box.kind == "step":
+            for end, time_ns in (("start", box.start_ns), ("end", box.end_ns)):
+                yield (
+                    f'{{"ph":"i","s":"p","cat":{text[timeline + ",step"]},'
+                    f'"name":{text[f"{end} of {box.name}"]},{shared},"ts":{_us(time_ns)}}}'
+                )
+
+
+def _flows(
+    tracks: list[Track],
+    arrows: list[Arrow],
+    rows: list[tuple[int, int]],
+    timeline: str,
+    first: int,
+) -> Iterator[str]:
+    """A start within each launch call and an end at what it launched."""
+    for number, arrow in enumerate(arrows, first):
+        shared = f'"cat":"{timeline},launch","name":"launch","id":{number}'
+        for phase, (track, at) in zip(('"ph":"s"', '"ph":"f","bp":"e"'), arrow, strict=True):
+            (pid, tid), time = rows[track], _us(tracks[track].slices[at].start_ns)
+            yield f'{{{phase},{shared},"pid":{pid},"tid":{tid},"ts":{time}}}'
+
+
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def graphml(graph: ExecutionGraph) -> bytes:
+    """The graph as a GraphML document in UTF-8, node and edge attributes as in `to_networkx`.
+
+    Characters that XML cannot hold become U+FFFD. The same graph gives the same bytes.
+    """
+    import networkx as nx
+
+    network = graph.to_networkx()
+    for _, attributes in network.nodes(data=True):
+        attributes["label"] = _NOT_IN_XML.sub("\ufffd", str(attributes["label"]))
+    content = BytesIO()
+    nx.write_graphml_xml(network, content, encoding="utf-8")
+    return content.getvalue()
+
+
+CHAKRA_VERSION = "0.0.4"
+LINKED_SCHEMA = "perfmodel.linked/1"
+COLLECTIVE_TYPES = (
+    *("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all"),
+    *("reduce_scatter", "reduce_scatter_block", "barrier"),
+)
+"""Chakra's `CollectiveCommType`, by its numbers."""
+
+
+def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
+    """The measured graph of one rank as a linked Chakra trace: a node for every piece of a thread
+    and every operation of a stream, and all that each waited for.
+
+    So the order of every stream is in `data_deps`, which a link of execution trace and profile
+    loses. Host pieces do not overlap and exclude waiting: a simulator may add them up. Times are
+    whole microseconds, each end rounded, so that rounding does not add up; `start_us` and
+    `duration_us` are the exact ones. `dep_kinds`, `dep_lags_us` and `dep_overlap_fracs` say of each
+    dependency what it is and what Chakra cannot express of it. A collective of unknown size is a
+    `COMP_NODE` of its measured length. The same graph gives the same bytes.
+    """
+    kinds = messages()
+    metadata = kinds.metadata(version=CHAKRA_VERSION)
+    set_attributes(metadata, {"schema": LINKED_SCHEMA, "rank": rank.rank})
+    nodes, edges, order = graph.nodes_, graph.edges_, graph.order
+    node_id = np.empty(len(order), np.int64)
+    node_id[order] = np.arange(1, len(order) + 1)
+    by_target = np.argsort(edges.target, kind="stable")
+    first = np.searchsorted(edges.target[by_target], np.arange(len(graph) + 1))
+    collectives = _collectives(graph, rank)
+    zero_us = min(float(nodes.start_us.min(initial=0.0)), 0.0)
+    marks = dict(zip(graph.marks.start.tolist(), graph.marks.name, strict=True))
+    marks |= {
+        end: f"end of {name}"
+        for end, name in zip(graph.marks.end.tolist(), graph.marks.name, strict=True)
+    }
+    out = [framed(metadata)]
+    for at in order.tolist():
+        deps = by_target[first[at] : first[at + 1]]
+        kind = NodeKind(nodes.kind[at])
+        start_us, end_us = float(nodes.start_us[at]), float(nodes.end_us[at])
+        node = kinds.node(
+            id=int(node_id[at]),
+            name=marks.get(at) or graph.labels[at] or kind.name.lower(),
+            type=NODE_TYPES.index("COMM_COLL_NODE" if at in collectives else "COMP_NODE"),
+            data_deps=node_id[edges.source[deps]].tolist(),
+            start_time_micros=round(start_us - zero_us),
+            duration_micros=round(end_us - zero_us) - round(start_us - zero_us),
+        )
+        attributes: dict[str, Any] = {
+            "is_cpu_op": not bool(graph.on_device[at]),
+            "resource": graph.resources[nodes.resource[at]],
+            "node_kind": kind.name.lower(),
+            "node_cause": Cause(nodes.cause[at]).name.lower(),
+            "node_scope": Scope(nodes.scope[at]).name.lower(),
+            "start_us": start_us,
+            "duration_us": float(nodes.duration_us[at]),
+            **collectives.get(at, {}),
+        }
+        if len(deps):
+            attributes["dep_kinds"] = [EdgeKind(k).name.lower() for k in edges.kind[deps]]
+            attributes["dep_lags_us"] = edges.lag_us[deps].tolist()
+            attributes["dep_overlap_fracs"] = edges.overlap_frac[deps].tolist()
+        if np.isfinite(nodes.release_us[at]):
+            attributes["release_us"] = float(nodes.release_us[at])
+        set_attributes(node, attributes)
+        out.append(framed(node))
+    return b"".join(out)
+
+
+def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, Any]]:
+    """Per node that is a collective of known kind and size: the attributes that a simulator wants.
+
+    What the file says stands on the kernel (since 2024) or on the operator that launched it.
+    """
+    rows = np.flatnonzero((graph.nodes_.kind == NodeKind.COLLECTIVE) & (graph.nodes_.row >= 0))
+    links = link(rank)
+    launched_by = np.full(len(rank), NONE, np.int64)
+    launched_by[links.device_rows] = launching_op(rank, links)
+    said: Ints = rank.collective
+    result: dict[int, dict[str, Any]] = {}
+    for at in rows.tolist():
+        row = int(graph.nodes_.row[at])
+        row = row if said[row] >= 0 else int(launched_by[row])
+        if row < 0 or said[row] < 0:
+            continue
+        known = of_event(rank, row)
+        dtype, elements = known.get("dtype", ""), int(known.get("in_elements", "-1"))
+        if known.get("collective") in COLLECTIVE_TYPES and is_known(dtype) and elements >= 0:
+            result[at] = {
+                "comm_type": COLLECTIVE_TYPES.index(known["collective"]),
+                "comm_size": int(elements * item_bytes([dtype])[0]),
+                "pg_name": known.get("process_group", ""),
+            }
+    return result
+
+
+_INT64_MAX = 2**63 - 1
+
+
+def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
+    """Attributes of a Chakra message; what its types cannot hold becomes JSON text."""
+    for name, value in attributes.items():
+        values = value if isinstance(value, list) else [value]
+        kind = _scalar_kind(values)
+        if kind is None:
+            values, value, kind = [], msgspec.json.encode(value).decode(), "string"
+        attribute = message.attr.add(name=name)
+        if isinstance(value, list):
+            getattr(attribute, f"{kind}_list").values.extend(values)
+            getattr(attribute, f"{kind}_list").SetInParent()
+        else:
+            setattr(attribute, f"{kind}_val", value)
+
+
+def _scalar_kind(values: list[Any]) -> str | None:
+    types = set(map(type, values))
+    if types <= {bool}:
+        return "bool"
+    if types == {int}:
+        low, high = min(values), max(values)
+        if low >= -_INT64_MAX - 1 and high <= _INT64_MAX:
+            return "int64"
+        return "uint64" if low >= 0 and high <= 2 * _INT64_MAX + 1 else None
+    return {float: "double", str: "string"}.get(types.pop()) if len(types) == 1 else None
+
+
+def encode_varint(value: int) -> bytes:
+    """`value` (at least 0) as a varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def framed(message: Any) -> bytes:
+    """A message behind its length."""
+    body: bytes = message.SerializeToString()
+    return encode_varint(len(body)) + body

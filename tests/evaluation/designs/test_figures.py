@@ -1,0 +1,187 @@
+"""Published figures: what holds, and that predictions follow the machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from slow import slow_but
+from typer.testing import CliRunner
+
+from perfmodel.cli import application
+from perfmodel.cli.console import broken
+from perfmodel.evaluation.published_designs import (
+    DesignFigures,
+    Figure,
+    Lab,
+    evaluate_designs,
+    read_studies,
+)
+from perfmodel.evaluation.published_files import Row, published_folder
+from perfmodel.hardware import Cluster
+
+STUDIES = {study.path.stem: study for study in read_studies(published_folder())}
+ROWS = [row for study in STUDIES.values() for row in study.document.figures]
+
+
+def figure(target: float | tuple[float, float], predicted: float, tolerance: float) -> Figure:
+    about = ("a-figure", "a figure", "ms", target, "nowhere", "exact", "step_ms")
+    return Figure(Row(*about, tolerance_pct=tolerance), predicted)
+
+
+@pytest.mark.parametrize(
+    ("target", "predicted", "tolerance", "error_pct", "holds"),
+    [
+        (10.0, 12.5, 25.0, 25.0, True),
+        (10.0, 12.6, 25.0, 26.0, False),
+        (10.0, 7.5, 25.0, -25.0, True),
+        (10.0, 10.0, 0.0, 0.0, True),
+        (10.0, 10.001, 0.0, 0.01, False),
+        ((5.0, 29.0), 29.0, 0.0, 0.0, True),
+        ((5.0, 29.0), 58.0, 0.0, 100.0, False),
+        ((-72.0, -41.0), -82.0, 0.0, -13.889, False),
+    ],
+)
+def test_a_figure_holds_within_its_tolerance_or_band(
+    target: float | tuple[float, float],
+    predicted: float,
+    tolerance: float,
+    error_pct: float,
+    holds: bool,
+) -> None:
+    found = figure(target, predicted, tolerance)
+    assert found.error_pct == pytest.approx(error_pct, abs=1e-3)
+    assert found.holds is holds
+
+
+def test_rows_are_counted_per_evidence() -> None:
+    rows = (figure(10.0, 10.0, 0.0), figure(10.0, 11.0, 0.0))
+    assert DesignFigures(rows).holding() == {"exact": (1, 2)}
+
+
+def test_what_is_not_exact_says_what_was_known() -> None:
+    assert all(row.known for row in ROWS if row.evidence != "exact")
+    assert {row.evidence for row in ROWS} <= {"exact", "blind", "seen", "input"}
+
+
+def test_exact_figures_hold() -> None:
+    exact = [row.id for row in ROWS if row.evidence == "exact"]
+    assert len(exact) >= 19
+    assert [
+        figure.row.id for figure in evaluate_designs(only=exact).figures if not figure.holds
+    ] == []
+
+
+def test_the_lookups_of_dcnv2_are_counted_by_hand() -> None:
+    (found,) = evaluate_designs(only=["torchrec-dlrm-lookups"]).figures
+    assert found.predicted == pytest.approx(214 / 26)
+
+
+def test_answers_follow_their_schema() -> None:
+    document = evaluate_designs(only=["fbgemm-rows-int8"]).to_dict()
+    schema = Path(__file__).parents[3] / "docs" / "schemas" / "evaluation.designs.json"
+    jsonschema.validate(json.loads(json.dumps(document)), json.loads(schema.read_text()))
+    assert [row["target"] for row in document["rows"]] == [48, 80, 144]
+
+
+def test_long_names_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(application(), ["evaluate", "designs", "--only", "torchrec-planner"])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    parts = [line.split()[0] for line in lines[4:-1]]
+    names = [row.id for row in STUDIES["torchrec-planner"].document.figures]
+    assert "".join(parts) == "".join(names)
+    assert all(part.endswith(("-", "-8", "-16")) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("a-long-name", 20, ["a-long-name"]),
+        ("a-long-name", 7, ["a-long-", "name"]),
+        ("at::native/add_kernel", 12, ["at::native/", "add_kernel"]),
+        ("unbreakable-word", 8, ["unbreaka", "ble-word"]),
+        ("two words", 5, ["two", "words"]),
+        ("", 5, [""]),
+    ],
+)
+def test_a_name_breaks_after_its_separators(name: str, width: int, lines: list[str]) -> None:
+    assert broken(name, width) == lines
+
+
+def halved(machine: Cluster) -> Cluster:
+    """Every bandwidth of the device, its links and its adapters, at half; drives half as fast."""
+    device, drive = machine.node.device, machine.node.storage
+    slower = replace(
+        device,
+        hbm_gb_per_s=device.hbm_gb_per_s / 2,
+        l2_gb_per_s=None if device.l2_gb_per_s is None else device.l2_gb_per_s / 2,
+        pcie_gb_per_s=None if device.pcie_gb_per_s is None else device.pcie_gb_per_s / 2,
+    )
+    if drive is not None:
+        alone_us = 2 * (drive.read_latency_us or 0.0) or None
+        drive = replace(drive, read_iops=drive.read_iops / 2, read_latency_us=alone_us)
+    nic, link = machine.node.nic, machine.node.link
+    halves = {
+        "nic": nic and replace(nic, gb_per_s=nic.gb_per_s / 2),
+        "link": link and replace(link, gb_per_s=link.gb_per_s / 2),
+    }
+    return replace(machine, node=replace(machine.node, device=slower, storage=drive, **halves))
+
+
+HOST_BOUND = (
+    "hotline-abstract-over-intel",
+    "fae-abstract-over-xdl-hybrid",
+    "fae-over-hybrid",
+    "hotline-over-fae",
+    *(f"triton-a100-sxm-80gb-{each}" for each in ("fp16-256", "fp16-1024", "fp16-2048")),
+    *(f"triton-a100-sxm-80gb-{each}" for each in ("fp32-256", "fp32-1024")),
+    *(f"triton-a30-{each}" for each in ("fp16-512", "fp16-1024", "fp32-256", "fp32-512")),
+    *("triton-a30-fp32-1024", "triton-t4-fp16-256", "triton-t4-fp16-512", "triton-t4-fp32-256"),
+)
+"""Steps that are bound by launches, by PyTorch's operators on the CPU, and by copies from pageable
+memory, which a bus of half the rate is still fast enough for."""
+
+
+def with_half_the_host(machine: Cluster) -> Cluster:
+    """Threads and memory of the host half as fast."""
+    host = machine.node.host
+    slower = replace(
+        host,
+        single_thread_ratio=host.single_thread_ratio / 2,
+        dram_gb_per_s=host.dram_gb_per_s / 2,
+    )
+    return replace(machine, node=replace(machine.node, host=slower))
+
+
+@pytest.mark.parametrize("name", slow_but(1, list(STUDIES)))
+def test_predicted_figures_follow_the_devices_bandwidth(name: str) -> None:
+    """Ratios of steps that one rate bounds hardly do; predictions without a machine not at all."""
+    rows = [row.id for row in STUDIES[name].document.figures]
+    usual = evaluate_designs(only=rows).figures
+    slower = evaluate_designs(Lab(halved), only=rows).figures
+    assert [figure.row.id for figure in usual] == rows
+    for before, after in zip(usual, slower, strict=True):
+        row = before.row
+        if not row.provenance.startswith("exact") and row.id not in HOST_BOUND:
+            assert after.predicted != pytest.approx(before.predicted, rel=1e-6), row.id
+
+
+@pytest.mark.slow
+def test_what_the_host_bounds_follows_the_host() -> None:
+    usual = evaluate_designs(only=HOST_BOUND).figures
+    slower = evaluate_designs(Lab(with_half_the_host), only=HOST_BOUND).figures
+    for before, after in zip(usual, slower, strict=True):
+        assert after.predicted != pytest.approx(before.predicted, rel=1e-3), before.row.id
+
+
+def test_every_name_in_a_file_is_used() -> None:
+    for study in STUDIES.values():
+        settings = json.dumps([row.settings for row in study.document.figures])
+        for name in (*study.document.steps, *study.document.variants):
+            assert f'"{name}"' in settings, (study.path.name, name)
