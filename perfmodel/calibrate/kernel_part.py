@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,14 @@ from sklearn.base import clone
 from sklearn.model_selection import ShuffleSplit
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.estimators import KNOWN_TREES, KNOWN_TREES_OF_PART, Bounded, trees_or
+from perfmodel.calibrate.estimators import (
+    KNOWN_TREES,
+    KNOWN_TREES_OF_PART,
+    OWN_BUILDS,
+    Bounded,
+    WithOwn,
+    trees_or,
+)
 from perfmodel.calibrate.kernel_corrections import (
     BUILDS_THAT_GROW,
     Growths,
@@ -31,7 +38,7 @@ from perfmodel.calibrate.kernel_left_out import (
     nearest_mixture,
 )
 from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.devices import COLUMNS, same_maker
+from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
 from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.part import (
     NAMED,
@@ -196,7 +203,9 @@ def fit_part(
     gains = fitted_gains(data, build, weight, seed)
     measured, data = data, replace(data, target=data.target - gains.own)
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
-    trees = make(shape, names)
+    has_own = regressor is None and build in OWN_BUILDS
+    own = make(shape, data.figures) if has_own else None
+    trees = WithOwn(make(shape, names), own, len(data.figures))
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
@@ -204,16 +213,19 @@ def fit_part(
     taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
     taught = {seen_as: each + gains.of_others for seen_as, each in taught.items()}
     mixture = nearest_mixture(measured, asked, chips, taught)
+    trees.fit(matrix, data.target, sample_weight=weight)
+    devices = tuple(data.seen_as[name] for name in data.known)
     part = Part(
         name=name,
         build=build,
         dtypes=tuple(sorted(set(data.frame["dtype"]))),
         ops=ops,
         figures=data.figures,
-        trees=pack_estimator(trees.fit(matrix, data.target, sample_weight=weight), name),
+        trees=pack_estimator(trees.shared_, name),
+        own={_place(own, devices): pack_estimator(each, name) for own, each in trees.own_.items()},
         share=mixture.share,
         as_nearest=mixture.as_nearest,
-        devices=tuple(data.seen_as[name] for name in data.known),
+        devices=devices,
         spreads=spreads(measured, held, mixture, chips),
         tiles=tiles,
         measured=_measured(measured),
@@ -221,6 +233,12 @@ def fit_part(
         gains=gains.gains,
     )
     return FittedPart(family, part, measured, mixture.answer, aside)
+
+
+def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
+    """The first among `devices` that has the columns `own`."""
+    columns = np.array([[each[name] for name in COLUMNS] for each in devices], np.float32)
+    return int((columns == own).all(axis=1).argmax())
 
 
 def set_aside(data: Samples) -> tuple[str, ...]:

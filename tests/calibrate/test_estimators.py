@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -16,6 +17,7 @@ from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
     GENERAL_TREES,
     Bounded,
+    WithOwn,
     boosted,
     trees_or,
     users_regressor,
@@ -32,11 +34,21 @@ def cannot_pass(estimator: BaseEstimator) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
-    [Bounded(Ridge()), Bounded(KNeighborsRegressor())],
+    [Bounded(Ridge()), Bounded(KNeighborsRegressor()), WithOwn(Ridge(), Ridge(), 1, fewest=10)],
     expected_failed_checks=cannot_pass,
 )
 def test_they_are_estimators(estimator: object, check: Callable[[object], None]) -> None:
     check(estimator)
+
+
+def test_a_device_with_many_rows_is_half_its_own() -> None:
+    """The mean of all four rows is 0.5; of the three of device 0 it is 0, half of which counts."""
+    rows = np.array([[5.0, 0.0], [5.0, 0.0], [5.0, 0.0], [5.0, 1.0]])
+    fitted = WithOwn(DummyRegressor(), DummyRegressor(), width=1, fewest=3)
+    fitted.fit(rows, np.array([0.0, 0.0, 0.0, 2.0]))
+    assert fitted.predict(rows[2:]).tolist() == pytest.approx([0.25, 0.5])
+    weighted = fitted.fit(rows, np.array([0.0, 0.0, 0.0, 2.0]), sample_weight=[1.0, 1.0, 0.0, 2.0])
+    assert weighted.predict(rows[2:]).tolist() == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize(

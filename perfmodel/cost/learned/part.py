@@ -35,6 +35,8 @@ AS_KIND = {"matmul": ("tf32",)}
 units, the same tiles and loads, at a rate of their own."""
 _WIDER_BEYOND = 1.3
 """Intervals of unmeasured devices outside the domain against those within it (assumed)."""
+_OWN_FRAC = 0.5
+"""Of a device's own trees beside those shared by all (a mean of both, as in fits' `WithOwn`)."""
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
 
@@ -97,6 +99,8 @@ class Part:
     figures: tuple[str, ...]
     trees: Ensemble
     """Anything with `predict` of a matrix."""
+    own: Mapping[int, Ensemble]
+    """By place, trees over the figures of rows alone, of devices with many rows."""
     share: float
     """Of the trees in answers for chips that were not measured, 0 to 1."""
     as_nearest: bool
@@ -148,7 +152,11 @@ class Part:
         factors = (1.0 - share) * physics
         if share > 0.0:
             seen_as = near if self.as_nearest or weight > 0.0 else description
-            taught = self.trees.predict(columns.matrix(known_device_columns(self.figures), seen_as))
+            matrix = columns.matrix(known_device_columns(self.figures), seen_as)
+            taught = self.trees.predict(matrix)
+            for place in set(places_of(near, self.devices)) & set(self.own) if weight else ():
+                own = self.own[place].predict(matrix[:, : len(self.figures)])
+                taught = taught + _OWN_FRAC * weight * (own - taught)
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]

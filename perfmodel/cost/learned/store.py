@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ from perfmodel.files import gunzip, read_bytes, write_text
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/6"
+SCHEMA = "perfmodel.kernel-models/7"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -73,6 +74,13 @@ class _Gains(msgspec.Struct):
     slopes: dict[str, dict[int, _Log]]
 
 
+class _File(msgspec.Struct):
+    """Trees, and nothing else: what is in it is never executed."""
+
+    file: str
+    sha256: str
+
+
 class _Part(msgspec.Struct):
     """A `Part` as the manifest has it: plain data, with devices by their places."""
 
@@ -82,6 +90,7 @@ class _Part(msgspec.Struct):
     ops: tuple[str, ...]
     figures: tuple[str, ...]
     trees: dict[str, str | _Log]
+    own: dict[_Place, _File]
     share: _Frac
     as_nearest: bool
     devices: tuple[dict[str, float], ...]
@@ -94,7 +103,7 @@ class _Part(msgspec.Struct):
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
         known = [place for *_, places in self.measured for place in places]
-        if any(place >= len(self.devices) for place in (*grown, *known)):
+        if any(place >= len(self.devices) for place in (*grown, *known, *self.own)):
             raise ValueError("a place among the devices that there are not")
         if any(set(COLUMNS) - set(device) for device in self.devices):
             raise ValueError("a device without all of its figures")
@@ -294,18 +303,18 @@ def _family(family: str, content: _Family, folder: Path) -> Learned:
 
 
 def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
-    name = f"{part.name}{part.trees.suffix}"
-    (folder / name).write_bytes(part.trees.packed)
-    trees = {"file": name, "sha256": hashlib.sha256(part.trees.packed).hexdigest()}
+    trees = _written(part.trees, folder / f"{part.name}{part.trees.suffix}")
     if isinstance(part.trees, Pickled):
         trees |= part.trees.about
     return {
         "name": part.name,
         "build": part.build,
-        "dtypes": list(part.dtypes),
-        "ops": list(part.ops),
-        "figures": list(part.figures),
+        **{name: list(getattr(part, name)) for name in ("dtypes", "ops", "figures")},
         "trees": trees,
+        "own": {
+            str(place): _written(each, folder / f"{part.name}.{place}{each.suffix}")
+            for place, each in part.own.items()
+        },
         "share": part.share,
         "as_nearest": part.as_nearest,
         "devices": [dict(each) for each in part.devices],
@@ -336,6 +345,11 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
     }
 
 
+def _written(trees: Ensemble, path: Path) -> dict[str, Any]:
+    path.write_bytes(trees.packed)
+    return {"file": path.name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
+
+
 def _part_of(stored: _Part, folder: Path) -> Part:
     return Part(
         name=stored.name,
@@ -344,6 +358,7 @@ def _part_of(stored: _Part, folder: Path) -> Part:
         ops=stored.ops,
         figures=stored.figures,
         trees=_trees(stored.trees, folder),
+        own={at: _trees(msgspec.structs.asdict(own), folder) for at, own in stored.own.items()},
         share=stored.share,
         as_nearest=stored.as_nearest,
         devices=stored.devices,
@@ -380,11 +395,4 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
-    return [
-        {
-            "device": dict(each.device),
-            "floor_us": each.floor.floor_us,
-            "offset_us": each.floor.offset_us,
-        }
-        for each in floors
-    ]
+    return [{"device": dict(each.device), **asdict(each.floor)} for each in floors]

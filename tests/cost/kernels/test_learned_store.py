@@ -18,6 +18,7 @@ import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
+from perfmodel.cost.learned.features import BUILDS
 from perfmodel.cost.learned.model import off_by_both
 from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import Trees, load_models, save
@@ -116,7 +117,7 @@ def edited(path: Path) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    path.write_text(path.read_text().replace("kernel-models/6", "kernel-models/9"))
+    path.write_text(path.read_text().replace("kernel-models/7", "kernel-models/9"))
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,9 @@ def resealed(folder: Path, change: Callable[[dict], object]) -> None:
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
+OWN = {"file": "own.ubj.gz", "sha256": ""}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -167,6 +171,8 @@ def resealed(folder: Path, change: Callable[[dict], object]) -> None:
         (lambda part: part.update(build="house"), "build 'house' is none of matmul"),
         (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "op/dtype/target"),
         (lambda part: part.pop("trees"), "missing required field `trees`"),
+        (lambda part: part.update(own={99: OWN}), "a place among the devices"),
+        (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(
@@ -244,6 +250,34 @@ def test_one_chip_of_a_maker_does_not_show_how_far_its_trees_hold(folder: Path) 
 def test_independent_errors_add_in_squares() -> None:
     found = off_by_both(np.exp([0.3, -0.3, 0.0, 0.3]), np.exp([0.4, -0.4, -0.4, 0.0]))
     assert np.log(found) == pytest.approx([0.5, -0.5, -0.4, 0.3])
+
+
+class Always:
+    """Trees that say one thing."""
+
+    packed, suffix = b"", ".ubj.gz"
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def predict(self, matrix: np.ndarray) -> np.ndarray:
+        return np.full(len(matrix), self.factor)
+
+
+def test_trees_of_a_devices_own_are_half_of_its_answer_and_nothing_of_others(folder: Path) -> None:
+    part = load_models(folder)["matmul"].parts[0]
+    place = part.devices.index(describe(hardware.device("t4")))
+    part = replace(part, trees=Always(0.1), own={place: Always(0.3)}, share=1.0)
+    rows = Rows.from_frame(measured().query("op == 'mm'").head(3))
+    factors = {}
+    for name in ("t4", "v100-sxm2-16gb", "l4"):
+        device = hardware.device(name)
+        columns = BUILDS[part.build](rows, device, part.tiles)
+        known = part.known_to("mm", "fp32")
+        found = part.log_factors(columns, list(rows.groups()), device, known)
+        factors[name] = found.factors.tolist()
+    assert factors["t4"] == pytest.approx([0.2] * 3)
+    assert factors["v100-sxm2-16gb"] == factors["l4"] == pytest.approx([0.1] * 3)
 
 
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
