@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
+    from perfmodel.api import check, compare, diff, evaluate, fit, plan, predict_module, sweep
     from perfmodel.cost.durations import durations
     from perfmodel.cost.host.profile import Profile, load_profile
     from perfmodel.errors import PerfmodelError
     from perfmodel.graph import build_graph
     from perfmodel.graph.types import ExecutionGraph
-    from perfmodel.prediction.module import predict_module
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
+    from perfmodel.reporting.written import export, report
     from perfmodel.timeline.breakdown import Breakdown, breakdown
     from perfmodel.timeline.schedule import Timeline, schedule
     from perfmodel.trace.read import Trace, read
@@ -34,18 +35,36 @@ __all__ = [
     "__version__",
     "breakdown",
     "build_graph",
+    "check",
+    "compare",
+    "diff",
     "durations",
+    "evaluate",
+    "export",
+    "fit",
     "load_profile",
+    "plan",
     "predict",
     "predict_module",
     "read",
+    "report",
     "schedule",
+    "sweep",
 ]
 
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "report": "perfmodel.reporting.written",
+    "export": "perfmodel.reporting.written",
+    "sweep": "perfmodel.api",
+    "plan": "perfmodel.api",
+    "fit": "perfmodel.api",
+    "evaluate": "perfmodel.api",
+    "diff": "perfmodel.api",
+    "compare": "perfmodel.api",
+    "check": "perfmodel.api",
     "Breakdown": "perfmodel.timeline.breakdown",
     "ExecutionGraph": "perfmodel.graph",
     "PerfmodelError": "perfmodel.errors",
@@ -58,7 +77,7 @@ _PUBLIC = {
     "durations": "perfmodel.cost.durations",
     "load_profile": "perfmodel.cost.host",
     "predict": "perfmodel.prediction",
-    "predict_module": "perfmodel.prediction",
+    "predict_module": "perfmodel.api",
     "read": "perfmodel.trace",
     "schedule": "perfmodel.timeline",
 }

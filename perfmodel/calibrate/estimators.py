@@ -41,6 +41,10 @@ largest: the mean's error is 0.92, 0.94 and 0.97 of the shared trees' for produc
 fewer bits; for other builds it is greater, or no less where rows are the largest."""
 OWN_TREES = KNOWN_TREES | {"n_estimators": 150}
 """Two thirds of the file and of the time of as many trees as are shared, and nearly as near."""
+OWN_TREES_OF_PART = {
+    "matmul_fp32": _FOREST | {"n_estimators": 50, "learning_rate": 0.15, "min_child_weight": 4}
+}
+"""Several per round, as the part's shared ones; half as many keep the files small."""
 GENERAL_TREES = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}
 Make = Callable[..., Any]
 """From the shape of trees and the names of columns to an estimator that was not fitted yet."""

@@ -16,6 +16,7 @@ from perfmodel.calibrate.estimators import (
     KNOWN_TREES_OF_PART,
     OWN_BUILDS,
     OWN_TREES,
+    OWN_TREES_OF_PART,
     Bounded,
     WithOwn,
     trees_or,
@@ -205,7 +206,7 @@ def fit_part(
     measured, data = data, replace(data, target=data.target - gains.own)
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
     has_own = regressor is None and build in OWN_BUILDS
-    own = make(OWN_TREES, data.figures) if has_own else None
+    own = make(OWN_TREES_OF_PART.get(name, OWN_TREES), data.figures) if has_own else None
     trees = WithOwn(make(shape, names), own, len(data.figures))
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)

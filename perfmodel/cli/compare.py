@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import fields
 from math import inf
 from pathlib import Path
@@ -17,16 +16,11 @@ from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
-    from perfmodel.designs.composed import Settings
-    from perfmodel.hardware import Cluster
-    from perfmodel.prediction.comparison import Comparison
-    from perfmodel.workload import Workload
+    pass
 
 
 LIST, ALL = "list", "all"
 DESIGN_LIST = "perfmodel.designs/1"
-OF_HARDWARE = ("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster")
-OF_WORKLOAD = "workload"
 
 
 def compare(
@@ -155,42 +149,26 @@ def compare(
         raise UsageError("--designs: name the workload: --workload criteo-terabyte")
     if hardware is None:
         raise UsageError("--designs: name the machine: --hardware dgx-a100-80gb")
+    from perfmodel import api
     from perfmodel.cli.comparison_tables import show_comparison
-    from perfmodel.designs.composed import UNDESIGNED, composed
-    from perfmodel.prediction.compare import compare_designs, with_default
-    from perfmodel.prediction.power_and_cost import Prices
 
-    baselines = _names(over) if over else []
-    names = _names(designs)
-    names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
-    own = _of_designs(settings or [], names)
-    asked = [composed(name, own) for name in names]
-    model, machine = _workload(workload, settings or []), _machine(hardware, nodes, settings or [])
-    prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
-    placement = None
-    if plan is not None:
-        from perfmodel.explore.planner.document import read_plan
-
-        placement = read_plan(plan, model, machine)
     with working("comparing"):
-        comparison = compare_designs(
-            model,
-            machine,
-            with_default(asked, model),
+        comparison = api.compare(
+            workload,
+            hardware,
+            designs,
+            settings=settings or [],
             batch=batch,
+            nodes=nodes,
             train=not inference,
             rate_per_s=rate,
-            prices=Prices(**prices, usd_per_hour=usd_per_hour),
-            overheads=overheads,
-            placement=placement,
-            over=baselines,
             p99_us=None if p99_ms is None else p99_ms * US_PER_MS,
+            usd_per_kwh=usd_per_kwh,
+            usd_per_hour=usd_per_hour,
+            over=over or (),
+            overheads=overheads,
+            plan=plan,
         )
-    missing = [name for name in baselines if name not in [row.design for row in comparison.rows]]
-    if missing:
-        raise UsageError(f"--over: {missing[0]} is not among the designs compared")
-    if p99_ms is not None:
-        _require_serving(comparison, p99_ms)
     # Both are drawn before one is written: where one cannot be, there is none.
     drawn = [
         (draw(), path)
@@ -205,74 +183,6 @@ def compare(
     target.write_result(
         comparison, lambda console: show_comparison(console, comparison), comparison.warnings
     )
-
-
-def _require_serving(found: Comparison, p99_ms: float) -> None:
-    """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
-    slow = [row for row in found.rows if row.least_p99_us is not None]
-    if not slow or any(row.serving for row in slow):
-        return
-    best = min(slow, key=lambda row: row.least_p99_us or 0.0)
-    least_us = best.least_p99_us or 0.0
-    if least_us > p99_ms * US_PER_MS:
-        why = f"the fastest, {best.design}, takes at least {least_us / US_PER_MS:.3g} ms"
-    else:
-        why = "a lower rate fills batches too slowly: try another --batch"
-    rate = found.source["rate_per_s"]
-    raise UsageError(f"--p99-ms {p99_ms:g}: no design meets it at {rate:g} samples/s: {why}")
-
-
-def _names(designs: str) -> list[str]:
-    """What was asked for, one by one."""
-    from perfmodel.designs import DESIGNS
-
-    if designs == ALL:
-        return list(DESIGNS)
-    names = [name.strip() for name in designs.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--designs: name one or more (`--designs list` lists them)")
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise UsageError(f"--designs: {name} comes twice")
-    return names
-
-
-def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
-    """Settings of the designs that are compared."""
-    from perfmodel.designs.composed import PLUS, settings_of
-
-    others = (*OF_HARDWARE, OF_WORKLOAD)
-    own = settings_of([text for text in settings if _first(text) not in others])
-    compared = [name.strip() for text in names for name in text.split(PLUS)]
-    for name in own:
-        if name not in compared:
-            raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
-    return own
-
-
-def _workload(name: str, settings: Sequence[str]) -> Workload:
-    from perfmodel.cli.predict import workload_change
-    from perfmodel.workload import load_workload
-
-    own = [text for text in settings if _first(text) == OF_WORKLOAD]
-    workload = load_workload(name)
-    return workload.with_(**dict(workload_change(text) for text in own)) if own else workload
-
-
-def _machine(name: str, nodes: int | None, settings: Sequence[str]) -> Cluster:
-    from dataclasses import replace
-
-    from perfmodel.cli.predict import hardware_part
-    from perfmodel.hardware import Device, cluster, node_of
-
-    part = hardware_part(name, [text for text in settings if _first(text) in OF_HARDWARE])
-    if isinstance(part, Device):
-        part = replace(node_of(part), gpus=1)
-    return cluster(part, nodes)
-
-
-def _first(text: str) -> str:
-    return text.split(".", 1)[0].strip()
 
 
 _UNDESIGNED = {

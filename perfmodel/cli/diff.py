@@ -48,10 +48,10 @@ def diff(
     target = Output(format, output, sources=[a, b])
     limit = max_bytes(max_memory)
 
-    from perfmodel.reporting.difference import difference, read_side
+    from perfmodel.reporting.difference import difference, side_of
 
     with working("reading"):
-        compared = difference(read_side(a, max_bytes=limit), read_side(b, max_bytes=limit))
+        compared = difference(side_of(a, max_bytes=limit), side_of(b, max_bytes=limit))
 
     target.write_result(compared, lambda console: _show(console, compared, top))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,9 +29,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.evaluation import Evaluation
-
-
-DEFAULT_FOLDER = Path("traces")
 
 
 def traces(
@@ -71,17 +69,14 @@ def traces(
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
-    from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs, find_tables
+    from perfmodel import api
 
-    given = paths or ([str(DEFAULT_FOLDER)] if DEFAULT_FOLDER.is_dir() else [])
-    jobs = find_jobs(given, max_bytes=limit_bytes)
-    if not paths:
-        jobs.insert(0, demo_job())
     with working("evaluating") as say:
-        begin = counting(say, "evaluating", len(jobs))
-        return evaluate_jobs(
-            jobs, find_tables(given), strict=strict, max_bytes=limit_bytes, begin=begin
-        )
+
+        def watch(jobs: int) -> Callable[[str, int], object]:
+            return counting(say, "evaluating", jobs)
+
+        return api.evaluate(*paths, strict=strict, max_bytes=limit_bytes, watch=watch)
 
 
 def kernels(

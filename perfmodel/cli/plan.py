@@ -87,24 +87,23 @@ def plan(
         if output is not None and torchrec.resolve() == output.resolve():
             raise UsageError("--torchrec, --output: both name the same file")
 
-    from perfmodel.designs import deployment_of
-    from perfmodel.explore.planner import plan_deployment
-    from perfmodel.hardware import Cluster, Node, cluster, load
-    from perfmodel.workload import load_workload
+    from perfmodel import api
 
-    part = load(hardware)
-    if not isinstance(part, (Node, Cluster)):
-        raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
-    deployment = deployment_of(
-        load_workload(workload), cluster(part, nodes), batch, train=not inference
-    )
     with working("planning: searching") as say_now:
 
         def planned(by: Estimator) -> Plan:
             def begin(layout: str) -> None:
                 say_now(f"planning ({by.value}): scheduling {layout}")
 
-            return plan_deployment(deployment, estimator=by.value, begin=begin)
+            return api.plan(
+                workload,
+                hardware,
+                nodes=nodes,
+                batch=batch,
+                train=not inference,
+                estimator=by.value,
+                begin=begin,
+            )
 
         found = planned(estimator)
         other = planned(against) if against else None
@@ -114,8 +113,9 @@ def plan(
         from perfmodel.explore.planner.document import torchrec_document
         from perfmodel.files import write_text
 
-        linked = deployment.machine.linked_gpus
-        document = torchrec_document(found.placement, deployment.workload, linked)
+        planned_for = found.deployment
+        linked = planned_for.machine.linked_gpus
+        document = torchrec_document(found.placement, planned_for.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
         wrote(torchrec, "TorchRec's sharding plan")
     target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +54,7 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
+    from perfmodel.api import hardware_part, workload_change
     from perfmodel.prediction import predict, predicted
     from perfmodel.workload import load_workload
 
@@ -101,31 +101,6 @@ def _list(target: Output) -> None:
         for each in map(load_workload, workloads())
     ]
     target.write_list("Workloads", WORKLOADS, rows)
-
-
-def workload_change(text: str) -> tuple[str, object]:
-    """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
-    from perfmodel.schema import parse_value
-
-    name, equals, value = text.removeprefix(WORKLOAD_PREFIX).partition("=")
-    if not equals:
-        raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
-    return name.strip().replace(".", "__"), parse_value(value)
-
-
-def hardware_part(name: str, settings: Sequence[str]) -> Part:
-    """The device, node or cluster of that name with its settings; a device stays alone."""
-    from dataclasses import replace
-
-    from perfmodel.hardware import Device, load, node_of, with_settings
-
-    part = load(name)
-    of_hardware = [text for text in settings if not text.startswith(WORKLOAD_PREFIX)]
-    if not of_hardware:
-        return part
-    if isinstance(part, Device) and not all(text.startswith("device.") for text in of_hardware):
-        part = replace(node_of(part), gpus=1)
-    return with_settings(part, of_hardware)
 
 
 @takes_prediction_options
@@ -256,6 +231,8 @@ def predict(
         of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
         refuse_conflicting("FILE.py:CLASS", of_others)
         refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
+        from perfmodel.api import hardware_part
+
         call, demo = Call(training, optimizer, dtype, autocast, options.batch), None
         graph = options.traced(program, call)
         parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]

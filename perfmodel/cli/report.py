@@ -10,18 +10,14 @@ import typer
 from perfmodel.cli.output import check_writable, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
-    Mode,
     PredictionOptions,
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
+from perfmodel.reporting.written import require_page
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.types import Prediction
-
-
-SUFFIXES = (".html", ".htm")
 
 
 @takes_prediction_options
@@ -54,16 +50,17 @@ def report(
       perfmodel report trace.json.gz --hardware h100-sxm --hardware mi300x -o page.html
       perfmodel report --workload dlrm-dcnv2 --hardware dgx-h100 -o page.html
     """
-    if output.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{output}: a page is written as .html")
+    require_page(output)
     check_writable(output, trace)
     for each in (workload, *options.sources):
         check_writable(output, str(each) if each else None)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
+    from perfmodel.cli.breakdown import predict_command
     from perfmodel.files import write_text
     from perfmodel.hardware import load
     from perfmodel.reporting.page import page_html
+    from perfmodel.reporting.written import gains_of
     from perfmodel.trace import Trace
 
     help_most: list[list[Gain]] = []
@@ -81,25 +78,15 @@ def report(
         recorded = content if isinstance(content, Trace) else None
         with working("predicting"):
             prediction = options.predict(content)
-            help_most = _gains(prediction, trace, options)
+            help_most = gains_of(
+                prediction,
+                lambda number, result: predict_command(
+                    result.timeline.graph,
+                    trace,
+                    options,
+                    (options.hardware or [])[number : number + 1],
+                ),
+            )
     with working("writing the page"):
         write_text(output, page_html(prediction, machines, help_most, recorded))
     wrote(output, "one page; open it in a browser, or send it")
-
-
-def _gains(listed: Prediction, trace: str | None, options: PredictionOptions) -> list[list[Gain]]:
-    """Per result what would help most, without its what-ifs; none from shapes alone, of which
-    nothing can be scaled."""
-    from perfmodel.cli.breakdown import predict_command
-    from perfmodel.prediction.gains import gains
-
-    if any(result.mode == Mode.MODEL for result in listed.results):
-        return []
-    helps = []
-    for number, result in enumerate(listed.results):
-        before = result.baseline or result
-        timeline, hardware = before.timeline, (options.hardware or [])[number : number + 1]
-        command = predict_command(timeline.graph, trace, options, hardware)
-        taken_us = timeline.end_us - timeline.start_us
-        helps.append(gains(timeline.graph, taken_us, command, straggler=before.straggler))
-    return helps

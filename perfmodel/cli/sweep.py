@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from perfmodel.explore import Spec
 
 
-RESULTS = "-results"
-"""Behind the name of a SPEC, where no folder is named."""
 UNASKED_POINTS = 10_000_000
 """More take hours: they are swept with `--yes` alone."""
 
@@ -103,12 +101,13 @@ def sweep(
     check_figure(figure, str(spec))
     target = Output(format or Format.TABLE, None)
     from perfmodel import explore
+    from perfmodel.api import results_folder
     from perfmodel.cli.comparison_tables import show_sweep
 
     wanted = explore.load_spec(spec, objective)
     if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
         raise UsageError(f"{spec}: {points:,} points; --yes sweeps them, fewer steps may do")
-    folder = output or Path(spec.stem + RESULTS)
+    folder = output or results_folder(spec)
     with _progress(wanted) as done:
         swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
     elasticities = explore.sensitivity(wanted) if sensitivity else None

@@ -154,6 +154,16 @@ class Comparison:
     changes: list[Change]
     warnings: list[str]
 
+    def __repr__(self) -> str:
+        return f"Comparison({len(self.changes)} figures, {len(self.failing)} worse or gone)"
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        columns = [*(f.name for f in fields(Change)), "status"]
+        changed = [each for each in self.changes if each.status is not Status.SAME]
+        return table_html([each.to_dict() for each in changed], columns, repr(self))
+
     @property
     def failing(self) -> list[Change]:
         """What got worse or is gone, the largest growth first."""

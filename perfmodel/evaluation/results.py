@@ -142,6 +142,12 @@ class Evaluation:
         columns = [f.name for f in fields(Row)]
         return pd.DataFrame([row.to_dict() for row in self.rows], columns=columns)
 
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation({len(self.names)} traces and tables, {len(self.rows)} rows, "
+            f"{len(self.warnings)} warnings)"
+        )
+
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html
 

@@ -211,6 +211,9 @@ class Sweep:
         bands = by.to_numpy(float) * factor
         return scaling_figure(by.index.to_numpy(float), bands, labels=(axis, text))
 
+    def __repr__(self) -> str:
+        return f"Sweep({self.spec.where}: {len(self.frame):,} points, {', '.join(self.objectives)})"
+
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html
 

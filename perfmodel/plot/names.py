@@ -35,6 +35,18 @@ def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -
     )
 
 
+def list_html(lines: Iterable[str], title: str) -> str:
+    """`lines` below a title; nothing where there are none."""
+    from html import escape
+
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return (
+        f"<details open><summary>{escape(title)}</summary><ul>{items}</ul></details>"
+        if items
+        else ""
+    )
+
+
 def text_of(value: object) -> str:
     """A value as a table shows it."""
     if value is None:

@@ -11,7 +11,6 @@ from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.module import predict_module
     from perfmodel.prediction.run import MODES, Request, predict, predicted
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.prediction.what_if import Scale
@@ -24,7 +23,6 @@ __all__ = [
     "Result",
     "Scale",
     "predict",
-    "predict_module",
     "predicted",
 ]
 
@@ -39,7 +37,6 @@ __getattr__ = exports(
         "Result": "perfmodel.prediction.types",
         "Scale": "perfmodel.prediction.what_if",
         "predict": "perfmodel.prediction.run",
-        "predict_module": "perfmodel.prediction.module",
         "predicted": "perfmodel.prediction.run",
     },
 )

@@ -14,7 +14,7 @@ from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
-from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
+from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S, human_us
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,6 +304,17 @@ class Comparison:
         labels = ("million samples per second offered", "latency of 99 % (ms)")
         title = f"{self.source['workload']} on {self.source['hardware']}"
         return curves_figure(frame, "rate", "p99", "design", labels=labels, title=title, log="y")
+
+    def __repr__(self) -> str:
+        possible = [row for row in self.rows if row.result is not None]
+        best = min(
+            possible, key=lambda row: row.result.step_us if row.result else 0.0, default=None
+        )
+        told = "none possible"
+        if best is not None and best.result is not None:
+            told = f"fastest {best.design}, {human_us(best.result.step_us)}"
+        where = f"{self.source['workload']} on {self.source['hardware']}"
+        return f"Comparison({where}: {len(self.rows)} designs, {told})"
 
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html

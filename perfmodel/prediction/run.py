@@ -8,7 +8,7 @@ schedule, period. Configurations are workloads in their own software, and deploy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial, singledispatch
 from inspect import signature
@@ -35,6 +35,7 @@ from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, predict_on
+from perfmodel.prediction.sources import Source, facts_of, sourced
 from perfmodel.prediction.transferred import source_device, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
@@ -46,7 +47,6 @@ from perfmodel.workload import Workload, load_workload
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
 Hardware = str | Path | Part
-Source = Trace | OpGraph | Deployment | Workload | str | Path
 Options = ParamSpec("Options")
 TIERED = "tiered"
 """The software that deployments stand for."""
@@ -56,8 +56,9 @@ TIERED = "tiered"
 class Request:
     """What is to be predicted, where, and under which what-ifs.
 
-    `source` is a trace; a workload (by its name in the catalogue, its TOML file, or itself), which
-    runs in its own software; or a workload as it is deployed.
+    `source` is a trace (its path, or itself); a workload (its name in the catalogue, its TOML file,
+    or itself), which runs in its own software; a workload as it is deployed; or the module
+    `FILE.py:CLASS`, whose file is executed.
 
     `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
     without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
@@ -68,9 +69,10 @@ class Request:
 
     The `mode` of a trace is `replay`, `transfer` (measured times to other devices), or `model`
     (shapes alone: the default of what has no times, and under an edit, a batch or nodes). What-ifs
-    are `scale` (`Scale.parse`), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a
-    replay send in a narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one
-    of a trace's schedule each result has what is predicted without as its `baseline`.
+    are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has it), `remove` (`Scale.parse_removal`) and
+    `codec` (what collectives of a replay send in a narrower type: `Codec.parse`); of shapes `edit`
+    (`NamedEdit.parse`). Under one of a trace's schedule each result has what is predicted without
+    as its `baseline`.
     `keep_contention` leaves kernels as slow beside collectives as they were measured.
     `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
 
@@ -88,7 +90,7 @@ class Request:
     batch: int | None = None
     overheads: str | Path | None = None
     mode: str | None = None
-    scale: str | Sequence[str] = ()
+    scale: str | Sequence[str] | Mapping[str, float] = ()
     remove: str | Sequence[str] = ()
     codec: str | Sequence[str] = ()
     edit: str | Sequence[str] = ()
@@ -219,7 +221,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             result = replace(result, coverage=coverage, reads=moved.reads, grounds=grounds)
         results.append(result)
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
-    return Prediction(_facts(trace), results, [*cautions, *warnings])
+    return Prediction(facts_of(trace), results, [*cautions, *warnings])
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
@@ -291,27 +293,8 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
         warnings += notes
     if not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
-    source = _facts(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
+    source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
     return Prediction(source, results, warnings)
-
-
-def _facts(trace: Trace) -> dict[str, Any]:
-    """Who a trace is, and how its execution traces fit its profiles."""
-    paired = {
-        rank: {"regime": each.regime, "matched_frac": round(each.matched_frac, 6)}
-        for rank, each in trace.pairings.items()
-    }
-    return {
-        "trace": trace.source,
-        "device": trace.device,
-        "ranks": [rank.rank for rank in trace.ranks],
-        "events": sum(len(rank) for rank in trace.ranks),
-        "execution_traces": [
-            {"rank": rank, "schema": each.schema} | paired.get(rank, {})
-            for rank, each in trace.execution_traces.items()
-            if rank in paired or not trace.ranks
-        ],
-    }
 
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:
@@ -322,11 +305,15 @@ def _require_configuration(request: Request, what: str, *names: str) -> None:
 
 
 @_answer.register
-def _of_workload(workload: Workload | str | Path, request: Request) -> Prediction:
+def _of_name(name: str | Path, request: Request) -> Prediction:
+    source = sourced(name)
+    return _answer(load_workload(source) if isinstance(source, (str, Path)) else source, request)
+
+
+@_answer.register
+def _of_workload(workload: Workload, request: Request) -> Prediction:
     """The period of a workload's step in its own software, on each machine."""
     _require_configuration(request, "a workload")
-    if not isinstance(workload, Workload):
-        workload = load_workload(workload)
     if not request.targets:
         raise UsageError(f"{workload.name}: say on which hardware to predict it")
     batch = workload.batch if request.batch is None else request.batch
@@ -397,4 +384,6 @@ def _of_configuration(
 
 
 def _as_list(given: Any) -> list[Any]:
+    if isinstance(given, Mapping):
+        return [f"{name}={value}" for name, value in given.items()]
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import UsageError, said_dict
+from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -290,16 +291,41 @@ class Prediction:
         path = critical_path(chosen.timeline, chosen.median_mark)
         return step_figure(chosen.timeline, chosen.median_mark, path=path)
 
-    def _repr_html_(self) -> str:
-        from perfmodel.plot import table_html
+    def __repr__(self) -> str:
+        steps = ", ".join(
+            f"{result.hardware} {human_us(result.step_us)}"
+            + (f" ({human_us(low)} to {human_us(high)})" if low and high else "")
+            for result in self.results
+            for low, high in [(result.low_us, result.high_us)]
+        )
+        return f"Prediction({self.source['trace']!r}: {steps}; {len(self.warnings)} warnings)"
 
-        rows = [
-            [result.hardware, result.mode, *_rank_dict(rank).values()]
+    def _repr_html_(self) -> str:
+        """Per machine the step with its interval, and how many times as fast as the trace, or as
+        the first machine, it is; then each rank; then warnings."""
+        from perfmodel.plot import table_html
+        from perfmodel.plot.names import list_html
+
+        first = self.results[0]
+        rows = []
+        for result in self.results:
+            before = (result.rank.measured or {}).get("step_us") or first.step_us
+            interval = result._interval_dict()
+            speedup = f"{before / result.step_us:.2f}x" if result.step_us else None
+            rows.append([result.hardware, result.mode, *interval.values(), speedup])
+        columns = ["hardware", "mode", *first._interval_dict(), "speed-up"]
+        ranks = [
+            [result.hardware, *_rank_dict(rank).values()]
             for result in self.results
             for rank in result.ranks
         ]
-        columns = ["hardware", "mode", *_rank_dict(self.results[0].rank)]
-        return table_html(rows, columns, f"Prediction of {self.source['trace']}")
+        of_ranks = ["hardware", *_rank_dict(first.rank)]
+        kept = [line for line in self.warnings if not isinstance(line, Note)]
+        return (
+            table_html(rows, columns, f"Prediction of {self.source['trace']}")
+            + table_html(ranks, of_ranks, "Ranks")
+            + list_html(kept, "Warnings")
+        )
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,11 @@ from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
 from perfmodel.graph import build_graph
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.types import DEVICE_FIGURES
+from perfmodel.prediction.types import DEVICE_FIGURES, Prediction
 from perfmodel.prediction.types import SCHEMA as PREDICTION
 from perfmodel.timeline.schedule import measured
-from perfmodel.trace import read
+from perfmodel.trace import Trace, read
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +65,21 @@ class Difference:
         """The changes of one group."""
         return [change for change in self.changes if change.group == group]
 
+    def __repr__(self) -> str:
+        steps = ", ".join(
+            f"{human_us(change.a_us)} to {human_us(change.b_us)}"
+            for change in self.of(STEP)
+            if change.name == STEP
+        )
+        return f"Difference({self.a.source!r}, {self.b.source!r}: step {steps})"
+
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        columns = ["group", "name", "a_us", "b_us", "change_us"]
+        rows = [row for row in self._rows() if row["a_us"] or row["b_us"]]
+        return table_html(rows, columns, f"{self.a.source} against {self.b.source}")
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/diff.json` describes it."""
         return {
@@ -88,16 +104,20 @@ class Difference:
         return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
 
 
-def read_side(path: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
-    """A trace as it was measured, or the first result of a saved prediction (its JSON).
+def side_of(source: str | Path | Trace | Prediction, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
+    """A trace as it was measured, or the first result of a prediction (itself, or its JSON).
 
     Raises `TraceError` for what is neither, `UsageError` for a prediction without a result.
     """
+    if isinstance(source, Prediction):
+        return _side(str(source.source["trace"]), source.results[0].to_dict())
+    if isinstance(source, Trace):
+        side = summarise(measured(build_graph(source)), hardware=source.device, mode="measured")
+        return _side(source.source, side.to_dict())
+    path = str(source)
     saved = _saved_prediction(Path(path), max_bytes)
     if saved is None:
-        trace = read(path, max_bytes=max_bytes)
-        side = summarise(measured(build_graph(trace)), hardware=trace.device, mode="measured")
-        return _side(path, side.to_dict())
+        return replace(side_of(read(path, max_bytes=max_bytes)), source=path)
     try:
         return _side(path, saved["results"][0])
     except (KeyError, IndexError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
-from perfmodel.trace import Trace
+from perfmodel.trace import Trace, read
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,6 +141,14 @@ class Breakdown(HotTables):
             self.timeline, int(rows[step]), path=result.critical_path, idle=result.idle
         )
 
+    def __repr__(self) -> str:
+        steps = sorted(step.accounting.step_us for rank in self.ranks for step in rank.steps)
+        middle = human_us(steps[len(steps) // 2]) if steps else "none"
+        return (
+            f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, "
+            f"{len(steps)} steps, median {middle}, {len(self.warnings)} warnings)"
+        )
+
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html
 
@@ -166,14 +176,16 @@ class Breakdown(HotTables):
         ).fillna(0.0)
 
 
-def breakdown(trace: Trace, *, profiler_us_per_event: float = 0.0) -> Breakdown:
-    """Break a trace down as it was measured.
+def breakdown(trace: Trace | str | Path, *, profiler_us_per_event: float = 0.0) -> Breakdown:
+    """Break a trace, or the one at a path, down as it was measured.
 
     `profiler_us_per_event` is taken off the host overheads for every event that the profiler
     recorded inside them (Lin et al. use 2); nothing else is corrected.
 
     Raises `TraceError` when there is nothing to break down (an execution trace has no times).
     """
+    if not isinstance(trace, Trace):
+        trace = read(trace)
     graph = build_graph(trace)
     timeline = measured(graph)
     overheads = {

@@ -207,9 +207,9 @@ def read_log(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_prediction(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.reporting.difference import difference, read_side
+    from perfmodel.reporting.difference import difference, side_of
 
-    side = read_side(str(path))
+    side = side_of(str(path))
     return difference(side, side).to_dict(), []
 
 

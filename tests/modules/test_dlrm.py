@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from perfmodel import predict, predict_module
 from perfmodel.lowering import lower
 from perfmodel.ops.read.program import Call
-from perfmodel.prediction import predict, predict_module
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload
 

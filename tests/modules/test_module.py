@@ -14,8 +14,8 @@ from perfmodel.ops.read.program import Call, Program, as_run, program_of
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
 
+from perfmodel import predict, predict_module  # noqa: E402
 from perfmodel.ops.read.module import graph_of_module, graph_of_program  # noqa: E402
-from perfmodel.prediction import predict, predict_module  # noqa: E402
 
 SOURCE = """\
 import torch

@@ -105,6 +105,12 @@ class Plan:
             "assumed": [each.to_dict() for each in self.result.assumed],
         }
 
+    def _repr_html_(self) -> str:
+        from perfmodel.plot import table_html
+
+        columns = ["table", "rows", "dim", "pooling", "sharding", "ranks", "tier", "hbm_gb", "why"]
+        return table_html([dict(row) for row in self.tables], columns, repr(self))
+
     def __repr__(self) -> str:
         return (
             f"Plan({len(self.tables)} tables on {self.deployment.ranks} ranks, "

@@ -1,0 +1,366 @@
+"""What the command line does, as functions: a path where a trace goes, values where options go.
+
+The verbs build their answers by these; `read`, `breakdown`, `predict`, `report` and `export` lie
+with what they are of. All raise `PerfmodelError` with one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfmodel.designs.composed import Settings
+    from perfmodel.evaluation import Comparison as HeldErrors
+    from perfmodel.evaluation import Evaluation
+    from perfmodel.explore import Sweep
+    from perfmodel.explore.planner import Plan
+    from perfmodel.hardware import Cluster, Part
+    from perfmodel.prediction import Prediction
+    from perfmodel.prediction.comparison import Comparison
+    from perfmodel.prediction.run import Hardware
+    from perfmodel.reporting.difference import Difference
+    from perfmodel.trace import Trace
+    from perfmodel.workload import Workload
+
+
+WORKLOAD = "workload"
+OF_HARDWARE = ("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster")
+ALL = "all"
+US_PER_MS = 1e3
+
+
+def predict_module(
+    module: Any,
+    inputs: Sequence[Any],
+    *,
+    hardware: Hardware | Sequence[Hardware],
+    training: bool = False,
+    optimizer: str | None = None,
+    dtype: str | None = None,
+    autocast: str | None = None,
+    batch: int | None = None,
+    mode: str = "eager",
+) -> Prediction:
+    """Per-call time of a `torch.nn.Module` in memory, called with `inputs`, on each machine.
+
+    Nothing is computed: the module is traced under fake tensors, and is not changed. `training`,
+    `optimizer`, `dtype`, `autocast` and `batch` as of `perfmodel.ops.read.program.Call`; `mode` is
+    `eager`, `compiled` by Inductor, or captured in CUDA `graphs`. Raises `PerfmodelError` with
+    one line for a call that fails, and for an operator that depends on values.
+    """
+    from perfmodel.ops.read.module import graph_of_module
+    from perfmodel.ops.read.program import Call, as_run
+    from perfmodel.prediction.run import predict
+
+    call = Call(training, optimizer, dtype, autocast, batch)
+    return predict(as_run(graph_of_module(module, inputs, call), mode), hardware=hardware)
+
+
+def diff(a: str | Path | Trace | Prediction, b: str | Path | Trace | Prediction) -> Difference:
+    """What became slower between two traces (as measured) or predictions (or their JSON), and why.
+
+    Of the slowest rank: medians of the steady steps, and the critical path of the step closest to
+    the median.
+    """
+    from perfmodel.reporting.difference import difference, side_of
+
+    return difference(side_of(a), side_of(b))
+
+
+def compare(
+    workload: str | Path | Workload,
+    hardware: str | Path | Part,
+    designs: str | Sequence[str] = ALL,
+    *,
+    settings: Mapping[str, object] | Sequence[str] = (),
+    batch: int | None = None,
+    nodes: int | None = None,
+    train: bool = True,
+    rate_per_s: float | None = None,
+    p99_us: float | None = None,
+    usd_per_kwh: float | None = None,
+    usd_per_hour: float | None = None,
+    over: str | Sequence[str] = (),
+    overheads: str | None = None,
+    plan: str | Path | None = None,
+) -> Comparison:
+    """Co-designs side by side on one workload and one machine: time, energy, cost, memory.
+
+    `designs` are names, combined with `+`; `settings` change a design (`hotline.hot_mib`), the
+    workload (`workload.training.loss`) or the hardware (`node.gpus`). `batch` counts the samples of
+    all ranks. `rate_per_s` asks for latency where samples arrive at it, `p99_us` (of inference)
+    for what answers 99 % so fast at least cost; `over` are designs that speed-ups are over. All
+    start from the layout of the file `plan`, where there is one.
+    """
+    from perfmodel.designs.composed import UNDESIGNED, composed
+    from perfmodel.prediction.compare import compare_designs, with_default
+    from perfmodel.prediction.power_and_cost import Prices
+
+    baselines, names = _names(over) if over else [], _names(designs)
+    names += [name for name in baselines if name not in (*names, *UNDESIGNED)]
+    texts = _setting_texts(settings)
+    own = _of_designs(texts, names)
+    asked = [composed(name, own) for name in names]
+    model, machine = _workload(workload, texts), _machine(hardware, nodes, texts)
+    prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
+    placement = None
+    if plan is not None:
+        from perfmodel.explore.planner.document import read_plan
+
+        placement = read_plan(plan, model, machine)
+    compared = compare_designs(
+        model,
+        machine,
+        with_default(asked, model),
+        batch=batch,
+        train=train,
+        rate_per_s=rate_per_s,
+        prices=Prices(**prices, usd_per_hour=usd_per_hour),
+        overheads=overheads,
+        placement=placement,
+        over=baselines,
+        p99_us=p99_us,
+    )
+    missing = [name for name in baselines if name not in [row.design for row in compared.rows]]
+    if missing:
+        raise UsageError(f"--over: {missing[0]} is not among the designs compared")
+    if p99_us is not None:
+        _require_serving(compared, p99_us)
+    return compared
+
+
+def plan(
+    workload: str | Path | Workload,
+    hardware: str | Path | Part,
+    *,
+    nodes: int | None = None,
+    batch: int | None = None,
+    train: bool = True,
+    estimator: Literal["perfmodel", "torchrec"] = "perfmodel",
+    begin: Callable[[str], None] = lambda layout: None,
+) -> Plan:
+    """Where each table should lie so that a step takes least time: sharding, ranks and memory.
+
+    `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the formulas, proposals and
+    partitioner of TorchRec's planner). `begin` gets each layout before it is scheduled.
+    """
+    from perfmodel.designs import deployment_of
+    from perfmodel.explore.planner import plan_deployment
+    from perfmodel.hardware import Cluster, Node, cluster, load
+
+    part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
+    if not isinstance(part, (Node, Cluster)):
+        raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
+    deployment = deployment_of(_workload(workload, ()), cluster(part, nodes), batch, train=train)
+    return plan_deployment(deployment, estimator=estimator, begin=begin)
+
+
+def sweep(
+    spec: str | Path,
+    folder: str | Path | None = None,
+    *,
+    objective: str | None = None,
+    workers: int = 0,
+    scheduler: str | None = None,
+) -> Sweep:
+    """All points of the TOML file `spec`, in `folder` (default: its name with `-results`, here).
+
+    `objective` names, separated by commas, what counts in the place of `spec`'s own. Points that
+    the folder holds already are not predicted again. `workers` processes share the work, or the
+    Dask cluster at `scheduler`.
+    """
+    from perfmodel import explore
+
+    wanted = explore.load_spec(spec, objective)
+    where = results_folder(spec) if folder is None else folder
+    return explore.sweep(wanted, where, workers=workers, scheduler=scheduler)
+
+
+def results_folder(spec: str | Path) -> Path:
+    """Where a sweep's results go that names no folder."""
+    return Path(f"{Path(spec).stem}-results")
+
+
+def evaluate(
+    *paths: str | Path,
+    strict: bool = False,
+    max_bytes: int | None = None,
+    watch: Callable[[int], Callable[[str, int], object]] | None = None,
+) -> Evaluation:
+    """How far predictions are from what was measured: of the traces, and of the tables beside a
+    device's file, that `paths` are or hold; without any, of the folder `traces` here and the demo.
+
+    A replay has seen the step's own durations; all other errors are of what was left out, or from
+    shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
+    each document, `watch` gets the number of jobs and returns what gets each by name and place.
+    """
+    from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs, find_tables
+    from perfmodel.files import DEFAULT_MAX_BYTES
+
+    folder = Path("traces")
+    given = list(paths) or ([folder] if folder.is_dir() else [])
+    most = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+    jobs = find_jobs(given, max_bytes=most)
+    if not paths:
+        jobs.insert(0, demo_job())
+    begin = (lambda name, position: None) if watch is None else watch(len(jobs))
+    return evaluate_jobs(jobs, find_tables(given), strict=strict, max_bytes=most, begin=begin)
+
+
+def fit(what: str, data: Sequence[str | Path], path: str | Path, **options: Any) -> Any:
+    """Fit to the measurements in the files `data`, write `path`, and return what was fitted.
+
+    `what` is `kernels` (tables of measured kernels to a directory of models; options of
+    `fit_kernels`), `device` (tables of the collector to a device's TOML file; of `fit_any_device`)
+    or `overheads` (traces to a profile of host costs; of `fit_overheads`).
+    """
+    if what not in _FITS:
+        raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
+    return _FITS[what](list(data), Path(path), **options)
+
+
+def _fit_kernels(data: list[str | Path], path: Path, **options: Any) -> Any:
+    from perfmodel.calibrate.kernels import fit_kernels
+    from perfmodel.cost.learned.store import save
+
+    fitted = fit_kernels([Path(each) for each in data], **options)
+    save(path, fitted.models, fitted.about)
+    return fitted
+
+
+def _fit_device(
+    data: list[str | Path], path: Path, hardware: str | None = None, **options: Any
+) -> Any:
+    from perfmodel.calibrate.any_device import fit_any_device
+    from perfmodel.files import write_text
+
+    tables = [Path(each) for each in data]
+    fitted, text = fit_any_device(tables, hardware, stem=path.stem, **options)
+    write_text(path, text)
+    return fitted
+
+
+def _fit_overheads(data: list[str | Path], path: Path, **options: Any) -> Any:
+    from perfmodel.calibrate.cpu_step import fit_overheads
+
+    profile = fit_overheads([str(each) for each in data], **options)
+    profile.save(path)
+    return profile
+
+
+_FITS = {"kernels": _fit_kernels, "device": _fit_device, "overheads": _fit_overheads}
+
+
+def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
+    """The errors of `evaluate(*paths)` against those that the file `baseline` holds; `passed` says
+    whether none became worse by more than `tolerance_frac`."""
+    from perfmodel.evaluation import check_tolerance, read_baseline
+    from perfmodel.evaluation import compare as held_against
+
+    check_tolerance(tolerance_frac)
+    rows = read_baseline(Path(baseline))
+    return held_against(rows, evaluate(*paths), tolerance_frac=tolerance_frac)
+
+
+def _setting_texts(settings: Mapping[str, object] | Sequence[str]) -> list[str]:
+    """`{"node.gpus": 4}` as `--set` has it, `node.gpus=4`."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"{name}={_value(value)}" for name, value in settings.items()]
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _names(designs: str | Sequence[str]) -> list[str]:
+    """What was asked for, one by one."""
+    from perfmodel.designs import DESIGNS
+
+    if designs == ALL:
+        return list(DESIGNS)
+    given = designs.split(",") if isinstance(designs, str) else designs
+    names = [name.strip() for name in given if name.strip()]
+    if not names:
+        raise UsageError("--designs: name one or more (`--designs list` lists them)")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UsageError(f"--designs: {name} comes twice")
+    return names
+
+
+def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
+    """Settings of the designs that are compared."""
+    from perfmodel.designs.composed import PLUS, settings_of
+
+    others = (*OF_HARDWARE, WORKLOAD)
+    own = settings_of([text for text in settings if _first(text) not in others])
+    compared = [name.strip() for text in names for name in text.split(PLUS)]
+    for name in own:
+        if name not in compared:
+            raise UsageError(f"--set {name}.…: {name} is not among the designs compared")
+    return own
+
+
+def _workload(workload: str | Path | Workload, settings: Sequence[str]) -> Workload:
+    from perfmodel.workload import load_workload
+
+    own = [text for text in settings if _first(text) == WORKLOAD]
+    loaded = load_workload(workload) if isinstance(workload, (str, Path)) else workload
+    return loaded.with_(**dict(map(workload_change, own))) if own else loaded
+
+
+def workload_change(text: str) -> tuple[str, object]:
+    """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
+    from perfmodel.schema import parse_value
+
+    name, equals, value = text.removeprefix(f"{WORKLOAD}.").partition("=")
+    if not equals:
+        raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
+    return name.strip().replace(".", "__"), parse_value(value)
+
+
+def _machine(named: str | Path | Part, nodes: int | None, settings: Sequence[str]) -> Cluster:
+    from perfmodel.hardware import Device, cluster, node_of
+
+    part = hardware_part(named, [text for text in settings if _first(text) in OF_HARDWARE])
+    if isinstance(part, Device):
+        part = replace(node_of(part), gpus=1)
+    return cluster(part, nodes)
+
+
+def hardware_part(named: str | Path | Part, settings: Sequence[str]) -> Part:
+    """The device, node or cluster of that name with its settings; a device stays alone."""
+    from perfmodel.hardware import Device, load, node_of, with_settings
+
+    part = load(named) if isinstance(named, (str, Path)) else named
+    of_hardware = [text for text in settings if not text.startswith(f"{WORKLOAD}.")]
+    if not of_hardware:
+        return part
+    if isinstance(part, Device) and not all(text.startswith("device.") for text in of_hardware):
+        part = replace(node_of(part), gpus=1)
+    return with_settings(part, of_hardware)
+
+
+def _first(text: str) -> str:
+    return text.split(".", 1)[0].strip()
+
+
+def _require_serving(found: Comparison, p99_us: float) -> None:
+    """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
+    slow = [row for row in found.rows if row.least_p99_us is not None]
+    if not slow or any(row.serving for row in slow):
+        return
+    best = min(slow, key=lambda row: row.least_p99_us or 0.0)
+    least_us = best.least_p99_us or 0.0
+    if least_us > p99_us:
+        why = f"the fastest, {best.design}, takes at least {least_us / US_PER_MS:.3g} ms"
+    else:
+        why = "a lower rate fills batches too slowly: try another --batch"
+    rate, limit_ms = found.source["rate_per_s"], p99_us / US_PER_MS
+    raise UsageError(f"--p99-ms {limit_ms:g}: no design meets it at {rate:g} samples/s: {why}")

@@ -1,0 +1,47 @@
+"""What predictions are of, and what a name stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from perfmodel.designs import Deployment
+from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read.program import Call, program_of
+from perfmodel.trace import Trace, read
+from perfmodel.workload import Workload, workloads
+
+Source = Trace | OpGraph | Deployment | Workload | str | Path
+
+
+def sourced(source: Source) -> Source:
+    """What a name stands for: the trace at a path, the ops of a module; else it stays a workload's
+    name."""
+    if not isinstance(source, (str, Path)):
+        return source
+    program = program_of(str(source))
+    if program is not None:
+        from perfmodel.ops.read.module import graph_of_program
+
+        return graph_of_program(program, Call())
+    is_trace = Path(source).exists() and Path(source).suffix.lower() != ".toml"
+    return read(source) if is_trace and str(source) not in workloads() else source
+
+
+def facts_of(trace: Trace) -> dict[str, Any]:
+    """Who a trace is, and how its execution traces fit its profiles."""
+    paired = {
+        rank: {"regime": each.regime, "matched_frac": round(each.matched_frac, 6)}
+        for rank, each in trace.pairings.items()
+    }
+    return {
+        "trace": trace.source,
+        "device": trace.device,
+        "ranks": [rank.rank for rank in trace.ranks],
+        "events": sum(len(rank) for rank in trace.ranks),
+        "execution_traces": [
+            {"rank": rank, "schema": each.schema} | paired.get(rank, {})
+            for rank, each in trace.execution_traces.items()
+            if rank in paired or not trace.ranks
+        ],
+    }

@@ -1,0 +1,178 @@
+"""Predictions and traces as files for others: a page, a timeline, a linked trace, a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.gains import Gain
+    from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.timeline.schedule import Timeline
+    from perfmodel.trace import Trace
+
+
+PAGES = (".html", ".htm")
+
+
+def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
+    """Write one page of a prediction, for any browser; its path.
+
+    `source` is a `Prediction`, or what `predict` takes, with its `options`.
+    """
+    from perfmodel.files import write_text
+    from perfmodel.hardware import load
+    from perfmodel.prediction.run import predict
+    from perfmodel.prediction.sources import sourced
+    from perfmodel.prediction.types import Prediction
+    from perfmodel.reporting.page import page_html
+    from perfmodel.trace import Trace
+
+    path, recorded, machines = Path(path), None, []
+    require_page(path)
+    if isinstance(source, Prediction):
+        prediction = source
+    else:
+        source = sourced(source)
+        prediction = predict(source, **options)
+        recorded = source if isinstance(source, Trace) else None
+        given = options.get("hardware", ())
+        several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        machines = [load(each) if isinstance(each, (str, Path)) else each for each in several]
+    command = ("perfmodel", "predict", str(prediction.source["trace"]))
+    helps = gains_of(prediction, lambda number, result: command)
+    write_text(path, page_html(prediction, machines, helps, recorded))
+    return path
+
+
+def require_page(path: Path) -> None:
+    """Raise `UsageError` for a name that is no page's."""
+    if path.suffix.lower() not in PAGES:
+        raise UsageError(f"{path}: a page is written as .html")
+
+
+def gains_of(
+    prediction: Prediction, command: Callable[[int, Result], Sequence[str]]
+) -> list[list[Gain]]:
+    """Per result what would help most, without its what-ifs; none from shapes alone, of which
+    nothing can be scaled. `command` gives the words that predict a result, the n-th, without."""
+    from perfmodel.prediction.gains import gains
+    from perfmodel.prediction.shapes import MODEL
+
+    if any(result.mode == MODEL for result in prediction.results):
+        return []
+    helps = []
+    for number, result in enumerate(prediction.results):
+        before = result.baseline or result
+        timeline = before.timeline
+        taken_us = timeline.end_us - timeline.start_us
+        helps.append(
+            gains(timeline.graph, taken_us, command(number, before), straggler=before.straggler)
+        )
+    return helps
+
+
+class What(StrEnum):
+    """What can be exported."""
+
+    TIMELINE = "timeline"
+    GRAPH = "graph"
+    CHAKRA = "chakra"
+    NSIGHT = "nsight"
+
+
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".sqlite": What.NSIGHT}
+
+
+def exported(path: Path | None, what: str | None = None) -> What:
+    """What a file of that name is for, unless `what` says it."""
+    if what is not None and what not in list(What):
+        raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
+    return What(what or _BY_SUFFIX.get(path.suffix.lower() if path else "", What.TIMELINE))
+
+
+def export(
+    source: str | Path | Trace | Prediction, path: str | Path, what: str | None = None
+) -> list[Path]:
+    """Write a timeline, a linked trace or a graph for other tools; the files written.
+
+    `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
+    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `nsight` (the tables of an
+    Nsight Systems export): of a trace; by default the suffix of `path` decides.
+    """
+    from perfmodel.files import atomic_write
+    from perfmodel.prediction.run import predict
+    from perfmodel.prediction.sources import sourced
+    from perfmodel.prediction.types import Prediction
+    from perfmodel.trace import Trace
+
+    path = Path(path)
+    chosen = exported(path, what)
+    content = source if isinstance(source, Prediction) else sourced(source)
+    documents: dict[Path | None, bytes]
+    if chosen is What.TIMELINE:
+        prediction = content if isinstance(content, Prediction) else predict(content)
+        documents = {path: timeline_json(prediction.results[0])}
+    elif isinstance(content, Trace):
+        documents = documents_of_trace(chosen, content, path)
+    else:
+        raise UsageError(f"a {chosen} is of a trace, not of a prediction")
+    for each, document in documents.items():
+        assert each is not None
+        with atomic_write(each) as file:
+            file.write(document)
+    return [each for each in documents if each]
+
+
+def timeline_json(result: Result) -> bytes:
+    """What was measured, where it was, what is predicted, and of a what-if also without it."""
+    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.reporting.perfetto import (
+        BASELINE,
+        MEASURED,
+        PREDICTED,
+        WHAT_IF,
+        overlay_of,
+        perfetto_json,
+    )
+    from perfmodel.timeline.schedule import measured
+
+    before = result.baseline
+    shown: dict[str, Timeline] = {}
+    if result.mode != MODEL:
+        shown[MEASURED] = measured((before or result).timeline.graph)
+    if before is None:
+        shown[PREDICTED] = result.timeline
+    else:
+        shown |= {BASELINE: before.timeline, WHAT_IF: result.timeline}
+    return perfetto_json(shown, {name: overlay_of(each) for name, each in shown.items()})
+
+
+def documents_of_trace(what: What, trace: Trace, path: Path | None) -> dict[Path | None, bytes]:
+    """What is written of a trace as it was measured, by file; ranks of a linked trace each have
+    one."""
+    from perfmodel.graph import build_graph
+    from perfmodel.graph.build import build_rank
+    from perfmodel.reporting import chakra_linked, graphml
+
+    if what is What.GRAPH:
+        return {path: graphml(build_graph(trace))}
+    if not trace.ranks:
+        raise UsageError(f"{trace.source}: an execution trace alone has no times of kernels")
+    if what is What.NSIGHT:
+        from perfmodel.trace.nsight import nsight_sqlite
+
+        return {path: nsight_sqlite(trace.ranks)}
+    if path is None and len(trace.ranks) > 1:
+        raise UsageError(f"{len(trace.ranks)} ranks are a file each: give -o NAME.et")
+    alone = len(trace.ranks) == 1
+    return {
+        path and (path if alone else path.with_suffix(f".{rank.rank}{path.suffix}")): (
+            chakra_linked(build_rank(rank, links), rank)
+        )
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    }

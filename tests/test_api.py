@@ -1,0 +1,156 @@
+"""The functions at the top answer what the command line answers, of paths and Python's values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import perfmodel
+from perfmodel.cli import application
+from perfmodel.errors import PerfmodelError
+from perfmodel.trace import Trace
+
+TRACE = Path("traces/cpu_dlrm_2rank")
+WORKLOAD, MACHINE = "criteo-terabyte", "dgx-a100-80gb"
+SWEEP = """
+workload = "criteo-terabyte"
+hardware = "dgx-a100-80gb"
+
+[axes]
+batch = [8192, 16384]
+"""
+
+
+def printed(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(application(), [*words, "--format", "json"])
+    assert done.exit_code == 0, done.output
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return perfmodel.read(TRACE)
+
+
+def as_json(answer: Any) -> Any:
+    return json.loads(json.dumps(answer))
+
+
+def test_a_breakdown_is_of_a_path_or_of_a_trace(trace: Trace) -> None:
+    theirs = printed("breakdown", str(TRACE))
+    theirs.pop("gains")
+    assert as_json(perfmodel.breakdown(TRACE).to_dict()) == theirs
+    assert as_json(perfmodel.breakdown(trace).to_dict()) == theirs
+
+
+def test_a_what_if_is_a_mapping() -> None:
+    theirs = printed("predict", str(TRACE), "--scale", "host=0.5", "--scale", "comm=0.25")
+    ours = perfmodel.predict(TRACE, scale={"host": 0.5, "comm": 0.25})
+    assert as_json(ours.to_dict()) == theirs
+
+
+def test_a_name_is_a_workload_where_no_trace_lies() -> None:
+    theirs = printed("predict", "--workload", WORKLOAD, "--hardware", MACHINE)
+    ours = perfmodel.predict(WORKLOAD, hardware=MACHINE)
+    assert as_json(ours.to_dict()) == theirs
+    with pytest.raises(PerfmodelError, match="criteo-terabyt"):
+        perfmodel.predict("criteo-terabyt", hardware=MACHINE)
+
+
+def test_a_difference_is_of_paths_traces_and_predictions(trace: Trace, tmp_path: Path) -> None:
+    ours = perfmodel.predict(trace, scale={"host": 0.5})
+    saved = tmp_path / "half.json"
+    saved.write_text(ours.to_json())
+    theirs = printed("diff", str(TRACE), str(saved))["changes"]
+    assert as_json(perfmodel.diff(TRACE, saved).to_dict())["changes"] == theirs
+    assert as_json(perfmodel.diff(trace, ours).to_dict())["changes"] == theirs
+
+
+def test_designs_are_compared_under_settings_that_are_values() -> None:
+    words = ("compare", "--workload", WORKLOAD, "--hardware", MACHINE)
+    words += ("--designs", "default,hotline", "--set", "hotline.hot_mib=64", "--set", "node.gpus=4")
+    settings = {"hotline.hot_mib": 64, "node.gpus": 4}
+    ours = perfmodel.compare(WORKLOAD, MACHINE, ["default", "hotline"], settings=settings)
+    assert as_json(ours.to_dict()) == printed(*words)
+    with pytest.raises(PerfmodelError, match="neo is not among the designs"):
+        perfmodel.compare(WORKLOAD, MACHINE, "default", settings={"neo.cache_frac": 0.1})
+
+
+def test_a_plan_is_the_commands() -> None:
+    ours = perfmodel.plan(WORKLOAD, MACHINE, estimator="torchrec")
+    words = ("--workload", WORKLOAD, "--hardware", MACHINE, "--estimator", "torchrec")
+    assert as_json(ours.to_dict()) == printed("plan", *words)
+    with pytest.raises(PerfmodelError, match="on a node or a cluster"):
+        perfmodel.plan(WORKLOAD, "t4")
+
+
+def test_a_sweep_is_the_commands(tmp_path: Path) -> None:
+    spec = tmp_path / "few.toml"
+    spec.write_text(SWEEP)
+    ours = perfmodel.sweep(spec, tmp_path / "ours")
+    theirs = printed("sweep", str(spec), "-o", str(tmp_path / "theirs"))
+    assert len(ours.frame) == 2
+    mine = as_json(ours.to_dict()) | {"results": theirs["results"]}
+    assert mine == {name: theirs[name] for name in mine}
+
+
+def test_files_for_others_are_the_commands(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    theirs.mkdir()
+    for name in ("page.html", "timeline.json", "graph.graphml", "linked.et"):
+        verb = "report" if name == "page.html" else "export"
+        write = perfmodel.report if verb == "report" else perfmodel.export
+        write(TRACE, mine / name)
+        done = CliRunner().invoke(application(), [verb, str(TRACE), "-o", str(theirs / name)])
+        assert done.exit_code == 0, done.output
+    names = sorted(path.name for path in mine.iterdir())
+    assert names == ["graph.graphml", "linked.0.et", "linked.1.et", "page.html", "timeline.json"]
+    for name in names:
+        assert (mine / name).read_bytes() == (theirs / name).read_bytes(), name
+    with pytest.raises(PerfmodelError, match="unknown 'house'; one of timeline, graph"):
+        perfmodel.export(TRACE, tmp_path / "x.json", "house")
+
+
+def test_errors_are_evaluated_and_held_against_a_baseline(tmp_path: Path) -> None:
+    ours, baseline = perfmodel.evaluate(TRACE), tmp_path / "baseline.json"
+    assert as_json(ours.to_dict()) == printed("evaluate", "traces", str(TRACE))
+    printed("check", "--baseline", str(baseline), str(TRACE), "--update")
+    assert perfmodel.check(baseline, TRACE).passed
+
+
+def test_overheads_are_fitted_to_traces(tmp_path: Path) -> None:
+    fitted = perfmodel.fit("overheads", [TRACE], tmp_path / "mine.json")
+    assert perfmodel.load_profile(str(tmp_path / "mine.json")).rows == fitted.rows
+    with pytest.raises(PerfmodelError, match="unknown 'house'; one of kernels, device, overheads"):
+        perfmodel.fit("house", [TRACE], tmp_path / "no.json")
+
+
+def test_what_is_shown_is_one_line_and_a_table(trace: Trace) -> None:
+    prediction = perfmodel.predict(WORKLOAD, hardware=[MACHINE, "dgx-h100"])
+    values = [
+        prediction,
+        perfmodel.breakdown(trace),
+        perfmodel.diff(trace, perfmodel.predict(trace)),
+        perfmodel.compare(WORKLOAD, MACHINE, "default"),
+        perfmodel.evaluate(TRACE),
+    ]
+    for value in values:
+        assert "\n" not in repr(value)
+        assert len(repr(value)) < 250
+        assert "<table" in value._repr_html_()
+    html = prediction._repr_html_()
+    first, second = prediction.results
+    assert f"{first.step_us / second.step_us:.2f}x" in html
+    assert "high_us" in html
+
+
+def test_kernels_in_a_frame_have_durations() -> None:
+    frame = pd.DataFrame({"op": ["mm"], "m": [512.0], "n": [512.0], "k": [512.0]})
+    assert perfmodel.durations(frame, "t4")["duration_us"].iloc[0] > 0
