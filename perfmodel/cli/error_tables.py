@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, percent, say
+from perfmodel.cli.tables import NOTHING, Times, add, counted, named, new_table, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
@@ -100,7 +100,7 @@ def _show_errors(console: Console, rows: Iterable[Row]) -> None:
     )
     for row in rows:
         sizes = (row.mape_pct, row.median_pct, row.worst_pct)
-        of = _OF.get(row.name, f"{row.kind.value} {row.name}")
+        of = _OF.get(row.name, f"{row.kind.value} {named(row.name)}")
         what = _WHAT.get(row.kind, "left out (predicted)")
         add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
     console.show(table)

@@ -20,6 +20,7 @@ from perfmodel.cli.options import (
     verb_of,
 )
 from perfmodel.cli.output import Output, check_writable, rows_csv, working, wrote
+from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.fit.device/1"
@@ -348,7 +349,7 @@ def overheads(
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
-        f"{kind} {statistic.mean_us:.1f} us (n {statistic.count:,})"
+        f"{named(kind).replace('_', ' ')} {statistic.mean_us:.1f} us (n {statistic.count:,})"
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
