@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 WORKLOAD = "workload"
 OF_HARDWARE = ("device", "host", "link", "nic", "storage", "accelerator", "node", "cluster")
 ALL = "all"
-US_PER_MS = 1e3
 
 
 def predict_module(
@@ -353,6 +352,8 @@ def _first(text: str) -> str:
 
 def _require_serving(found: Comparison, p99_us: float) -> None:
     """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
+    from perfmodel.units import US_PER_MS
+
     slow = [row for row in found.rows if row.least_p99_us is not None]
     if not slow or any(row.serving for row in slow):
         return

@@ -52,25 +52,16 @@ _WITH_VALUE = {"steps": "--steps", "et": "--et", "max_memory": "--max-memory", "
 def predict_command(
     graph: ExecutionGraph, trace: str | None, options: PredictionOptions, hardware: Sequence[str]
 ) -> list[str]:
-    """The words of `perfmodel predict` for a trace read with `options` and without what-ifs.
+    """The words of `perfmodel predict` for a trace read with `options` and without what-ifs."""
+    from perfmodel.reporting.written import predict_words
 
-    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
-    takes far longer to work out anew than a schedule.
-    """
-    from perfmodel.graph.kinds import NodeKind
-
-    words = ["perfmodel", "predict", *([trace] if trace is not None else [])]
+    reading: list[str] = []
     for name, option in _WITH_VALUE.items():
         value = getattr(options, name)
         if value != getattr(type(options), name):
-            words += [option, str(value)]
-    for name in hardware:
-        words += ["--hardware", name]
-    for text in options.settings or ():
-        words += ["--set", text]
-    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
-        words.append("--keep-contention")
-    return words
+            reading += [option, str(value)]
+    settings = options.settings or ()
+    return predict_words(graph, trace, reading=reading, hardware=hardware, settings=settings)
 
 
 def show_gains(console: Console, listed: Sequence[Gain]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.timeline.schedule import Timeline
@@ -43,8 +44,13 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
         given = options.get("hardware", ())
         several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
         machines = [load(each) if isinstance(each, (str, Path)) else each for each in several]
-    command = ("perfmodel", "predict", str(prediction.source["trace"]))
-    helps = gains_of(prediction, lambda number, result: command)
+    trace = str(prediction.source["trace"])
+
+    def command(number: int, result: Result) -> list[str]:
+        hardware = [part.name for part in machines[number : number + 1]]
+        return predict_words(result.timeline.graph, trace, hardware=hardware)
+
+    helps = gains_of(prediction, command)
     write_text(path, page_html(prediction, machines, helps, recorded))
     return path
 
@@ -53,6 +59,32 @@ def require_page(path: Path) -> None:
     """Raise `UsageError` for a name that is no page's."""
     if path.suffix.lower() not in PAGES:
         raise UsageError(f"{path}: a page is written as .html")
+
+
+def predict_words(
+    graph: ExecutionGraph,
+    source: str | None,
+    *,
+    reading: Sequence[str] = (),
+    hardware: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> list[str]:
+    """The words of `perfmodel predict` for a trace (None: the demo) read with the options `reading`
+    and without what-ifs.
+
+    `--keep-contention` stands where collectives may slow kernels down: what they cost one another
+    takes far longer to work out anew than a schedule.
+    """
+    from perfmodel.graph.kinds import NodeKind
+
+    words = ["perfmodel", "predict", *([source] if source is not None else []), *reading]
+    for name in hardware:
+        words += ["--hardware", name]
+    for text in settings:
+        words += ["--set", text]
+    if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
+        words.append("--keep-contention")
+    return words
 
 
 def gains_of(
