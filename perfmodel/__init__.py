@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.api import check, compare, diff, evaluate, fit, plan, predict_module, sweep
+    from perfmodel.api import check, compare, diff, evaluate, plan, predict_module, sweep
+    from perfmodel.calibrate.fit import fit
     from perfmodel.cost.durations import durations
     from perfmodel.cost.host.profile import Profile, load_profile
     from perfmodel.errors import PerfmodelError
@@ -56,15 +57,6 @@ __all__ = [
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "report": "perfmodel.reporting.written",
-    "export": "perfmodel.reporting.written",
-    "sweep": "perfmodel.api",
-    "plan": "perfmodel.api",
-    "fit": "perfmodel.api",
-    "evaluate": "perfmodel.api",
-    "diff": "perfmodel.api",
-    "compare": "perfmodel.api",
-    "check": "perfmodel.api",
     "Breakdown": "perfmodel.timeline.breakdown",
     "ExecutionGraph": "perfmodel.graph",
     "PerfmodelError": "perfmodel.errors",
@@ -74,12 +66,21 @@ _PUBLIC = {
     "Trace": "perfmodel.trace",
     "breakdown": "perfmodel.timeline.breakdown",
     "build_graph": "perfmodel.graph",
+    "check": "perfmodel.api",
+    "compare": "perfmodel.api",
+    "diff": "perfmodel.api",
     "durations": "perfmodel.cost.durations",
+    "evaluate": "perfmodel.api",
+    "export": "perfmodel.reporting.written",
+    "fit": "perfmodel.calibrate.fit",
     "load_profile": "perfmodel.cost.host",
+    "plan": "perfmodel.api",
     "predict": "perfmodel.prediction",
     "predict_module": "perfmodel.api",
     "read": "perfmodel.trace",
+    "report": "perfmodel.reporting.written",
     "schedule": "perfmodel.timeline",
+    "sweep": "perfmodel.api",
 }
 
 

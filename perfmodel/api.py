@@ -1,7 +1,8 @@
 """What the command line does, as functions: a path where a trace goes, values where options go.
 
-The verbs build their answers by these; `read`, `breakdown`, `predict`, `report` and `export` lie
-with what they are of. All raise `PerfmodelError` with one line.
+`read`, `breakdown`, `predict`, `fit`, `report` and `export` lie with what they are of. A verb calls
+these, or the same functions as they do where it also reports its progress. All raise
+`PerfmodelError` with one line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.errors import UsageError
+from perfmodel.files import DEFAULT_MAX_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.designs.composed import Settings
@@ -60,15 +62,20 @@ def predict_module(
     return predict(as_run(graph_of_module(module, inputs, call), mode), hardware=hardware)
 
 
-def diff(a: str | Path | Trace | Prediction, b: str | Path | Trace | Prediction) -> Difference:
+def diff(
+    a: str | Path | Trace | Prediction,
+    b: str | Path | Trace | Prediction,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> Difference:
     """What became slower between two traces (as measured) or predictions (or their JSON), and why.
 
     Of the slowest rank: medians of the steady steps, and the critical path of the step closest to
-    the median.
+    the median. `max_bytes` bounds each document that is read.
     """
     from perfmodel.reporting.difference import difference, side_of
 
-    return difference(side_of(a), side_of(b))
+    return difference(side_of(a, max_bytes=max_bytes), side_of(b, max_bytes=max_bytes))
 
 
 def compare(
@@ -188,71 +195,30 @@ def results_folder(spec: str | Path) -> Path:
 def evaluate(
     *paths: str | Path,
     strict: bool = False,
-    max_bytes: int | None = None,
-    watch: Callable[[int], Callable[[str, int], object]] | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Callable[[str, int, int], object] = lambda name, position, count: None,
 ) -> Evaluation:
     """How far predictions are from what was measured: of the traces, and of the tables beside a
     device's file, that `paths` are or hold; without any, of the folder `traces` here and the demo.
 
     A replay has seen the step's own durations; all other errors are of what was left out, or from
     shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
-    each document, `watch` gets the number of jobs and returns what gets each by name and place.
+    each document, `begin` gets each job's name, its position and how many there are.
     """
     from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs, find_tables
-    from perfmodel.files import DEFAULT_MAX_BYTES
 
     folder = Path("traces")
     given = list(paths) or ([folder] if folder.is_dir() else [])
-    most = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
-    jobs = find_jobs(given, max_bytes=most)
+    jobs = find_jobs(given, max_bytes=max_bytes)
     if not paths:
         jobs.insert(0, demo_job())
-    begin = (lambda name, position: None) if watch is None else watch(len(jobs))
-    return evaluate_jobs(jobs, find_tables(given), strict=strict, max_bytes=most, begin=begin)
-
-
-def fit(what: str, data: Sequence[str | Path], path: str | Path, **options: Any) -> Any:
-    """Fit to the measurements in the files `data`, write `path`, and return what was fitted.
-
-    `what` is `kernels` (tables of measured kernels to a directory of models; options of
-    `fit_kernels`), `device` (tables of the collector to a device's TOML file; of `fit_any_device`)
-    or `overheads` (traces to a profile of host costs; of `fit_overheads`).
-    """
-    if what not in _FITS:
-        raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
-    return _FITS[what](list(data), Path(path), **options)
-
-
-def _fit_kernels(data: list[str | Path], path: Path, **options: Any) -> Any:
-    from perfmodel.calibrate.kernels import fit_kernels
-    from perfmodel.cost.learned.store import save
-
-    fitted = fit_kernels([Path(each) for each in data], **options)
-    save(path, fitted.models, fitted.about)
-    return fitted
-
-
-def _fit_device(
-    data: list[str | Path], path: Path, hardware: str | None = None, **options: Any
-) -> Any:
-    from perfmodel.calibrate.any_device import fit_any_device
-    from perfmodel.files import write_text
-
-    tables = [Path(each) for each in data]
-    fitted, text = fit_any_device(tables, hardware, stem=path.stem, **options)
-    write_text(path, text)
-    return fitted
-
-
-def _fit_overheads(data: list[str | Path], path: Path, **options: Any) -> Any:
-    from perfmodel.calibrate.cpu_step import fit_overheads
-
-    profile = fit_overheads([str(each) for each in data], **options)
-    profile.save(path)
-    return profile
-
-
-_FITS = {"kernels": _fit_kernels, "device": _fit_device, "overheads": _fit_overheads}
+    return evaluate_jobs(
+        jobs,
+        find_tables(given),
+        strict=strict,
+        max_bytes=max_bytes,
+        begin=lambda name, position: begin(name, position, len(jobs)),
+    )
 
 
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
@@ -269,7 +235,7 @@ def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05
 def _setting_texts(settings: Mapping[str, object] | Sequence[str]) -> list[str]:
     """`{"node.gpus": 4}` as `--set` has it, `node.gpus=4`."""
     if not isinstance(settings, Mapping):
-        return list(settings)
+        return [settings] if isinstance(settings, str) else list(settings)
     return [f"{name}={_value(value)}" for name, value in settings.items()]
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import PerfmodelError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
 DEFAULT_MAX_BYTES = 4_000_000_000
@@ -149,3 +149,14 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def check_writable(path: Path, source: str | Path | None) -> None:
+    """Raise `PerfmodelError` where a file at `path` cannot be written, or is the input itself."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise PerfmodelError(f"{path}: cannot be written: it is {kind}")
+    if not path.parent.is_dir():
+        raise PerfmodelError(f"{path}: cannot be written: there is no folder {path.parent}")
+    if source and path.exists() and Path(source).exists() and path.samefile(source):
+        raise UsageError(f"{path}: is the input; write elsewhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,50 @@ def test_what_is_shown_is_one_line_and_a_table(trace: Trace) -> None:
 def test_kernels_in_a_frame_have_durations() -> None:
     frame = pd.DataFrame({"op": ["mm"], "m": [512.0], "n": [512.0], "k": [512.0]})
     assert perfmodel.durations(frame, "t4")["duration_us"].iloc[0] > 0
+
+
+KINETO = TRACE / "dlrm_rank0_kineto.json.gz"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda copy: perfmodel.predict("missing.json.gz"), "missing.json.gz: cannot be read"),
+        (lambda copy: perfmodel.export(copy, copy, "timeline"), "is the input; write elsewhere"),
+        (lambda copy: perfmodel.fit("overheads", copy, copy), "is the input; write elsewhere"),
+        (lambda copy: perfmodel.fit("kernels", [copy], copy.parent), "cannot be written"),
+        (lambda copy: perfmodel.fit("overheads", copy, "x.json", house=1), "no option house; it"),
+        (lambda copy: perfmodel.report(copy, "page.txt"), "a page is written as .html"),
+        (lambda copy: perfmodel.compare(WORKLOAD, MACHINE, []), "name one or more"),
+        (lambda copy: perfmodel.plan(WORKLOAD, MACHINE, estimator="house"), "estimator 'house'"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_the_input_stays(
+    call: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / KINETO.name
+    copy.write_bytes(KINETO.read_bytes())
+    with pytest.raises(PerfmodelError) as error:
+        call(copy)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert copy.read_bytes() == KINETO.read_bytes()
+    assert list(tmp_path.iterdir()) == [copy]
+
+
+def test_a_page_of_a_prediction_names_its_machines_and_takes_no_options(tmp_path: Path) -> None:
+    prediction = perfmodel.predict(WORKLOAD, hardware=[MACHINE])
+    of_it, of_its_name = tmp_path / "one.html", tmp_path / "other.html"
+    perfmodel.report(prediction, of_it)
+    perfmodel.report(WORKLOAD, of_its_name, hardware=[MACHINE])
+    assert of_it.read_bytes() == of_its_name.read_bytes()
+    with pytest.raises(PerfmodelError, match="batch: the prediction is made already"):
+        perfmodel.report(prediction, of_it, batch=4096)
+
+
+def test_one_file_and_one_setting_need_no_list(tmp_path: Path) -> None:
+    """A path was once taken apart into its letters, of which `/` is the whole disk."""
+    one = perfmodel.fit("overheads", str(KINETO), tmp_path / "one.json")
+    assert one.rows == perfmodel.fit("overheads", [KINETO], tmp_path / "list.json").rows
+    ours = perfmodel.compare(WORKLOAD, MACHINE, "default", settings="node.gpus=4")
+    assert ours.source["devices"] == 4

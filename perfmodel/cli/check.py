@@ -16,9 +16,9 @@ from perfmodel.cli.options import (
     StrictOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_writable, wrote
+from perfmodel.cli.output import Output, wrote
 from perfmodel.errors import UsageError
-from perfmodel.files import write_text
+from perfmodel.files import check_writable, write_text
 
 FAILED = 1
 TOLERANCE_FRAC = 0.05

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.api import ALL
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
 from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     pass
 
 
-LIST, ALL = "list", "all"
+LIST = "list"
 DESIGN_LIST = "perfmodel.designs/1"
 
 

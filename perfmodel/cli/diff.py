@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference
 
 
-SHOWN = 12
+MOST_SHOWN = 12
 
 
 def diff(
@@ -29,7 +29,9 @@ def diff(
         str, typer.Argument(metavar="A", help="A Kineto trace, or the JSON of a prediction.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
-    top: Annotated[int, typer.Option(min=1, help="Show this many changes of each kind.")] = SHOWN,
+    top: Annotated[
+        int, typer.Option(min=1, help="Show this many changes of each kind.")
+    ] = MOST_SHOWN,
     format: FormatOption = None,
     output: OutputOption = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
@@ -48,10 +50,10 @@ def diff(
     target = Output(format, output, sources=[a, b])
     limit = max_bytes(max_memory)
 
-    from perfmodel.reporting.difference import difference, side_of
+    from perfmodel import api
 
     with working("reading"):
-        compared = difference(side_of(a, max_bytes=limit), side_of(b, max_bytes=limit))
+        compared = api.diff(a, b, max_bytes=limit)
 
     target.write_result(compared, lambda console: _show(console, compared, top))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,11 +71,8 @@ def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evalu
     from perfmodel import api
 
     with working("evaluating") as say:
-
-        def watch(jobs: int) -> Callable[[str, int], object]:
-            return counting(say, "evaluating", jobs)
-
-        return api.evaluate(*paths, strict=strict, max_bytes=limit_bytes, watch=watch)
+        begin = counting(say, "evaluating")
+        return api.evaluate(*paths, strict=strict, max_bytes=limit_bytes, begin=begin)
 
 
 def kernels(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.options import OutputOption, TraceArgument
-from perfmodel.cli.output import check_writable, working, wrote
+from perfmodel.cli.output import working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     OF_READING,
@@ -16,6 +16,7 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
+from perfmodel.files import atomic_write, check_writable
 from perfmodel.reporting.written import What, exported
 
 _USES = {
@@ -62,7 +63,6 @@ def export(
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
-    from perfmodel.files import atomic_write
     from perfmodel.reporting.written import documents_of_trace, timeline_json
     from perfmodel.trace import Trace
 

@@ -19,9 +19,10 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, check_writable, rows_csv, working, wrote
+from perfmodel.cli.output import Output, rows_csv, working, wrote
 from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.files import check_writable, read_bytes, write_text
 
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
@@ -67,7 +68,6 @@ def device(
 
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.cli.error_tables import show_device_fit
-    from perfmodel.files import write_text
 
     with working("reading the tables") as say:
         fit, text = fit_any_device(
@@ -124,7 +124,6 @@ def drift(
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
     from perfmodel.cli.tables import say
-    from perfmodel.files import write_text
     from perfmodel.hardware import device as load_device
 
     base = load_device(hardware)
@@ -267,7 +266,6 @@ def _from_logs(
 
     from perfmodel.cost.collectives.calls import fabric_of
     from perfmodel.cost.collectives.machine_file import load_machine, parse, save_machine
-    from perfmodel.files import read_bytes
     from perfmodel.hardware import node
 
     machine = node(hardware)

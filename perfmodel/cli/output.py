@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, PerfmodelError, TraceError, UsageError
-from perfmodel.files import write_text
+from perfmodel.files import check_writable, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,17 +208,6 @@ def inert(cell: Any) -> Any:
     return f"'{cell}" if is_formula else cell
 
 
-def check_writable(path: Path, source: str | None) -> None:
-    """Raise `PerfmodelError` where a file at `path` cannot be written, or is the input itself."""
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        raise PerfmodelError(f"{path}: cannot be written: it is {kind}")
-    if not path.parent.is_dir():
-        raise PerfmodelError(f"{path}: cannot be written: there is no folder {path.parent}")
-    if source and path.exists() and Path(source).exists() and path.samefile(source):
-        raise UsageError(f"{path}: is the input; write elsewhere")
-
-
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """A sign of life on standard error while work is done; nothing where it is no terminal.
@@ -257,12 +246,13 @@ def save_drawn(path: Path, figure: Figure) -> None:
     wrote(path, "the figure")
 
 
-def counting(say: Callable[[str], None], verb: str, count: int) -> Callable[[str, int], None]:
+def counting(say: Callable[[str], None], verb: str, count: int = 0) -> Callable[..., None]:
     """Says which of `count` things is worked on, and how long all others still take where that
-    is a minute or more: called with its name and number from 0."""
+    is a minute or more: called with its name, its number from 0, and the count where that is not
+    known before."""
     begun_s = monotonic()
 
-    def begin(name: str, position: int) -> None:
+    def begin(name: str, position: int, count: int = count) -> None:
         left_s = (monotonic() - begun_s) / position * (count - position) if position else 0.0
         left = f", about {left_s / 60:.0f} min left" if left_s >= 60 else ""
         say(f"{verb} {name} ({position + 1} of {count}{left})")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
-from perfmodel.cli.output import Output, check_writable, working, wrote
+from perfmodel.cli.output import Output, working, wrote
 from perfmodel.cli.tables import Times, add, counted, new_table, say
 from perfmodel.errors import UsageError
+from perfmodel.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -111,7 +112,6 @@ def plan(
         import json
 
         from perfmodel.explore.planner.document import torchrec_document
-        from perfmodel.files import write_text
 
         planned_for = found.deployment
         linked = planned_for.machine.linked_gpus

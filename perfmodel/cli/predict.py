@@ -12,7 +12,6 @@ from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, Tra
 from perfmodel.cli.output import (
     Output,
     check_figure,
-    check_writable,
     refuse_cautions,
     save_figure,
     working,
@@ -26,6 +25,7 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
+from perfmodel.files import check_writable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

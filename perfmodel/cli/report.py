@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import check_writable, working, wrote
+from perfmodel.cli.output import working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     PredictionOptions,
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
+from perfmodel.files import check_writable, write_text
 from perfmodel.reporting.written import require_page
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ def report(
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
     from perfmodel.cli.breakdown import predict_command
-    from perfmodel.files import write_text
     from perfmodel.hardware import load
     from perfmodel.reporting.page import page_html
     from perfmodel.reporting.written import gains_of

@@ -11,6 +11,7 @@ from perfmodel.ops.read.program import Call, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads
 
+TOML = ".toml"
 Source = Trace | OpGraph | Deployment | Workload | str | Path
 
 
@@ -24,8 +25,9 @@ def sourced(source: Source) -> Source:
         from perfmodel.ops.read.module import graph_of_program
 
         return graph_of_program(program, Call())
-    is_trace = Path(source).exists() and Path(source).suffix.lower() != ".toml"
-    return read(source) if is_trace and str(source) not in workloads() else source
+    suffix = Path(source).suffix.lower()
+    is_file = suffix not in ("", TOML) or (Path(source).exists() and suffix != TOML)
+    return read(source) if is_file and str(source) not in workloads() else source
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:

@@ -29,6 +29,9 @@ STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "d
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family."""
 
+MOST_SHOWN = 12
+"""Changes of each group, for people."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -74,10 +77,16 @@ class Difference:
         return f"Difference({self.a.source!r}, {self.b.source!r}: step {steps})"
 
     def _repr_html_(self) -> str:
+        """The largest changes of each group."""
         from perfmodel.plot import table_html
 
         columns = ["group", "name", "a_us", "b_us", "change_us"]
-        rows = [row for row in self._rows() if row["a_us"] or row["b_us"]]
+        rows = [
+            [*asdict(change).values(), change.change_us]
+            for group in GROUPS
+            for change in self.of(group)[:MOST_SHOWN]
+            if change.a_us or change.b_us
+        ]
         return table_html(rows, columns, f"{self.a.source} against {self.b.source}")
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.graph.types import ExecutionGraph
+    from perfmodel.hardware import Part
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction, Result
     from perfmodel.timeline.schedule import Timeline
@@ -23,36 +24,54 @@ PAGES = (".html", ".htm")
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
     """Write one page of a prediction, for any browser; its path.
 
-    `source` is a `Prediction`, or what `predict` takes, with its `options`.
+    `source` is a `Prediction`, or what `predict` takes, with its `options`. Of a `Prediction` the
+    page has the sources of those machines alone that the catalogue knows by name. Raises
+    `UsageError` for `options` beside a `Prediction`, and where `path` is the trace itself.
     """
-    from perfmodel.files import write_text
-    from perfmodel.hardware import load
-    from perfmodel.prediction.run import predict
+    from perfmodel.files import check_writable, write_text
+    from perfmodel.prediction.run import REPLAY, predict
     from perfmodel.prediction.sources import sourced
     from perfmodel.prediction.types import Prediction
     from perfmodel.reporting.page import page_html
     from perfmodel.trace import Trace
 
-    path, recorded, machines = Path(path), None, []
+    path = Path(path)
     require_page(path)
-    if isinstance(source, Prediction):
-        prediction = source
-    else:
-        source = sourced(source)
-        prediction = predict(source, **options)
-        recorded = source if isinstance(source, Trace) else None
-        given = options.get("hardware", ())
-        several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-        machines = [load(each) if isinstance(each, (str, Path)) else each for each in several]
+    check_writable(path, source if isinstance(source, (str, Path)) else None)
+    if isinstance(source, Prediction) and options:
+        raise UsageError(f"{next(iter(options))}: the prediction is made already")
+    content = source if isinstance(source, Prediction) else sourced(source)
+    prediction = content if isinstance(content, Prediction) else predict(content, **options)
+    recorded = content if isinstance(content, Trace) else None
     trace = str(prediction.source["trace"])
 
     def command(number: int, result: Result) -> list[str]:
-        hardware = [part.name for part in machines[number : number + 1]]
+        hardware = [] if result.mode == REPLAY else [result.hardware]
         return predict_words(result.timeline.graph, trace, hardware=hardware)
 
     helps = gains_of(prediction, command)
+    machines = _machines(prediction, options.get("hardware", ()))
     write_text(path, page_html(prediction, machines, helps, recorded))
     return path
+
+
+def _machines(prediction: Prediction, given: Any) -> list[Part]:
+    """The machines `given`, or else those of a prediction's results that the catalogue knows."""
+    from perfmodel.errors import PerfmodelError
+    from perfmodel.hardware import Part, load
+
+    several = (
+        [given] if isinstance(given, (str, Part)) or not isinstance(given, Iterable) else given
+    )
+    if listed := list(several):
+        return [load(each) if isinstance(each, (str, Path)) else each for each in listed]
+    machines = []
+    for result in prediction.results:
+        try:
+            machines.append(load(result.hardware))
+        except PerfmodelError:  # a machine of the user's, or the trace's own
+            continue
+    return machines
 
 
 def require_page(path: Path) -> None:
@@ -136,13 +155,14 @@ def export(
     `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `nsight` (the tables of an
     Nsight Systems export): of a trace; by default the suffix of `path` decides.
     """
-    from perfmodel.files import atomic_write
+    from perfmodel.files import atomic_write, check_writable
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.sources import sourced
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
 
     path = Path(path)
+    check_writable(path, source if isinstance(source, (str, Path)) else None)
     chosen = exported(path, what)
     content = source if isinstance(source, Prediction) else sourced(source)
     documents: dict[Path | None, bytes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from perfmodel.timeline.rank import (
     rounded_records,
 )
 from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
-from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
+from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
 from perfmodel.trace import Trace, read
@@ -142,11 +143,10 @@ class Breakdown(HotTables):
         )
 
     def __repr__(self) -> str:
-        steps = sorted(step.accounting.step_us for rank in self.ranks for step in rank.steps)
-        middle = human_us(steps[len(steps) // 2]) if steps else "none"
+        slowest = max((_median_step_us(rank.steps) for rank in self.ranks), default=0.0)
         return (
             f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, "
-            f"{len(steps)} steps, median {middle}, {len(self.warnings)} warnings)"
+            f"median step {human_us(slowest)}, {len(self.warnings)} warnings)"
         )
 
     def _repr_html_(self) -> str:
@@ -174,6 +174,12 @@ class Breakdown(HotTables):
             for rank in self.ranks
             for step in rank.steps
         ).fillna(0.0)
+
+
+def _median_step_us(steps: Sequence[StepBreakdown]) -> float:
+    """Of the steady steps, or of all where none is."""
+    steady = [step for step in steps if step.role == StepRole.STEADY] or steps
+    return float(np.median([step.accounting.step_us for step in steady])) if steady else 0.0
 
 
 def breakdown(trace: Trace | str | Path, *, profiler_us_per_event: float = 0.0) -> Breakdown:

@@ -35,8 +35,8 @@ AS_KIND = {"matmul": ("tf32",)}
 units, the same tiles and loads, at a rate of their own."""
 _WIDER_BEYOND = 1.3
 """Intervals of unmeasured devices outside the domain against those within it (assumed)."""
-_OWN_FRAC = 0.5
-"""Of a device's own trees beside those shared by all (a mean of both, as in fits' `WithOwn`)."""
+OWN_FRAC = 0.5
+"""Of a device's own trees in the answers for it; the rest is of the trees that all share."""
 _FADES_OVER = np.log(4.0)
 """Logarithm of time below the shortest kernels told over which what was learned is left behind."""
 
@@ -154,9 +154,10 @@ class Part:
             seen_as = near if self.as_nearest or weight > 0.0 else description
             matrix = columns.matrix(known_device_columns(self.figures), seen_as)
             taught = self.trees.predict(matrix)
-            for place in set(places_of(near, self.devices)) & set(self.own) if weight else ():
-                own = self.own[place].predict(matrix[:, : len(self.figures)])
-                taught = taught + _OWN_FRAC * weight * (own - taught)
+            places = [at for at in places_of(near, self.devices) if at in self.own]
+            if places and weight > 0.0:
+                own = self.own[places[0]].predict(matrix[:, : len(self.figures)])
+                taught = taught + OWN_FRAC * weight * (own - taught)
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
