@@ -28,6 +28,8 @@ _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
+_FULL_BLOCK = 128.0 * 128.0
+"""Outputs of a block that leaves no place for another on its multiprocessor."""
 _AT_ONCE = 8192
 """Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
 
@@ -90,6 +92,7 @@ def _fastest(
     rounds = np.ceil(across * splits / sms)
     serial = depth * step_us / alone_frac
     compute = np.maximum(serial, rounds * depth * step_us)
+    compute = compute + starts_us(rounds, rows * columns, device)
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
     joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + _C.prologue_us + joining
@@ -108,6 +111,19 @@ def _fastest(
             serial[best, at],
         ]
     )
+
+
+def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
+    """What rounds of blocks after the first take to start, with so many outputs each."""
+    most = _C.table("blocks_at_once")[device.target]
+    at_once = np.clip(_FULL_BLOCK / block_outputs, 1.0, most)
+    return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
+
+
+def overlapped(compute_us: Floats, memory_us: Floats) -> Floats:
+    """The time of multiplying and moving that overlap in part."""
+    corner = _C.corner
+    return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
 
 def fastest_of_either(
@@ -217,7 +233,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     memory, bound = bare.shares["memory"][index], bare.bound_us[index]
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(np.maximum(compute, memory), bound) + known["quantise_us"],
+        kernel_us=np.maximum(overlapped(compute, memory), bound) + known["quantise_us"],
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=bare.flop[index],
         read_bytes=bare.read_bytes[index],

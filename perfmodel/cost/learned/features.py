@@ -229,7 +229,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
     for key, index in rows.grouped(lambda kind: tile_key(kind.op, kind.dtype, device)):
         chosen = _choose(
-            Problem(b[index], m[index], n[index], k[index], rate[index], sms),
+            Problem(b[index], m[index], n[index], k[index], rate[index], device),
             _candidates(key, tiles),
             _may_split(key),
         )
@@ -246,7 +246,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
     compute = slower * compute
-    busy = (compute**_CORNER + memory**_CORNER) ** (1.0 / _CORNER)
+    busy = matmul.overlapped(compute, memory)
     base = start + busy
     limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
     figures = {
@@ -333,33 +333,39 @@ def _may_split(key: str) -> bool:
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes per row, the rate of all multiprocessors together, and their number."""
+    """Sizes per row, the rate of all multiprocessors together, and whose they are."""
 
     b: Floats
     m: Floats
     n: Floats
     k: Floats
     rate_flop_per_us: Floats
-    sms: float
+    device: Device
 
 
 def _choose(
     problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
 ) -> NDArray[np.float64]:
-    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak."""
+    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak and
+    for its blocks' starts."""
     allowed = _SPLITS if may_split else (1.0,)
     rows, columns, frac, splits = np.array(
         [(*each, own) for each in candidates for own in allowed]
     ).T[:, :, None]
+    sms = float(problem.device.sm_count)
     blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
-    step = 2.0 * rows * columns * problem.sms / problem.rate_flop_per_us
-    compute = np.ceil(blocks * splits / problem.sms) * np.ceil(problem.k / splits) * step
+    step = 2.0 * rows * columns * sms / problem.rate_flop_per_us
+    rounds = np.ceil(blocks * splits / sms)
+    starts = matmul.starts_us(rounds, rows * columns, problem.device)
+    compute = rounds * np.ceil(problem.k / splits) * step
     is_split = splits > 1.0
-    time = compute / frac + np.where(is_split, _SPLIT_US, 0.0)
+    time = compute / frac + starts + np.where(is_split, _SPLIT_US, 0.0)
     time = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, time)
     best = time.argmin(axis=0)
     at = np.arange(len(best))
-    return np.stack([rows[best, 0], columns[best, 0], splits[best, 0], compute[best, at]])
+    return np.stack(
+        [rows[best, 0], columns[best, 0], splits[best, 0], (compute + starts)[best, at]]
+    )
 
 
 BUILDS: dict[str, Build] = {
