@@ -28,8 +28,6 @@ _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_FULL_BLOCK = 128.0 * 128.0
-"""Outputs of a block that leaves no place for another on its multiprocessor."""
 _AT_ONCE = 8192
 """Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
 
@@ -116,7 +114,7 @@ def _fastest(
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start, with so many outputs each."""
     most = _C.table("blocks_at_once")[device.target]
-    at_once = np.clip(_FULL_BLOCK / block_outputs, 1.0, most)
+    at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
 
 
