@@ -1,4 +1,4 @@
-"""Physics of matrix products: thread blocks, waves, the serial loop over k, split-k."""
+"""Physics of matrix products: thread blocks, rounds that start anew, the loop over k, split-k."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class Tiling:
     splits: Floats
     serial_us: Floats
     """One block's loop over k alone on its multiprocessor."""
+    starts_us: Floats
+    """Starts of the rounds of blocks after the first, beside which nothing is multiplied."""
 
 
 def fastest(
@@ -89,8 +91,8 @@ def _fastest(
     depth = np.maximum(np.ceil(k / (splits * _K_STEP)) * _K_STEP, least)
     rounds = np.ceil(across * splits / sms)
     serial = depth * step_us / alone_frac
-    compute = np.maximum(serial, rounds * depth * step_us)
-    compute = compute + starts_us(rounds, rows * columns, device)
+    starts = starts_us(rounds, rows * columns, device)
+    compute = np.maximum(serial, rounds * depth * step_us) + starts
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
     joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + _C.prologue_us + joining
@@ -107,19 +109,20 @@ def _fastest(
             chosen * split / (waves * sms),
             split,
             serial[best, at],
+            starts[best, at],
         ]
     )
 
 
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
-    """What rounds of blocks after the first take to start, with so many outputs each."""
+    """What rounds of blocks after the first take to start; small blocks start several at once."""
     most = _C.table("blocks_at_once")[device.target]
     at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
 
 
 def overlapped(compute_us: Floats, memory_us: Floats) -> Floats:
-    """The time of multiplying and moving that overlap in part."""
+    """The time of both where they overlap in part: between the longer one and their sum."""
     corner = _C.corner
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
@@ -165,7 +168,7 @@ GPUs have no such copies: there only multiplying slows down."""
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:
-    """Tiles and waves against the peak of the dtype's units, beside the bytes moved."""
+    """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside."""
     bare = bounds(rows, device)
     parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
     return merge_analyses(len(rows), parts)
@@ -239,6 +242,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
         features=known
         | {
             "serial_us": tiling.serial_us,
+            "starts_us": tiling.starts_us,
             "blocks_per_sm": tiling.blocks_per_sm,
             "filled_frac": tiling.filled_frac,
             "wave_frac": tiling.wave_frac,

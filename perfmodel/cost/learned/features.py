@@ -346,8 +346,8 @@ class Problem:
 def _choose(
     problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
 ) -> NDArray[np.float64]:
-    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak and
-    for its blocks' starts."""
+    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak with
+    its blocks' starts."""
     allowed = _SPLITS if may_split else (1.0,)
     rows, columns, frac, splits = np.array(
         [(*each, own) for each in candidates for own in allowed]

@@ -94,3 +94,40 @@ def test_on_amd_gpus_too_rows_that_start_amid_a_vector_slow_down_multiplying() -
     base = matmul_features(rows, device, {}).base_us
     assert base[1] / base[0] == pytest.approx(2.2, rel=0.05)
     assert base[2] == pytest.approx(base[1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "blocks_per_sm", "expected_us"),
+    [
+        ("mi300x", 128, 1, 0.0),
+        ("mi300x", 128, 3, 8.0),
+        ("mi300x", 32, 3, 8.0),
+        ("h100-sxm", 128, 3, 2.0),
+        ("h100-sxm", 64, 8, 1.0),
+        ("h100-sxm", 16, 16, 1.0),
+        ("h100-sxm", 16, 8, 0.0),
+    ],
+)
+def test_rounds_after_the_first_start_anew(
+    name: str, side: int, blocks_per_sm: int, expected_us: float
+) -> None:
+    found = matmul.starts_us(
+        np.array([float(blocks_per_sm)]), np.array([float(side * side)]), hardware.device(name)
+    )
+    assert found[0] == pytest.approx(expected_us)
+
+
+def test_multiplying_and_moving_take_between_the_longer_and_their_sum() -> None:
+    compute, memory = np.array([1.0, 0.0, 100.0, 8.0]), np.array([1.0, 5.0, 1.0, 4.0])
+    together = matmul.overlapped(compute, memory)
+    assert together[:2] == pytest.approx([2 ** (2 / 3), 5.0])
+    assert (together >= np.maximum(compute, memory)).all()
+    assert (together <= compute + memory).all()
+
+
+def test_many_tiny_products_wait_for_their_blocks() -> None:
+    tiny = {"op": "bmm", "dtype": "bf16", "b": 37632, "m": 8, "n": 8, "k": 64}
+    found = analysed(tiny, device="mi300x")
+    rounds = np.ceil(37632 / 304)
+    assert found.features["starts_us"][0] == pytest.approx(4.0 * (rounds - 1))
+    assert found.kernel_us[0] > found.features["starts_us"][0] > 50 * found.bound_us[0]
