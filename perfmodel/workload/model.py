@@ -146,8 +146,11 @@ def _widths(workload: Workload, where: str) -> None:
             f"{where}: model: bottom_mlp ends in {bottom[-1]}, and the tables have dim "
             f"{workload.dim}: a dot interaction needs them equal"
         )
-    if top[-1] != 1:
-        raise WorkloadError(f"{where}: model: top_mlp ends in {top[-1]}: expected 1")
+    if top[-1] != 1 and not workload.sequence.layers:
+        raise WorkloadError(
+            f"{where}: model: top_mlp ends in {top[-1]}: expected 1 (models of sequences alone "
+            "have several tasks)"
+        )
 
 
 def _tables(workload: Workload, where: str) -> None:

@@ -174,6 +174,11 @@ def check_sequences(about: SequenceSettings, tables: Sequence[Table], where: str
                 f"{where}: tables[{number}]: pooling {table.pooling:g}: a table of sequences needs "
                 "a feature: 1 row of each sample, or the mean number of its positions"
             )
+    if about.relative_bias and about.kernels == "cutlass":
+        raise WorkloadError(
+            f'{where}: sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all '
+            'pairs, which is not modelled: "triton" or "unfused"'
+        )
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
         raise WorkloadError(

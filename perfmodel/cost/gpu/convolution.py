@@ -26,6 +26,7 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
+FP32_BYTES = 4.0
 QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
@@ -60,7 +61,9 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
 
     Blocks on the diagonal are computed whole. Triton's programs do one after the other; CUTLASS's
-    warps take turns, so the slowest decides.
+    warps take turns, so the slowest decides. A bias by distance in places and time is looked up for
+    each score of each head; its gradient (`bwd_bias`) is a kernel of its own, which computes the
+    scores again, sums over heads and adds each sum to the bucket of its time.
     """
     dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
@@ -69,18 +72,24 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
     whole = 1.0 + dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
     scores = whole * dims["pairs"] * dims["heads"]
-    instructions = scores * _C.table("score_instructions")[way] / issued_per_us(device)
-    specials = scores * _C.score_specials / special_per_us(device)
+    biased = np.where(dims["bias_buckets"] > 0.0, scores, 0.0)
+    adding = np.zeros(len(scores))
     widths = dims["head_dim"] + dims["value_dim"]
     if way == "bwd":
         widths = widths + QUERY_GRADIENTS * dims["head_dim"]
+    elif way == "bwd_bias":
+        biased, widths = biased / dims["heads"], 2.0 * widths
+        adding = _adding_us(dims, device)
+    instructions = scores * _C.table("score_instructions")[way] + biased * _C.bias_instructions
+    instructions = instructions / issued_per_us(device)
+    specials = (scores * _C.score_specials + biased * _C.bias_specials) / special_per_us(device)
     loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
     parts = {
         "products": whole * flop / (peak * device.gemm_peak_frac),
         "elementwise": instructions + specials,
         "cache": loads,
     }
-    serial = sum(parts.values()) / _C.serial_frac
+    serial = sum(parts.values()) / _C.serial_frac + adding
     pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
@@ -89,7 +98,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         bound_us=bound,
         kernel_us=_C.attention_start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={
-            "compute": parts["products"] + parts["elementwise"],
+            "compute": parts["products"] + parts["elementwise"] + adding,
             "cache": loads,
             "memory": memory,
         },
@@ -98,6 +107,15 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         written_bytes=group.written_bytes,
         features={"peak_us": flop / peak},
     )
+
+
+def _adding_us(dims: Dims, device: Device) -> Floats:
+    """Additions to the buckets of a bias by time, one per pair: warps queue for the lines of their
+    table, on which the pairs are taken to be spread evenly."""
+    streaming = coefficients("gpu.streaming")
+    lines = np.maximum(np.ceil(dims["bias_buckets"] * FP32_BYTES / streaming.line_bytes), 1.0)
+    warps = dims["pairs"] / streaming.table("lanes")[device.target]
+    return np.asarray(warps * streaming.table("atomic_line_us")[device.target] / lines)
 
 
 @analyse_by_group

@@ -83,16 +83,21 @@ def backward_heads_first(op: Op) -> Sequence[Piece]:
     )
 
 
-_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass")
+_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass", "bias_buckets")
+_JAGGED_WAYS = {
+    "any/hstu::attention": "fwd",
+    "any/hstu::attention_backward": "bwd",
+    "any/hstu::attention_bias_backward": "bwd_bias",
+}
 
 
-@LOWERINGS.register("any/hstu::attention", "any/hstu::attention_backward")
+@LOWERINGS.register(*_JAGGED_WAYS)
 def jagged_attention(op: Op) -> Sequence[Piece]:
     """Over sequences of many lengths, whose sums are attributes."""
     if any(name not in op.attributes for name in _JAGGED):
         raise MissingArguments
     dims = {name: float(op.attributes[name]) for name in _JAGGED}
-    way = "bwd" if op.name.endswith("_backward") else "fwd"
+    way = _JAGGED_WAYS[f"any/{op.name}"]
     return (Piece("jagged_attention", dims, tensor(op, 0).dtype, way),)
 
 

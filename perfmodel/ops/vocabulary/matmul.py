@@ -135,11 +135,11 @@ def _jagged_attention(
     return OpSpec(
         family="jagged_attention",
         dims=_JAGGED,
-        defaults={"cutlass": 0.0},
+        defaults={"cutlass": 0.0, "bias_buckets": 0.0},
         flop=_jagged_flop(*flop),
         read_bytes=_jagged_elements(*read),
         written_bytes=_jagged_elements(*written),
-        directions=("fwd", "bwd"),
+        directions=("fwd", "bwd", "bwd_bias"),
         other_directions=more,
     )
 
@@ -150,6 +150,7 @@ OPS.register("jagged_attention")(
         (2.0, 1.0),
         (0.0, 1.0),
         bwd=_jagged_attention((3.0, 2.0), (2.0, 2.0), (2.0, 1.0)),
+        bwd_bias=_jagged_attention((1.0, 1.0), (2.0, 2.0), (0.0, 0.0)),
     )
 )
 

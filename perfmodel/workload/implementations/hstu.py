@@ -22,12 +22,12 @@ from perfmodel.workload.eager.creation import (
     new_zeros,
     send_from_host,
     to_dtype,
-    zero,
 )
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.views import cat, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
+from perfmodel.workload.jagged_attention import attention, attention_backward, bias_tables
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.software import implementation
@@ -105,7 +105,7 @@ def hstu(r: Recorder, run: Run) -> None:
         output = squeeze(r, output, -1)
         if not run.train:
             return
-        labels = r.view(values, (run.batch,), (1,))
+        labels = r.view(values, output.shape, output.strides)
         loss = LOSSES[workload.training.loss](r, output, to_dtype(r, labels, "fp32"))
     dense = parameters(*stack, *branches, context, item, head)
     backward_and_update(r, run, loss, [dense], wrapped=True)
@@ -212,104 +212,25 @@ def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradie
     return [gradient]
 
 
-def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, Layer]:
-    """The product to gates, values, queries and keys, and the one of gate, attention and both."""
+def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
+    """The product to gates, values, queries and keys, the one of gate, attention and both, and what
+    biases scores."""
     about = workload.sequence
     wide = 2 * about.heads * (about.attention_dim + about.hidden_dim)
     (uvqk,) = layers(r, (workload.dim, wide))
     (out,) = layers(r, (3 * about.heads * about.hidden_dim, workload.dim))
-    return uvqk, out
-
-
-def _attention(
-    r: Recorder, workload: Workload, lengths: Lengths, qkv: Tensor, out: Tensor
-) -> tuple[Tensor, ...]:
-    """`out` from queries, keys and values; what the backward pass needs beside them."""
-    if workload.sequence.kernels == "unfused":
-        return _unfused(r, workload, lengths, qkv, out)
-    r.leaf("hstu::attention", (qkv,), out, about=_about(workload, lengths))
-    return ()
-
-
-def _attention_backward(
-    r: Recorder,
-    workload: Workload,
-    lengths: Lengths,
-    kept: tuple[Tensor, ...],
-    given: tuple[Tensor, Tensor],
-    out: Tensor,
-) -> None:
-    """`given`: the gradient of what was attended to, and queries, keys and values."""
-    if kept:
-        _unfused_backward(r, kept, given[0], out)
-    else:
-        queries = workload.sequence.heads * workload.sequence.attention_dim
-        zero(r, r.view(out, (out.shape[0], queries), out.strides))
-        r.leaf("hstu::attention_backward", given, out, about=_about(workload, lengths))
-
-
-def _about(workload: Workload, lengths: Lengths) -> dict[str, str]:
-    about = workload.sequence
-    dims = {
-        "tokens": lengths.tokens,
-        "pairs": lengths.pairs,
-        "heads": about.heads,
-        "head_dim": about.attention_dim,
-        "value_dim": about.hidden_dim,
-        "cutlass": about.kernels == "cutlass",
-    }
-    return {name: repr(float(value)) for name, value in dims.items()}
-
-
-def _unfused(
-    r: Recorder, workload: Workload, lengths: Lengths, qkv: Tensor, out: Tensor
-) -> tuple[Tensor, ...]:
-    """PyTorch's operators over sequences that are padded to the longest; all pairs are computed."""
-    about = workload.sequence
-    blocks, length = lengths.samples * about.heads, about.max_length
-    sides = (about.attention_dim, about.attention_dim, about.hidden_dim)
-    q, k, v = (r.tensor((blocks, length, side), qkv.dtype) for side in sides)
-    r.leaf("hstu::pad_jagged", (qkv,), (q, k, v))
-    scores, gated, weights = (r.tensor((blocks, length, length), qkv.dtype) for _ in range(3))
-    r.leaf("aten::bmm", (q, _turned(r, k)), scores)
-    r.leaf("aten::silu", (scores,), gated)
-    mask = r.tensor((length, length), qkv.dtype)
-    r.leaf("aten::mul", (gated, mask), weights)
-    attended = r.tensor(v.shape, qkv.dtype)
-    r.leaf("aten::bmm", (weights, v), attended)
-    r.leaf("hstu::split_jagged", (attended,), out)
-    return q, k, v, scores, weights, mask
-
-
-def _unfused_backward(r: Recorder, kept: tuple[Tensor, ...], gradient: Tensor, out: Tensor) -> None:
-    q, k, v, scores, weights, mask = kept
-    padded = r.tensor(v.shape, v.dtype)
-    r.leaf("hstu::pad_jagged", (gradient,), padded)
-    of_q, of_k, of_v = (r.tensor(each.shape, each.dtype) for each in (q, k, v))
-    of_weights, of_gated, of_scores = (r.tensor(scores.shape, scores.dtype) for _ in range(3))
-    r.leaf("aten::bmm", (_turned(r, weights), padded), of_v)
-    r.leaf("aten::bmm", (padded, _turned(r, v)), of_weights)
-    r.leaf("aten::mul", (of_weights, mask), of_gated)
-    r.leaf("aten::silu_backward", (of_gated, scores), of_scores)
-    r.leaf("aten::bmm", (of_scores, k), of_q)
-    r.leaf("aten::bmm", (_turned(r, of_scores), q), of_k)
-    r.leaf("hstu::split_jagged", (of_q, of_k, of_v), out)
-
-
-def _turned(r: Recorder, x: Tensor) -> Tensor:
-    """`x` with rows and columns of each block swapped."""
-    return r.view(x, (x.shape[0], x.shape[2], x.shape[1]), (x.strides[0], 1, x.strides[1]))
+    return uvqk, out, *bias_tables(r, workload)
 
 
 def _layer(
-    r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, Layer], lengths: Lengths
+    r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, ...], lengths: Lengths
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
     gate = workload.sequence.heads * workload.sequence.hidden_dim
     normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
     r.leaf("hstu::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
-    scores = _attention(r, workload, lengths, _queries(r, uvqk, gate), attended)
+    scores = attention(r, workload, lengths, _queries(r, uvqk, gate), attended, weights[2:])
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
     low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
@@ -372,7 +293,7 @@ def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
 def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     (gradient,) = gradients
     assert gradient is not None
-    workload, (first, second), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
+    workload, (first, second, *bias), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
     mask, scores = rest
     x = node.inputs[0]
     if workload.sequence.recompute:
@@ -386,13 +307,13 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
-    _attention_backward(r, workload, lengths, scores, both, part)
+    of_bias = attention_backward(r, workload, lengths, scores, both, part, bias)
     r.leaf("hstu::silu_backward", (of_u, u), r.view(of_uvqk, u.shape, of_uvqk.strides))
     of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = _product(r, workload, t(r, of_uvqk), normed)
-    bias = r.tensor(first.bias.shape, x.dtype)
-    r.leaf("aten::sum", (of_uvqk, (0,), True), bias)
+    shift = r.tensor(first.bias.shape, x.dtype)
+    r.leaf("aten::sum", (of_uvqk, (0,), True), shift)
     of_x = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x)
     made = add(r, of_x, gradient)
-    return [made, of_first, bias, of_out, r.tensor(second.bias.shape, x.dtype)]
+    return [made, of_first, shift, of_out, r.tensor(second.bias.shape, x.dtype), *of_bias]
