@@ -68,11 +68,11 @@ def _times(comparison: Comparison, rows: list[DesignResult]) -> Table:
         f"step ({times.unit})",
         "90 % interval",
         "samples/s",
-        *(f"over {name}" for name in comparison.baselines),
+        *(head for name in comparison.baselines for head in (f"over {name}", "90 %")),
         *latency,
     )
     for row, each in zip(rows, plain, strict=True):
-        speed_ups = [comparison.speed_up(row, name) for name in comparison.baselines]
+        gains = [_gain(comparison, row, name) for name in comparison.baselines]
         load = each["latency"] or {}
         latencies = (
             "unstable" if load.get(f"{name}_us") is None else human_us(load[f"{name}_us"])
@@ -84,10 +84,19 @@ def _times(comparison: Comparison, rows: list[DesignResult]) -> Table:
             times(each["step_us"]),
             f"{times(each['low_us'])} to {times(each['high_us'])}",
             f"{each['samples_per_s']:,.0f}",
-            *(NOTHING if each is None else f"{each:.2f}x" for each in speed_ups),
+            *(cell for gain in gains for cell in gain),
             *latencies,
         )
     return shown
+
+
+def _gain(comparison: Comparison, row: DesignResult, over: str) -> tuple[str, str]:
+    """The speed-up over a design, and its interval; that of a design over itself is no news."""
+    gain, ends = comparison.speed_up(row, over), comparison.speed_up_interval(row, over)
+    if gain is None:
+        return NOTHING, NOTHING
+    interval = NOTHING if ends is None or row.design == over else f"{ends[0]:.2f} to {ends[1]:.2f}"
+    return f"{gain:.2f}x", interval
 
 
 def _bottlenecks(rows: list[DesignResult]) -> Table:

@@ -210,6 +210,25 @@ class Comparison:
         mine, base = row.samples_per_s, None if other is None else other.samples_per_s
         return None if mine is None or not base else mine / base
 
+    def speed_up_interval(
+        self, row: DesignResult, over: str | None = None
+    ) -> tuple[float, float] | None:
+        """90 % interval of `speed_up`; None where either has none.
+
+        Both run on one device, unless a design takes another: its models are off alike in both, so
+        that a speed-up is known better than the steps are.
+        """
+        named = (each for each in self.rows if each.design == over)
+        other = self.reference if over is None else next(named, None)
+        speed_up = self.speed_up(row, over)
+        if speed_up is None or other is None or row.result is None or other.result is None:
+            return None
+        ends = other.result.ratio_interval(row.result)
+        if ends is None:
+            return None
+        batches = speed_up / (other.result.step_us / row.result.step_us)
+        return ends[0] * batches, ends[1] * batches
+
     @cached_property
     def baselines(self) -> tuple[str, ...]:
         """Those asked for; else the fastest that is there, a user's honest alternative."""
@@ -239,6 +258,7 @@ class Comparison:
             row.to_dict()
             | {"speed_up": self.speed_up(row)}
             | {"speed_ups": {name: self.speed_up(row, name) for name in self.baselines}}
+            | {"speed_up_intervals": {n: self.speed_up_interval(row, n) for n in self.baselines}}
             for row in self.rows
         ]
         if "p99_limit_us" in self.source:
@@ -264,7 +284,10 @@ class Comparison:
             plain["speed_up"] = self.speed_up(row)
             bottleneck = plain.pop("bottleneck") or {}
             plain |= {name: bottleneck.get(name) for name in ("lever", "lever_speed_up")}
-            plain |= {f"over_{name}": self.speed_up(row, name) for name in self.baselines}
+            for name in self.baselines:
+                ends = self.speed_up_interval(row, name) or (None, None)
+                plain |= {f"over_{name}": self.speed_up(row, name)}
+                plain |= {f"over_{name}_low": ends[0], f"over_{name}_high": ends[1]}
             plain |= {f"latency_{name}": latency.get(name) for name in ("p50_us", "p99_us")}
             if row.serving is not None:
                 serving = row.serving.to_dict() | {"p99_us": row.serving.load.p99_us}

@@ -193,6 +193,7 @@ def _with_evaluation(result: Result, evaluation_us: float) -> Result:
         ranks=ranks,
         low_us=None if result.low_us is None else result.low_us + evaluation_us,
         high_us=None if result.high_us is None else result.high_us + evaluation_us,
+        draws_us=None if result.draws_us is None else result.draws_us + evaluation_us,
         critical_path=[*result.critical_path, piece],
         relieved_us={k: us + evaluation_us for k, us in (result.relieved_us or {}).items()},
     )
@@ -306,9 +307,9 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         path.append(PathPiece(name, "phase", start_us, duration_us))
         start_us += duration_us
 
-    def total_us(name: str) -> float | None:
+    def total_us(name: str) -> Any:
         values = [(getattr(result, name), share) for result, share in weighed]
-        known = [share * float(us) for us, share in values if us is not None]
+        known = [share * us for us, share in values if us is not None]
         return sum(known) + switch_us if len(known) == len(values) else None
 
     return replace(
@@ -317,6 +318,7 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         slowest=0,
         low_us=total_us("low_us"),
         high_us=total_us("high_us"),
+        draws_us=total_us("draws_us"),
         latency_us=total_us("latency_us"),
         families=sorted(families.values(), key=lambda row: -row["time_us"]),
         critical_path=path,

@@ -86,4 +86,4 @@ def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) 
     low_us, high_us = parts @ np.array([DEVICE_SPREAD, HOST_SPREAD])
     low_us = min(result.low_us or low_us, float(low_us))
     high_us = max(result.high_us or high_us, float(high_us))
-    return replace(result, low_us=low_us, high_us=high_us), notes
+    return replace(result, low_us=low_us, high_us=high_us, draws_us=None), notes

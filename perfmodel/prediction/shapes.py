@@ -31,7 +31,7 @@ from perfmodel.prediction.contention_load import (
     with_contention,
 )
 from perfmodel.prediction.explain.modelled import ModelGrounds, figures_read, with_reads
-from perfmodel.prediction.intervals import step_interval
+from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
@@ -201,12 +201,14 @@ def predict_shapes(
     use = memory_use(graph, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
         require_fit(use, device, graph.rank)
-    low_us, high_us = step_interval(steps, rank)
+    drawn = drawn_step(steps, rank)
+    low_us, high_us = drawn.interval
     result = replace(
         result,
         ranks=[_unmeasured(rank) for rank in result.ranks],
         low_us=low_us,
         high_us=high_us,
+        draws_us=drawn.draws_us,
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.prediction.intervals import Drawn, ratio_interval
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
@@ -131,6 +133,8 @@ class Result:
     """Bytes that the rank needs at its peak, where the ops tell (`MemoryUse`)."""
     latency_us: float | None = None
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
+    draws_us: Floats | None = field(default=None, repr=False, compare=False)
+    """The step under drawn errors of models, from shapes: for intervals of ratios of two."""
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     relieved_us: dict[str, float] | None = None
@@ -239,6 +243,18 @@ class Result:
                 for p in self.critical_path
             ],
         }
+
+    def ratio_interval(self, other: Result) -> tuple[float, float] | None:
+        """90 % interval of this step over that of `other`; None where either is not from shapes.
+
+        On one device models are off alike in both, so that the ratio is known better than the
+        steps.
+        """
+        if self.draws_us is None or other.draws_us is None:
+            return None
+        own, others = (None if x.kernels is None else x.kernels.device for x in (self, other))
+        drawn = Drawn(self.step_us, self.draws_us), Drawn(other.step_us, other.draws_us)
+        return ratio_interval(*drawn, is_shared=own == others)
 
     def _interval_dict(self) -> dict[str, float | None]:
         step_us, low_us, high_us = map(rounded, (self.step_us, self.low_us, self.high_us))

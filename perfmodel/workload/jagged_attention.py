@@ -24,10 +24,11 @@ def bias_tables(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
     """Of one layer: the bias by places apart and that by time apart; none without such a bias."""
     if not workload.sequence.relative_bias:
         return ()
-    tables = [r.tensor((rows,)) for rows in (2 * workload.sequence.max_length - 1, TIME_BUCKETS)]
+    places, times = r.tensor((2 * workload.sequence.max_length - 1,)), r.tensor((TIME_BUCKETS,))
     if r.tape is not None:
-        tables = [r.tape.parameter(table) for table in tables]
-    return (Layer(*tables),)
+        r.tape.parameter(places)
+        r.tape.parameter(times)
+    return (Layer(places, times),)
 
 
 def attention(

@@ -53,6 +53,8 @@ def test_speed_ups_are_over_the_baselines_asked_for(run: Run) -> None:
     for row in rows.values():
         for name, speed_up in row["speed_ups"].items():
             assert speed_up == pytest.approx(rows[name]["step_us"] / row["step_us"])
+            low, high = row["speed_up_intervals"][name]
+            assert (low < speed_up < high) == (row["design"] != name)
     usual = json.loads(run("compare", *SMALL, "--designs", "cpu_only,neo", "-f", "json").out)
     best = min(("default", "cpu_only"), key=lambda name: float(rows[name]["step_us"]))
     assert usual["baselines"] == [best]

@@ -10,7 +10,14 @@ import pytest
 from perfmodel.cost.host import Profile, Statistic
 from perfmodel.hardware import cluster
 from perfmodel.ops.graph import Op, OpGraph, Tensor
-from perfmodel.prediction.intervals import DRAWS, HOST_HALF_FRAC, step_interval
+from perfmodel.prediction.intervals import (
+    DRAWS,
+    HOST_HALF_FRAC,
+    OWN_SPREAD,
+    Drawn,
+    drawn_step,
+    ratio_interval,
+)
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, schedule_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")
@@ -34,7 +41,7 @@ def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Schedu
 def _half_widths(found: ScheduledSteps) -> tuple[float, float]:
     """Below and above, as shares of the step."""
     step_us = float(found.timeline.step_us[0])
-    low, high = step_interval(found, 0)
+    low, high = drawn_step(found, 0).interval
     return 1 - low / step_us, high / step_us - 1
 
 
@@ -77,7 +84,26 @@ def test_what_does_not_decide_the_step_widens_it_only_where_it_might() -> None:
 
 def test_the_same_interval_every_time_and_around_the_prediction() -> None:
     found = _scheduled(PRODUCT, RELU, half_frac=0.0)
-    assert step_interval(found, 0) == step_interval(found, 0)
-    low, high = step_interval(found, 0)
+    assert drawn_step(found, 0).interval == drawn_step(found, 0).interval
+    low, high = drawn_step(found, 0).interval
     assert low <= found.timeline.step_us[0] <= high
     assert DRAWS >= 20
+
+
+def _drawn(middle_us: float, *factors: float) -> Drawn:
+    return Drawn(middle_us, middle_us * np.repeat(factors, DRAWS // len(factors)))
+
+
+def test_what_is_off_alike_in_two_steps_leaves_their_ratio_alone() -> None:
+    """Both twice or half as long together: only what each is off by itself is left."""
+    one, other = _drawn(300.0, 0.5, 2.0), _drawn(100.0, 0.5, 2.0, 0.5, 2.0)
+    low, high = ratio_interval(one, _drawn(100.0, 0.5, 2.0), is_shared=True)
+    assert (low, high) == pytest.approx((3.0 / OWN_SPREAD, 3.0 * OWN_SPREAD))
+    low, high = ratio_interval(one, other, is_shared=False)
+    apart = np.hypot(np.log(4.0), np.log(OWN_SPREAD))
+    assert (low, high) == pytest.approx((3.0 * np.exp(-apart), 3.0 * np.exp(apart)))
+
+
+def test_the_ratio_of_a_step_to_itself_is_one() -> None:
+    step = _drawn(100.0, 0.5, 2.0)
+    assert ratio_interval(step, step, is_shared=True) == (1.0, 1.0)
