@@ -291,3 +291,17 @@ def test_volta_reads_rows_of_the_cache_at_half_of_later_rates() -> None:
         for name in ("v100-sxm2-16gb", "a100-sxm-40gb")
     ]
     assert found == pytest.approx([1.05, 1.95], rel=0.08)
+
+
+def test_few_short_blocks_of_attention_take_their_turns() -> None:
+    """On AMD's GPUs, 141 positions are two blocks of keys, one after the other for each block of
+    queries; a thousand sequences more than fill the device, and take as long as their work."""
+    from perfmodel.cost.coefficients import coefficients
+
+    known = coefficients("gpu.convolution")
+    mi300x = hardware.device("mi300x")
+    dims = {"heads": 8.0, "head_dim": 64.0, "s": 141.0}
+    few = time_us("attention", mi300x, "bf16", b=1.0, **dims)
+    turn_us = known.table("key_block_us")["rocm"]
+    assert few == pytest.approx(known.attention_start_us + 2 * turn_us)
+    assert time_us("attention", mi300x, "bf16", b=1000.0, **dims) > 2 * few
