@@ -45,6 +45,8 @@ _NULLS = {
     "last step": "null_last_us",
 }
 _MOST_ROWS = 12
+_LEAST_US = 1e-3
+"""Parts of a path below it are what is left of sums of floats."""
 _MOST_COLUMNS = 4
 
 
@@ -336,7 +338,9 @@ def _comparison_table(title: str, prediction: Sequence[tuple[str, dict[str, floa
     alone = len(prediction) == 1
     columns = ("time", "share") if alone else tuple(name for name, _ in prediction)
     table = new_table(f"{title} ({times.unit})", "", *columns)
-    names = sorted(largest, key=lambda name: -largest[name])
+    names = sorted(
+        (name for name, us in largest.items() if us >= _LEAST_US), key=lambda name: -largest[name]
+    )
     rows = [(name, [time_us.get(name) for _, time_us in prediction]) for name in names[:_MOST_ROWS]]
     if names[_MOST_ROWS:]:
         rest = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -78,7 +79,7 @@ def summarise(
             )
             for rank in ranks
         ]
-    slowest = int(np.argmax([rank.step_us for rank in ranks]))
+    slowest = _slowest(ranks)
     low, high = None, None
     if len(steady) > 1:
         replayed_us = by_rank_and_step(graph, timeline.step_us)[slowest, steady]
@@ -103,6 +104,17 @@ def summarise(
         timeline=timeline,
         straggler=None if meets is None else meets.to_dict(),
     )
+
+
+_ALIKE = 1 - 1e-9
+
+
+def _slowest(ranks: Sequence[RankPrediction]) -> int:
+    """Index of the rank with the longest step; of those that step together, of the one that waits
+    least for the others."""
+    longest_us = max(rank.step_us for rank in ranks)
+    last = [at for at, rank in enumerate(ranks) if rank.step_us >= _ALIKE * longest_us]
+    return min(last, key=lambda at: ranks[at].waiting_us or 0.0)
 
 
 def _rank(

@@ -44,7 +44,7 @@ from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
-from perfmodel.workload.memory import memory_use, require_fit
+from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
 HOST_NAME = "host"
 RESOURCE_NAMES = {
@@ -170,7 +170,7 @@ def predict_shapes(
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
     batch loaded in `loading_us` by its host; its period is the prediction. `times`: per
     rank, what a trace's host was measured to take between operators. Raises `WorkloadError`
-    where the slowest rank does not fit into the device's memory and `must_fit`, `TraceError` where
+    where the rank with most does not fit into the device's memory and `must_fit`, `TraceError` where
     collectives never meet, `NotFaster` where a period is soon seen not to be `faster_than_us`.
     """
     ranks = [
@@ -197,10 +197,10 @@ def predict_shapes(
     if alone.timeline.graph.carried is not None:
         steps, bounds, relieved_us = steady_period(alone, machine)
     result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
-    rank, device, graph = result.rank.rank, machine.node.device, graphs[result.slowest]
-    use = memory_use(graph, in_host_memory=device.target == CPU)
+    rank, device = result.rank.rank, machine.node.device
+    use, fullest = _fullest(graphs, in_host_memory=device.target == CPU)
     if must_fit and use is not None:
-        require_fit(use, device, graph.rank)
+        require_fit(use, device, fullest)
     drawn = drawn_step(steps, rank)
     low_us, high_us = drawn.interval
     result = replace(
@@ -219,6 +219,12 @@ def predict_shapes(
         grounds=ModelGrounds(steps, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
     return result, [*steps.notes, *unknown_generations([device]), *remarks(device)]
+
+
+def _fullest(graphs: Sequence[OpGraph], *, in_host_memory: bool) -> tuple[MemoryUse | None, int]:
+    """What the rank with most needs, if that can be told, and which it is."""
+    needs = [(memory_use(each, in_host_memory=in_host_memory), each.rank) for each in graphs]
+    return max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:

@@ -239,7 +239,9 @@ class SteadyState:
 
     def window(self) -> Timeline:
         """One period of every rank, amid the steps around it: its mark begins where the step before
-        ended."""
+        ended. Of a rank that the deciding cycle runs through, it ends with what is last on it, so
+        that the path back from there is the cycle: a device that lags behind its host decides
+        nothing, though each step ends on it."""
         graph = self.graph
         ends = self.start_us + self.duration_us
         last = float(ends[graph.marks.end].max())
@@ -254,15 +256,32 @@ class SteadyState:
         end = start + np.tile(self.duration_us, steps)
         marks = many.marks
         rows = np.arange(before, len(marks.name), steps)
+        behind = len(graph) * before
+        deciding = self._last_of_cycle()
+        own = deciding != NONE
         one = replace(
             marks,
             rank=marks.rank[rows],
             name=tuple(marks.name[row] for row in rows),
-            start=marks.start[rows],
-            end=marks.end[rows],
+            start=np.where(own, deciding + behind - len(graph), marks.start[rows]),
+            end=np.where(own, deciding + behind, marks.end[rows]),
         )
         nodes = replace(many.nodes_, start_us=start, duration_us=end - start)
         return Timeline(replace(many, nodes_=nodes, marks=one), start, end)
+
+    def _last_of_cycle(self) -> Ints:
+        """Per rank of the marks: the node of the deciding cycle that ends last; `NONE` where the
+        step's own end is one, and for ranks that it does not run through."""
+        graph = self.graph
+        edges, _ = edges_of_steps(graph)
+        cycle = np.unique(edges.source[self.cycle])
+        ends = self.start_us + self.duration_us
+        found = np.full(len(graph.marks.rank), NONE)
+        for row, (rank, end) in enumerate(zip(graph.marks.rank, graph.marks.end, strict=True)):
+            own = cycle[graph.nodes_.rank[cycle] == rank]
+            if len(own) and end not in own:
+                found[row] = own[ends[own].argmax()]
+        return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tiny import made_graph
 
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph
+from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unroll
 
@@ -143,6 +144,23 @@ def test_one_period_amid_others() -> None:
     assert schedule(window.graph).graph is window.graph
     ready = window.graph.edges_.ready_us(window.start_us, window.end_us - window.start_us)
     assert (window.start_us[window.graph.edges_.target] >= ready - 1e-9).all()
+
+
+@pytest.mark.parametrize(("host_us", "device_us"), [(20, 15), (15, 20)])
+def test_the_path_of_a_period_is_what_decides_it(host_us: float, device_us: float) -> None:
+    """A device that lags behind its host by most of a step decides nothing, though steps end there;
+    where it decides, the path is its own."""
+    nodes = {"launch": ("main", host_us), "kernel": ("gpu0/a", device_us), "end": ("main", 0.0)}
+    within = [("launch", "kernel"), ("kernel", "end")]
+    carried = [("launch", "launch", 1), ("kernel", "kernel", 1)]
+    found = steady_state(repeating(nodes, within, carried))
+    window = found.window()
+    assert window.step_us[0] == pytest.approx(20)
+    taken: dict[str, float] = {}
+    for piece in critical_path(window, 0):
+        name = window.graph.resources[int(window.graph.nodes_.resource[piece.node])]
+        taken[name] = taken.get(name, 0.0) + piece.end_us - piece.start_us
+    assert taken == pytest.approx(found.by_resource())
 
 
 def test_written_out_steps_begin_where_the_one_before_ended() -> None:
