@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import exp, hypot, log, pi, sqrt, tan
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace.columns import NONE
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.kernel_table import KernelTable
 
 HOST_HALF_FRAC = 0.15
 """assumed: half the 90 % interval of host time taken from another machine's profile."""
@@ -62,17 +66,31 @@ to 64 GPUs and batches of 32,768 to 160,000, rms error 0.097; without it 7 of th
 intervals. Source: `benchmarks/step_ratios.py`, which also shows two ratios that it has not seen."""
 
 
-def ratio_interval(one: Drawn, other: Drawn, *, is_shared: bool) -> tuple[float, float]:
-    """90 % interval of the ratio of two steps.
+class FromShapes(Protocol):
+    """A result: its step, under `DRAWS` draws too where it is from shapes, and its kernels."""
 
-    `is_shared`: both are of one device, whose models are off alike in both; else every draw of the
-    one may meet every draw of the other. What is off otherwise in each (`OWN_SPREAD`) comes to it;
-    not where both are the same step.
+    @property
+    def step_us(self) -> float: ...
+    @property
+    def draws_us(self) -> Floats | None: ...
+    @property
+    def kernels(self) -> KernelTable | None: ...
+
+
+def ratio_interval(one: FromShapes, other: FromShapes) -> tuple[float, float] | None:
+    """90 % interval of the ratio of two steps; None where either is not from shapes.
+
+    On one device models are off alike in both, so that the ratio is known better than the steps;
+    else every draw of the one may meet every draw of the other. What is off otherwise in each
+    (`OWN_SPREAD`) comes to it; not where both are the same step.
     """
-    ratio = one.middle_us / other.middle_us
+    if one.draws_us is None or other.draws_us is None:
+        return None
+    devices = [None if each.kernels is None else each.kernels.device for each in (one, other)]
+    is_shared, ratio = devices[0] == devices[1], one.step_us / other.step_us
     if is_shared and np.array_equal(one.draws_us, other.draws_us):
         return ratio, ratio
-    of_one, of_other = one.draws_us / one.middle_us, other.draws_us / other.middle_us
+    of_one, of_other = one.draws_us / one.step_us, other.draws_us / other.step_us
     ratios = of_one / of_other if is_shared else (of_one[:, None] / of_other).ravel()
     low, high = np.log(np.quantile(ratios, _ENDS))
     own = log(OWN_SPREAD)

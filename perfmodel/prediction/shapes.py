@@ -169,8 +169,8 @@ def predict_shapes(
 
     Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
     batch loaded in `loading_us` by its host; its period is the prediction. `times`: per
-    rank, what a trace's host was measured to take between operators. Raises `WorkloadError`
-    where the rank with most does not fit into the device's memory and `must_fit`, `TraceError` where
+    rank, what a trace's host was measured to take between operators. Raises `WorkloadError` where
+    the fullest rank does not fit into the device's memory and `must_fit`, `TraceError` where
     collectives never meet, `NotFaster` where a period is soon seen not to be `faster_than_us`.
     """
     ranks = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
-from perfmodel.prediction.intervals import Drawn, ratio_interval
+from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
@@ -182,9 +183,8 @@ class Result:
         Warm-up does not count where there are other steps.
         """
         steps = self.rank.steps
-        steady = [i for i, step in enumerate(steps) if step.role == StepRole.STEADY] or list(
-            range(len(steps))
-        )
+        steady = [i for i, step in enumerate(steps) if step.role == StepRole.STEADY]
+        steady = steady or list(range(len(steps)))
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
 
@@ -244,17 +244,7 @@ class Result:
             ],
         }
 
-    def ratio_interval(self, other: Result) -> tuple[float, float] | None:
-        """90 % interval of this step over that of `other`; None where either is not from shapes.
-
-        On one device models are off alike in both, so that the ratio is known better than the
-        steps.
-        """
-        if self.draws_us is None or other.draws_us is None:
-            return None
-        own, others = (None if x.kernels is None else x.kernels.device for x in (self, other))
-        drawn = Drawn(self.step_us, self.draws_us), Drawn(other.step_us, other.draws_us)
-        return ratio_interval(*drawn, is_shared=own == others)
+    ratio_interval = ratio_interval
 
     def _interval_dict(self) -> dict[str, float | None]:
         step_us, low_us, high_us = map(rounded, (self.step_us, self.low_us, self.high_us))
@@ -345,8 +335,6 @@ class Prediction:
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
-        import json
-
         return json.dumps(self.to_dict(), allow_nan=False)
 
 

@@ -147,10 +147,7 @@ def _widths(workload: Workload, where: str) -> None:
             f"{workload.dim}: a dot interaction needs them equal"
         )
     if top[-1] != 1 and not workload.sequence.layers:
-        raise WorkloadError(
-            f"{where}: model: top_mlp ends in {top[-1]}: expected 1 (models of sequences alone "
-            "have several tasks)"
-        )
+        raise WorkloadError(f"{where}: model: top_mlp ends in {top[-1]}: expected 1")
 
 
 def _tables(workload: Workload, where: str) -> None:

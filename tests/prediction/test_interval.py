@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from perfmodel.cost.host import Profile, Statistic
-from perfmodel.hardware import cluster
+from perfmodel.hardware import Device, cluster, device
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.intervals import (
     DRAWS,
     HOST_HALF_FRAC,
     OWN_SPREAD,
-    Drawn,
     drawn_step,
     ratio_interval,
 )
+from perfmodel.prediction.kernel_table import KernelTable
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, schedule_shapes
 
 MACHINE = cluster("v100-sxm2-16gb")
@@ -90,20 +90,34 @@ def test_the_same_interval_every_time_and_around_the_prediction() -> None:
     assert DRAWS >= 20
 
 
-def _drawn(middle_us: float, *factors: float) -> Drawn:
-    return Drawn(middle_us, middle_us * np.repeat(factors, DRAWS // len(factors)))
+@dataclass(frozen=True)
+class Step:
+    """A step under draws, on a device."""
+
+    step_us: float
+    factors: tuple[float, ...]
+    on: Device = MACHINE.node.device
+
+    @property
+    def draws_us(self) -> np.ndarray:
+        return self.step_us * np.repeat(self.factors, DRAWS // len(self.factors))
+
+    @property
+    def kernels(self) -> KernelTable:
+        nothing = np.zeros(0)
+        return KernelTable(self.on, (), (), (), nothing, nothing, nothing, nothing)
 
 
 def test_what_is_off_alike_in_two_steps_leaves_their_ratio_alone() -> None:
-    """Both twice or half as long together: only what each is off by itself is left."""
-    one, other = _drawn(300.0, 0.5, 2.0), _drawn(100.0, 0.5, 2.0, 0.5, 2.0)
-    low, high = ratio_interval(one, _drawn(100.0, 0.5, 2.0), is_shared=True)
-    assert (low, high) == pytest.approx((3.0 / OWN_SPREAD, 3.0 * OWN_SPREAD))
-    low, high = ratio_interval(one, other, is_shared=False)
+    """Both half or twice as long together: only what each is off by itself is left."""
+    one, other = Step(300.0, (0.5, 2.0)), Step(100.0, (0.5, 2.0))
+    expected = 3.0 / OWN_SPREAD, 3.0 * OWN_SPREAD
+    assert ratio_interval(one, other) == pytest.approx(expected)
+    elsewhere = replace(other, on=device("h100-sxm"))
     apart = np.hypot(np.log(4.0), np.log(OWN_SPREAD))
-    assert (low, high) == pytest.approx((3.0 * np.exp(-apart), 3.0 * np.exp(apart)))
+    expected = 3.0 * np.exp(-apart), 3.0 * np.exp(apart)
+    assert ratio_interval(one, elsewhere) == pytest.approx(expected)
 
 
 def test_the_ratio_of_a_step_to_itself_is_one() -> None:
-    step = _drawn(100.0, 0.5, 2.0)
-    assert ratio_interval(step, step, is_shared=True) == (1.0, 1.0)
+    assert ratio_interval(Step(100.0, (0.5, 2.0)), Step(100.0, (0.5, 2.0))) == (1.0, 1.0)

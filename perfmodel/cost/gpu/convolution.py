@@ -23,10 +23,10 @@ from perfmodel.cost.gpu.rates import (
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
+from perfmodel.ops.storage import item_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
-FP32_BYTES = 4.0
 QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
@@ -118,7 +118,9 @@ def _adding_us(dims: Dims, device: Device) -> Floats:
     """Additions to the buckets of a bias by time, one per pair: warps queue for the lines of their
     table, on which the pairs are taken to be spread evenly."""
     streaming = coefficients("gpu.streaming")
-    lines = np.maximum(np.ceil(dims["bias_buckets"] * FP32_BYTES / streaming.line_bytes), 1.0)
+    lines = np.maximum(
+        np.ceil(dims["bias_buckets"] * item_bytes(["fp32"]) / streaming.line_bytes), 1.0
+    )
     warps = dims["pairs"] / streaming.table("lanes")[device.target]
     return np.asarray(warps * streaming.table("atomic_line_us")[device.target] / lines)
 
