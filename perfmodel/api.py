@@ -16,6 +16,8 @@ from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from perfmodel.designs.composed import Settings
     from perfmodel.evaluation import Comparison as HeldErrors
     from perfmodel.evaluation import Evaluation
@@ -63,8 +65,8 @@ def predict_module(
 
 
 def diff(
-    a: str | Path | Trace | Prediction,
-    b: str | Path | Trace | Prediction,
+    a: str | Path | Trace | Prediction | pd.DataFrame,
+    b: str | Path | Trace | Prediction | pd.DataFrame,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Difference:
