@@ -254,7 +254,9 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     given = designs.split(",") if isinstance(designs, str) else designs
     names = [name.strip() for name in given if name.strip()]
     if not names:
-        raise UsageError("--designs: name one or more (`--designs list` lists them)")
+        raise UsageError(
+            "--designs: name one or more (`perfmodel compare --designs list` lists them)"
+        )
     for number, name in enumerate(names):
         if name in names[:number]:
             raise UsageError(f"--designs: {name} comes twice")
@@ -332,4 +334,4 @@ def _require_serving(found: Comparison, p99_us: float) -> None:
     else:
         why = "a lower rate fills batches too slowly: try another --batch"
     rate, limit_ms = found.source["rate_per_s"], p99_us / US_PER_MS
-    raise UsageError(f"--p99-ms {limit_ms:g}: no design meets it at {rate:g} samples/s: {why}")
+    raise UsageError(f"--p99-ms: no design meets {limit_ms:g} ms at {rate:g} samples/s: {why}")

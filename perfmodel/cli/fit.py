@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,11 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import Output, rows_csv, working, wrote
 from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import check_writable, read_bytes, write_text
+from perfmodel.files import check_writable, write_text
+
+if TYPE_CHECKING:
+    from perfmodel.cost.collectives.calibrated import Calibrated
+    from perfmodel.cost.collectives.learned import Learned
 
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
@@ -204,9 +208,6 @@ def kernels(
     typer.echo(f"{output}: fitted on rows: {sizes}")
 
 
-MAX_LOG_BYTES = 100_000_000
-
-
 def collectives(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where the result goes (JSON).")
@@ -245,63 +246,27 @@ def collectives(
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
-    for path in inputs:
-        check_writable(output, str(path))
-    if log:
-        typer.echo(_from_logs(log, hardware, collective, ranks, nodes, output))
-    else:
-        typer.echo(_from_curves(curves or [], data or [], output))
+    from perfmodel.calibrate.fit import fit
 
-
-def _from_logs(
-    logs: list[Path],
-    hardware: str | None,
-    collective: str | None,
-    ranks: int | None,
-    nodes: int | None,
-    output: Path,
-) -> str:
-    if hardware is None:
-        raise UsageError("fit collectives --log: name the machine with --hardware")
-
-    from perfmodel.cost.collectives.calls import fabric_of
-    from perfmodel.cost.collectives.machine_file import load_machine, parse, save_machine
-    from perfmodel.hardware import node
-
-    machine = node(hardware)
-    points = [
-        point
-        for path in logs
-        for point in parse(
-            read_bytes(path, max_bytes=MAX_LOG_BYTES).decode("utf-8", "replace"),
-            str(path),
-            op=collective,
-            ranks=ranks,
-            nodes=nodes,
-        )
-    ]
-    about: dict[str, Any] = {"machine": machine.name, "logs": [path.name for path in logs]}
-    save_machine(output, points, fabric_of(machine), about)
-    fitted = load_machine(output)
-    kinds = sorted({f"{p.op} among {p.ranks}" for p in points})
-    return f"{output}: {len(points)} points ({', '.join(kinds)}); answers are {fitted.level}"
-
-
-def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
-    from perfmodel.calibrate.collectives import fit_collectives
-    from perfmodel.cost.collectives.store import save
-
-    pairs = [(str(one), str(other)) for one, other in zip(curves, data, strict=True)]
+    asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
     with working("fitting") as say:
-        model = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
-    save(output, model)
+        given = {"curves": curves or (), "begin": lambda name: say(f"fitting: {name}")}
+        fitted = fit("collectives", log or data or [], output, **asked, **given)
+    typer.echo(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}")
+
+
+def _said_of_logs(fitted: Calibrated) -> str:
+    calls = fitted.calls
+    kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
+    return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
+
+
+def _said_of_curves(model: Learned) -> str:
     reach = ", ".join(
         f"{name} {min(each.sd):.2f} to {max(each.sd):.2f}" for name, each in model.spreads.items()
     )
-    return (
-        f"{output}: {model.about['rows']} points; spread of log time on repositories left out: "
-        f"{reach}"
-    )
+    rows = model.about["rows"]
+    return f"{rows} points; spread of log time on repositories left out: {reach}"
 
 
 def overheads(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from perfmodel.collect import collectives, kernels, ops, overheads, reference, trace, truth
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
     "collectives": collectives,
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    elsewhere = ON_COMMAND_LINE.set(True)
     try:
         arguments.run(arguments)
     except PerfmodelError as error:
@@ -56,4 +57,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)
+        ON_COMMAND_LINE.reset(elsewhere)
     return EXIT_OK

@@ -265,7 +265,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if request.scale or request.remove or request.codec:
         raise UsageError(
             f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
-            "in mode model use --edit, --set or another --hardware"
+            "in mode model use --edit or another --hardware"
         )
     if request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")

@@ -206,7 +206,10 @@ def test_replicas_that_serve_a_latency(run: Run) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--inference", "--rate", "1e5", "--p99-ms", "0.001"), "no design meets it at 100000"),
+        (
+            ("--inference", "--rate", "1e5", "--p99-ms", "0.001"),
+            "no design meets 0.001 ms at 100000",
+        ),
         (("--rate", "1e5", "--p99-ms", "5"), "--p99-ms: it is of inference at a rate"),
         (("--inference", "--rate", "1e5", "--p99-ms", "-5"), "expected milliseconds above 0"),
     ],
