@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, check_writable, read_bytes
+from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
@@ -30,7 +31,7 @@ def fit(
     `profiler_us_per_event`, `hosts`, `torch_versions`, `max_bytes`) or `collectives` (logs of
     nccl-tests, rccl-tests or PARAM to a correction for the node `hardware`; `collective`, `ranks`
     and `nodes` where the logs do not say; or, with `curves`, a table for each of `data`'s points,
-    to a new model).
+    to a new model). Each takes `begin`, which gets what it does next (`perfmodel.progress`).
     """
     if what not in _FITS:
         raise UsageError(f"fit: unknown {what!r}; one of {', '.join(_FITS)}")
@@ -53,6 +54,7 @@ def _fit_kernels(
     seed: int = 0,
     rows_per_group: int = 18_000,
     estimator: str | None = None,
+    begin: Begin = silent,
 ) -> Fitted:
     from perfmodel.calibrate.kernels import fit_kernels
     from perfmodel.cost.learned.store import save
@@ -60,7 +62,9 @@ def _fit_kernels(
     if path.exists():
         raise UsageError(f"{path}: exists already; name a new directory")
     tables = [Path(each) for each in data]
-    fitted = fit_kernels(tables, seed=seed, rows_per_group=rows_per_group, estimator=estimator)
+    fitted = fit_kernels(
+        tables, seed=seed, rows_per_group=rows_per_group, estimator=estimator, begin=begin
+    )
     save(path, fitted.models, fitted.about)
     return fitted
 
@@ -71,12 +75,15 @@ def _fit_device(
     hardware: str | None = None,
     only: str | None = None,
     seed: int = 0,
+    begin: Begin = silent,
 ) -> DeviceFit:
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.files import write_text
 
     tables = [Path(each) for each in data]
-    fitted, text = fit_any_device(tables, hardware, stem=path.stem, only=only, seed=seed)
+    fitted, text = fit_any_device(
+        tables, hardware, stem=path.stem, only=only, seed=seed, begin=begin
+    )
     write_text(path, text)
     return fitted
 
@@ -88,6 +95,7 @@ def _fit_overheads(
     hosts: Sequence[str] = (),
     torch_versions: Sequence[str] = (),
     max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Begin = silent,
 ) -> Profile:
     from perfmodel.calibrate.cpu_step import fit_overheads
 
@@ -97,6 +105,7 @@ def _fit_overheads(
         hosts=hosts,
         torch_versions=torch_versions,
         max_bytes=max_bytes,
+        begin=begin,
     )
     profile.save(path)
     return profile
@@ -113,7 +122,7 @@ def _fit_collectives(
     collective: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
-    begin: Callable[[str], None] = lambda name: None,
+    begin: Begin = silent,
 ) -> Calibrated | Learned:
     tables = _listed(curves)
     if not data or (tables and len(tables) != len(data)):
@@ -136,7 +145,7 @@ def _fit_collectives(
     return load_machine(path)
 
 
-def _fit_curves(pairs: list[tuple[str, str]], path: Path, begin: Callable[[str], None]) -> Learned:
+def _fit_curves(pairs: list[tuple[str, str]], path: Path, begin: Begin) -> Learned:
     from perfmodel.calibrate.collectives import fit_collectives
     from perfmodel.cost.collectives.store import save
 

@@ -73,9 +73,9 @@ def device(
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.cli.error_tables import show_device_fit
 
-    with working("reading the tables") as say:
+    with working("fitting") as begin:
         fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, progress=say
+            data, hardware, stem=output.stem, only=only, seed=seed, begin=begin
         )
     write_text(output, text)
     wrote(output, "the device; use it with --hardware")
@@ -192,11 +192,10 @@ def kernels(
     from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
-    with working("fitting") as say:
-        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=say)
-        say("errors on devices left out")
-        errors = left_out_errors(fitted, seed=seed)
-        tested = holdout_errors(fitted, test, seed=seed) if test else []
+    with working("fitting") as begin:
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
+        errors = left_out_errors(fitted, seed=seed, begin=begin)
+        tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console()
@@ -249,9 +248,10 @@ def collectives(
     from perfmodel.calibrate.fit import fit
 
     asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
-    with working("fitting") as say:
-        given = {"curves": curves or (), "begin": lambda name: say(f"fitting: {name}")}
-        fitted = fit("collectives", log or data or [], output, **asked, **given)
+    with working("fitting") as begin:
+        fitted = fit(
+            "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
+        )
     typer.echo(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}")
 
 
@@ -301,13 +301,14 @@ def overheads(
 
     from perfmodel.calibrate.cpu_step import fit_overheads
 
-    with working("reading the traces"):
+    with working("reading the traces") as begin:
         profile = fit_overheads(
             traces,
             profiler_us_per_event=profiler_overhead,
             hosts=host or (),
             torch_versions=torch or (),
             max_bytes=limit,
+            begin=begin,
         )
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")
