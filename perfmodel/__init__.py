@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
+    from perfmodel import (
+        cost,
+        designs,
+        embedding,
+        explore,
+        graph,
+        hardware,
+        ops,
+        plot,
+        prediction,
+        workload,
+    )
     from perfmodel.api import check, compare, diff, evaluate, plan, predict_module, sweep
     from perfmodel.calibrate.fit import fit
     from perfmodel.cost.durations import durations
     from perfmodel.cost.host.profile import Profile, load_profile
+    from perfmodel.designs.deployment import deployment_of
     from perfmodel.errors import PerfmodelError
     from perfmodel.graph import build_graph
     from perfmodel.graph.types import ExecutionGraph
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
     from perfmodel.timeline.breakdown import Breakdown, breakdown
     from perfmodel.timeline.schedule import Timeline, schedule
     from perfmodel.trace.read import Trace, read
+    from perfmodel.workload.load import load_workload
 
 __all__ = [
     "Breakdown",
@@ -38,19 +52,31 @@ __all__ = [
     "build_graph",
     "check",
     "compare",
+    "cost",
+    "deployment_of",
+    "designs",
     "diff",
     "durations",
+    "embedding",
     "evaluate",
+    "explore",
     "export",
     "fit",
+    "graph",
+    "hardware",
     "load_profile",
+    "load_workload",
+    "ops",
     "plan",
+    "plot",
     "predict",
     "predict_module",
+    "prediction",
     "read",
     "report",
     "schedule",
     "sweep",
+    "workload",
 ]
 
 
@@ -68,12 +94,14 @@ _PUBLIC = {
     "build_graph": "perfmodel.graph",
     "check": "perfmodel.api",
     "compare": "perfmodel.api",
+    "deployment_of": "perfmodel.designs",
     "diff": "perfmodel.api",
     "durations": "perfmodel.cost.durations",
     "evaluate": "perfmodel.api",
     "export": "perfmodel.reporting.written",
     "fit": "perfmodel.calibrate.fit",
     "load_profile": "perfmodel.cost.host",
+    "load_workload": "perfmodel.workload",
     "plan": "perfmodel.api",
     "predict": "perfmodel.prediction",
     "predict_module": "perfmodel.api",
@@ -84,7 +112,13 @@ _PUBLIC = {
 }
 
 
-__getattr__ = exports(__name__, _PUBLIC)
+_ROOMS = (
+    *("cost", "designs", "embedding", "explore", "graph", "hardware", "ops", "plot"),
+    *("prediction", "workload"),
+)
+"""Packages whose own names are public: `perfmodel.hardware.cluster`."""
+
+__getattr__ = exports(__name__, _PUBLIC, _ROOMS)
 
 
 def __dir__() -> list[str]:

@@ -7,15 +7,18 @@ these, or the same functions as they do where it also reports its progress. All 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from perfmodel.designs.composed import Settings
     from perfmodel.evaluation import Comparison as HeldErrors
     from perfmodel.evaluation import Evaluation
@@ -63,8 +66,8 @@ def predict_module(
 
 
 def diff(
-    a: str | Path | Trace | Prediction,
-    b: str | Path | Trace | Prediction,
+    a: str | Path | Trace | Prediction | pd.DataFrame,
+    b: str | Path | Trace | Prediction | pd.DataFrame,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Difference:
@@ -148,12 +151,13 @@ def plan(
     batch: int | None = None,
     train: bool = True,
     estimator: Literal["perfmodel", "torchrec"] = "perfmodel",
-    begin: Callable[[str], None] = lambda layout: None,
+    begin: Begin = silent,
 ) -> Plan:
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
     `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the formulas, proposals and
-    partitioner of TorchRec's planner). `begin` gets each layout before it is scheduled.
+    partitioner of TorchRec's planner). `begin` gets the search, and each layout before it is
+    scheduled, with how many are done and how many there are at most.
     """
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
@@ -196,7 +200,7 @@ def evaluate(
     *paths: str | Path,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Callable[[str, int, int], object] = lambda name, position, count: None,
+    begin: Begin = silent,
 ) -> Evaluation:
     """How far predictions are from what was measured: of the traces, and of the tables beside a
     device's file, that `paths` are or hold; without any, of the folder `traces` here and the demo.
@@ -217,7 +221,7 @@ def evaluate(
         find_tables(given),
         strict=strict,
         max_bytes=max_bytes,
-        begin=lambda name, position: begin(name, position, len(jobs)),
+        begin=begin,
     )
 
 
@@ -252,7 +256,9 @@ def _names(designs: str | Sequence[str]) -> list[str]:
     given = designs.split(",") if isinstance(designs, str) else designs
     names = [name.strip() for name in given if name.strip()]
     if not names:
-        raise UsageError("--designs: name one or more (`--designs list` lists them)")
+        raise UsageError(
+            "--designs: name one or more (`perfmodel compare --designs list` lists them)"
+        )
     for number, name in enumerate(names):
         if name in names[:number]:
             raise UsageError(f"--designs: {name} comes twice")
@@ -330,4 +336,4 @@ def _require_serving(found: Comparison, p99_us: float) -> None:
     else:
         why = "a lower rate fills batches too slowly: try another --batch"
     rate, limit_ms = found.source["rate_per_s"], p99_us / US_PER_MS
-    raise UsageError(f"--p99-ms {limit_ms:g}: no design meets it at {rate:g} samples/s: {why}")
+    raise UsageError(f"--p99-ms: no design meets {limit_ms:g} ms at {rate:g} samples/s: {why}")

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from contextvars import ContextVar
+
+ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)
+"""Whether messages are for someone who types options."""
+_OPTION = re.compile(r"(?<!\S)--([a-z][a-z0-9-]*)|(`[^`]*`)")
+_ARGUMENTS = {
+    "device": "only",
+    "inference": "train=False",
+    "input": "inputs",
+    "p99-ms": "p99_us",
+    "rate": "rate_per_s",
+    "set": "settings",
+    "tolerance": "tolerance_frac",
+    "trust-models": "trusted=True",
+}
+"""Arguments of functions that are not called as their options are."""
+
 
 class Note(str):
     """A line about an answer that only informs: nothing may be wrong with the answer."""
@@ -18,7 +36,21 @@ def said_dict(lines: list[str]) -> dict[str, list[str]]:
 
 
 class PerfmodelError(Exception):
-    """Base of every error that perfmodel raises on purpose; the CLI prints it and exits 2."""
+    """Base of every error that perfmodel raises on purpose; the CLI prints it and exits 2.
+
+    It is made with a text that names options (`--leave-one-step-out`). Its message, `str` of it,
+    is that text on the command line; elsewhere it names the arguments of functions
+    (`leave_one_step_out`) for them. What stands between backticks is a command, and stays.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if ON_COMMAND_LINE.get() else _OPTION.sub(_as_argument, text)
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    name = option[1]
+    return option[0] if name is None else _ARGUMENTS.get(name, name.replace("-", "_"))
 
 
 class TraceError(PerfmodelError):

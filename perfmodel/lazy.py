@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 
 
-def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a `package` whose names lie in the modules `homes` (name to module).
+def exports(
+    package: str, homes: Mapping[str, str], rooms: Collection[str] = ()
+) -> Callable[[str], object]:
+    """The `__getattr__` of a `package` whose names lie in the modules `homes` (name to module), and
+    which has the packages `rooms` itself.
 
     No name may be that of one of the package's own modules: importing that would replace it.
     """
@@ -15,6 +18,8 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     def load(name: str) -> object:
         if name in homes:
             return getattr(import_module(homes[name]), name)
+        if name in rooms:
+            return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return load

@@ -129,8 +129,35 @@ def test_errors_are_evaluated_and_held_against_a_baseline(tmp_path: Path) -> Non
 def test_overheads_are_fitted_to_traces(tmp_path: Path) -> None:
     fitted = perfmodel.fit("overheads", [TRACE], tmp_path / "mine.json")
     assert perfmodel.load_profile(str(tmp_path / "mine.json")).rows == fitted.rows
-    with pytest.raises(PerfmodelError, match="unknown 'house'; one of kernels, device, overheads"):
+    with pytest.raises(
+        PerfmodelError, match="unknown 'house'; one of kernels, collectives, device, overheads"
+    ):
         perfmodel.fit("house", [TRACE], tmp_path / "no.json")
+
+
+LOG = """\
+# mpirun -np 8 ./build/all_reduce_perf -b 1M -e 1G -f 32
+     1048576        262144   float     sum    -1    29.10   36.03   63.06      0
+    33554432       8388608   float     sum    -1    230.1  145.83  255.19      0
+"""
+
+
+def test_collectives_are_fitted_to_logs_as_by_the_command(tmp_path: Path) -> None:
+    log, mine, theirs = (tmp_path / name for name in ("mine.log", "mine.json", "theirs.json"))
+    log.write_text(LOG)
+    fitted = perfmodel.fit("collectives", str(log), mine, hardware="dgx-h100", ranks=8)
+    assert fitted.time_us.tolist() == [29.1, 230.1]
+    words = ["fit", "collectives", "--log", str(log), "--hardware", "dgx-h100", "--ranks", "8"]
+    done = CliRunner().invoke(application(), [*words, "-o", str(theirs)])
+    assert done.stdout == f"{theirs}: 2 points (all_reduce among 8); answers are calibrated\n"
+    assert mine.read_bytes() == theirs.read_bytes()
+    with pytest.raises(PerfmodelError, match="ranks is not stated: give ranks"):
+        perfmodel.fit("collectives", log, mine, hardware="dgx-h100")
+    with pytest.raises(PerfmodelError, match="is the input; write elsewhere"):
+        perfmodel.fit("collectives", log, mine, curves=mine)
+    with pytest.raises(PerfmodelError, match=r"mine\.json: lacks the columns curve_id"):
+        perfmodel.fit("collectives", log, tmp_path / "model.json", curves=mine)
+    assert not (tmp_path / "model.json").exists()
 
 
 def test_what_is_shown_is_one_line_and_a_table(trace: Trace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device, device
 from perfmodel.ops.spec import OPS
+from perfmodel.progress import Begin, silent
 
 
 def fit_any_device(
@@ -31,7 +32,7 @@ def fit_any_device(
     stem: str,
     only: str | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda what: None,
+    begin: Begin = silent,
 ) -> tuple[DeviceFit, str]:
     """The fit of the device that the tables at `paths` are of, and the text of its file.
 
@@ -41,7 +42,7 @@ def fit_any_device(
     data = read_tables(paths, only)
     base = base_device(data.device, paths, hardware, stem)
     if base.target == "cpu":
-        fit = fit_device(data, base, seed=seed, progress=progress)
+        fit = fit_device(data, base, seed=seed, begin=begin)
     else:
         fit = fit_gpu_device(data, base, stem=stem)
     made = {

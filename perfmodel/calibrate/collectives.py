@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tomllib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import date
 from importlib.resources import files
@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
 
@@ -44,6 +44,7 @@ from perfmodel.cost.collectives.learned import (
 from perfmodel.cost.collectives.store import NAME, of_dumps
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known
+from perfmodel.progress import Begin, begun, silent
 
 PRIOR_WEIGHT = 0.5
 """What a constant costs that is e times its start, in units of the residuals."""
@@ -200,25 +201,19 @@ _TREES = XGBRegressor(
 )
 
 
-def fit_collectives(
-    pairs: Sequence[tuple[str, str]], begin: Callable[[str], None] = lambda name: None
-) -> Learned:
+def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> Learned:
     """The model from tables of curves and of points; `ModelError` for what cannot be used."""
     measured, left_out = read_measured(pairs)
     _require_several(measured, pairs[0][0])
-    begin("all repositories")
+    begin("all repositories", 0, 0)
     X, y = _table(measured.calls), np.log(measured.time_us)
     weight = np.where(measured.alike < MOST_ALIKE, measured.weight, 0.0)
     model = CollectiveRegressor().fit(X, y, weight).model_
-    begin("each repository left out")
-    log_us = cross_val_predict(
-        CollectiveRegressor(),
-        X,
-        y,
-        groups=np.where(measured.calls.is_custom, measured.calls.architecture, measured.repo),
-        cv=LeaveOneGroupOut(),
-        params={"sample_weight": weight},
-    )
+    groups = np.where(measured.calls.is_custom, measured.calls.architecture, measured.repo)
+    folds, log_us = list(LeaveOneGroupOut().split(X, y, groups)), np.empty(len(X))
+    for taught, left in begun(folds, begin, lambda fold: f"without {groups[fold[1][0]]}"):
+        fitted = CollectiveRegressor().fit(X.iloc[taught], y[taught], weight[taught])
+        log_us[left] = fitted.predict(X.iloc[left])
     spreads: dict[str, Spread] = {}
     covariances: dict[str, Covariance] = {}
     library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote

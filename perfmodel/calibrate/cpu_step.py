@@ -28,6 +28,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import read
 from perfmodel.workload import op_graph
 
@@ -216,6 +217,7 @@ def fit_overheads(
     hosts: Sequence[str] = (),
     torch_versions: Sequence[str] = (),
     max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Begin = silent,
 ) -> Profile:
     """One profile of the host overheads of all `traces` (files, archives or folders of ranks).
 
@@ -224,7 +226,7 @@ def fit_overheads(
     for a trace without times, `ModelError` where no overhead is found.
     """
     samples = []
-    for path in traces:
+    for path in begun(traces, begin):
         trace = read(path, max_bytes=max_bytes)
         if not trace.ranks:
             raise TraceError(f"{path}: has no times, so no overheads; give a Kineto trace")

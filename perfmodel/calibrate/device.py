@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
 from perfmodel.ops.vocabulary.host import HOST, STEP
+from perfmodel.progress import Begin, silent
 
 HELD_OUT_FRAC = 0.5
 MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10
@@ -59,13 +60,13 @@ def fit_device(
     base: Device,
     *,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda what: None,
+    begin: Begin = silent,
 ) -> DeviceFit:
     """Fit the CPU `base` to a random half of `data`, for the errors on the other; then to all.
 
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
-    progress("reading the reference work")
+    begin("reading the reference work", 0, 0)
     seen = in_reference_units(data, base)
     measured, steps = seen.measured, seen.steps
     held = _held_out(measured, [step.name for step in steps], seed)
@@ -73,12 +74,12 @@ def fit_device(
     notes = list(seen.notes)
     if not held:
         notes.append("too few shapes to hold any out: no errors are known")
-    progress("fitting one half")
     errors: list[Errors] = []
     step_errors = None
     spreads: Tables = {}
     if held:
-        trained = _calibrated(measured.take(np.flatnonzero(~is_held)), base, progress)
+        taught = measured.take(np.flatnonzero(~is_held))
+        trained = _calibrated(taught, base, "one half", begin)
         half = replace(base, calibration=trained)
         errors, spreads = _errors(measured.take(np.flatnonzero(is_held)), half)
         known = [step for step in steps if step.name not in held]
@@ -87,8 +88,7 @@ def fit_device(
             half = replace(base, calibration=_with_steps(trained, known, half))
             step_errors, within = _step_errors(other, half)
             spreads[section_of(HOST, STEP)] = {"spread_frac": within}
-    progress("fitting all")
-    tables = _calibrated(measured, base, progress)
+    tables = _calibrated(measured, base, "all", begin)
     if len(steps) >= MIN_STEPS:
         tables = _with_steps(tables, steps, replace(base, calibration=tables))
     elif steps:
@@ -112,13 +112,16 @@ def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
     return set(groups[next(halves.split(groups, groups=groups))[1]].tolist())
 
 
-def _calibrated(measured: Measured, base: Device, progress: Callable[[str], None]) -> Tables:
+def _calibrated(measured: Measured, base: Device, half: str, begin: Begin) -> Tables:
     tables: Tables = {}
-    for model, index in _by_model(measured):
+    done, by_model = 0, list(_by_model(measured))
+    total = sum(len(index) for _, index in by_model)
+    for model, index in by_model:
         kinds = np.array([measured.kind[row] for row in index.tolist()], object)
         for kind in dict.fromkeys(kinds.tolist()):
             part = measured.take(index[kinds == kind])
-            progress(f"fitting {model.family} {kind} ({len(part)} rows)")
+            begin(f"{half}: {model.family} {kind}, {len(part)} rows", done, total)
+            done += len(part)
             tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
     if not tables:
         raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")

@@ -33,6 +33,7 @@ from perfmodel.cost.learned.devices import COLUMNS
 from perfmodel.cost.learned.part import Answer
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
+from perfmodel.progress import Begin, begun, silent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,12 +100,14 @@ class Compared:
     """Boosted trees on log(measured / roofline) from dims and the device's figures."""
 
 
-def left_out_errors(fitted: Fitted, *, seed: int = 0) -> list[Compared]:
+def left_out_errors(fitted: Fitted, *, seed: int = 0, begin: Begin = silent) -> list[Compared]:
     """Errors per op, device and dtype; floors are those of the other devices."""
-    compared = []
-    for part in fitted.parts:
-        if not np.isfinite(part.left_out).any():
-            continue
+    compared, done = [], 0
+    parts = [part for part in fitted.parts if np.isfinite(part.left_out).any()]
+    total = sum(len(part.data.devices) for part in parts)
+    for part in parts:
+        begin(f"errors of {part.part.name} on devices left out", done, total)
+        done += len(part.data.devices)
         beside_us = plain_trees_left_out_us(part.data, seed)
         for device in sorted(set(part.data.devices)):
             compared += _of_device(part, device, fitted.floors, beside_us)
@@ -173,12 +176,14 @@ def _foreign_floors(
     return pairs[:, 0], pairs[:, 1]
 
 
-def holdout_errors(fitted: Fitted, paths: Sequence[Path], *, seed: int = 0) -> list[Compared]:
+def holdout_errors(
+    fitted: Fitted, paths: Sequence[Path], *, seed: int = 0, begin: Begin = silent
+) -> list[Compared]:
     """Errors per op, device and dtype on the rows of `paths` that a fitted part answers for."""
     frame = joined([read_table(Path(path)) for path in paths])
     known = devices_of(frame["device"])
     compared = []
-    for part in fitted.parts:
+    for part in begun(fitted.parts, begin, lambda part: f"errors of {part.part.name}"):
         own = frame[frame["op"].isin(set(part.data.frame["op"]))]
         own = own[own["dtype"].isin(part.part.dtypes)]
         if len(own):

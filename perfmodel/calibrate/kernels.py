@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.hardware import Device
+from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,30 +84,32 @@ def fit_kernels(
     seed: int = 0,
     rows_per_group: int = ROWS_PER_GROUP,
     estimator: str | None = None,
-    begin: Callable[[str], None] = lambda what: None,
+    begin: Begin = silent,
 ) -> Fitted:
     """Fit every learned family that the tables at `paths` hold.
 
     `rows_per_group` is the most rows used per device, op and dtype; `estimator` names a regressor
-    (`MODULE:CLASS`) in place of boosted trees; `begin` gets what starts. Raises `UsageError` for
-    an estimator that is none, `ModelError` for tables that cannot be used and `HardwareError` for
-    unknown devices.
+    (`MODULE:CLASS`) in place of boosted trees; `begin` gets what starts, in rows. Raises
+    `UsageError` for an estimator that is none, `ModelError` for tables that cannot be used and
+    `HardwareError` for unknown devices.
     """
     regressor = None if estimator is None else users_regressor(estimator, seed)
-    begin("reading")
+    begin("reading", 0, 0)
     tables = [read_table(Path(path)) for path in paths]
     frame = joined(tables)
     known = devices_of(frame["device"])
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
     floors = fitted_floors(frame)
     models, parts, ignored = {}, [], _ignored(frame)
+    done, total = 0, len(frame) - sum(ignored.values())
     for family in BUILD_OF_FAMILY:
         rows = family_rows(frame, family)
         own = []
         for name, part_rows in sliced(family, rows):
+            begin(f"{name}, {len(part_rows):,} rows", done, total)
+            done += len(part_rows)
             if len(part_rows) < FEWEST_ROWS:
                 continue
-            begin(f"fitting {name}")
             with _blamed_on(estimator, name):
                 fitted = fit_rows(
                     (family, name), part_rows, known, floors, rows_per_group, seed, regressor

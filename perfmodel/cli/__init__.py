@@ -17,6 +17,7 @@ from perfmodel import __version__
 from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
 from perfmodel.cli.output import SHOWN, Shown
+from perfmodel.errors import ON_COMMAND_LINE
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     anywhere = (DEBUG,) if first == "collect" else (DEBUG, *NOTES, SOURCES)
     words = [word for word in given if word not in anywhere]
     shown = Shown(notes=any(word in given for word in NOTES), sources=SOURCES in given)
-    before = SHOWN.set(shown)
+    before, elsewhere = SHOWN.set(shown), ON_COMMAND_LINE.set(True)
     try:
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
@@ -128,4 +129,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_failure(error)
     finally:
         SHOWN.reset(before)
+        ON_COMMAND_LINE.reset(elsewhere)
     return 0

@@ -36,7 +36,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B,A+B|all",
-            help="Designs, combined with + (A+B), or all; `list` lists them.",
+            help="Designs, combined with + (A+B); `list` lists them. [default: all]",
         ),
     ] = None,
     batch: Annotated[
@@ -141,15 +141,13 @@ def compare(
     if len(set(files)) < len(files):
         raise UsageError("--figure, --latency, --output: two of them name the same file")
     target = Output(format, output, sources=[workload] if workload else [])
-    if designs == LIST or (designs is None and workload is None):
+    if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return
-    if designs is None:
-        raise UsageError(f"--designs: name some, or {ALL}; `perfmodel compare` alone lists them")
     if workload is None:
-        raise UsageError("--designs: name the workload: --workload criteo-terabyte")
+        raise UsageError("name the workload to compare designs of: --workload criteo-terabyte")
     if hardware is None:
-        raise UsageError("--designs: name the machine: --hardware dgx-a100-80gb")
+        raise UsageError("name the machine to compare designs on: --hardware dgx-a100-80gb")
     from perfmodel import api
     from perfmodel.cli.comparison_tables import show_comparison
 
@@ -157,7 +155,7 @@ def compare(
         comparison = api.compare(
             workload,
             hardware,
-            designs,
+            ALL if designs is None else designs,
             settings=settings or [],
             batch=batch,
             nodes=nodes,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console, Table
+from perfmodel.cli.console import Column, Console, Table
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.hardware_tables import say_assumed_figures
 from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say
 from perfmodel.designs.composed import OWN_SETTINGS
@@ -38,17 +39,15 @@ def show_comparison(console: Console, comparison: Comparison) -> None:
         console.show(_times(comparison, feasible))
         console.show(_bottlenecks(feasible))
     if comparison.remark:
-        say(console, comparison.remark)
+        console.print(one_line(comparison.remark))
     if feasible:
         console.show(_needs(feasible))
         if "p99_limit_us" in source:
             console.show(_served(comparison, feasible))
     for row in comparison.rows:
         if not row.is_feasible:
-            say(
-                console,
-                f"{row.design} is not possible here: {row.why_not.removeprefix(f'{row.design}: ')}",
-            )
+            why = row.why_not.removeprefix(f"{row.design}: ")
+            console.print(one_line(f"{row.design} is not possible here: {why}"))
         elif row.load is not None and row.load.note and row.serving is None:
             say(console, f"{row.design}: {row.load.note}")
     say_assumed_figures(
@@ -100,24 +99,28 @@ def _gain(comparison: Comparison, row: DesignResult, over: str) -> tuple[str, st
 
 
 def _bottlenecks(rows: list[DesignResult]) -> Table:
-    heads = ("design", "waits for", "share", "next lever, and its most")
-    shown = new_table("What stops it, and what would help", *heads, texts=len(heads))
+    heads = ("design", "waits for", "share", "up to", "by the next lever")
+    shown = new_table("What stops it, and what would help", *heads, texts=2)
+    shown.columns[0].no_wrap = True
+    shown.columns[-1] = Column(heads[-1], "left", no_wrap=False, overflow="fold", keep=True)
     for row in rows:
         why = row.bottleneck
         if why is not None:
-            add(shown, row.design, why.words, f"{why.share_frac:.0%}", why.lever_text)
+            gain = NOTHING if why.lever_speed_up is None else f"{why.lever_speed_up:.2f}x"
+            add(shown, row.design, why.words, f"{why.share_frac:.0%}", gain, why.lever)
     return shown
 
 
 def _needs(rows: list[DesignResult]) -> Table:
     tiers = list(dict.fromkeys(tier for row in rows for tier in row.memory_gb))
     shown = new_table(
-        "Memory (hbm and dram per rank, others per node), and per million samples",
+        "GB of memory (hbm and dram per rank, others per node), and per million samples",
         "design",
-        *(f"{tier} (GB)" for tier in tiers),
+        *tiers,
         "power (W)",
         *_WORDS,
     )
+    shown.columns[0].no_wrap = True
     for row in rows:
         each = row.to_dict()
         memory = row.memory_gb

@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
+from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.cli.tables import add, new_table
 from perfmodel.errors import UsageError
 
@@ -70,8 +70,7 @@ def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evalu
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
     from perfmodel import api
 
-    with working("evaluating") as say:
-        begin = counting(say, "evaluating")
+    with working("evaluating") as begin:
         return api.evaluate(*paths, strict=strict, max_bytes=limit_bytes, begin=begin)
 
 
@@ -218,8 +217,10 @@ def ops(
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
-    with working("evaluating"):
-        evaluation = evaluate_ops(traces or [], lookups or [], choice=choice, max_bytes=limit)
+    with working("evaluating") as begin:
+        evaluation = evaluate_ops(
+            traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
+        )
 
     def table(console: Console) -> None:
         titles = ("n", "GMAE", "MAPE", "median", "bias", "total")

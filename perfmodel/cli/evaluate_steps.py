@@ -14,7 +14,7 @@ from perfmodel.cli.options import (
     OutputOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_figure, counting, save_figure, working
+from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.cli.tables import NOTHING, add, fitted, new_table, say
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
@@ -81,8 +81,8 @@ def steps(
     if on.target != "cpu":
         raise UsageError(f"--hardware {hardware}: is a {on.target} device; expected a CPU")
     listed = [step for path in truth for step in read_steps(path)]
-    with working("predicting") as say:
-        begin, drifts = counting(say, "predicting", len(listed)), None
+    with working("predicting") as begin:
+        drifts = None
         if before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
         evaluation = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
@@ -159,10 +159,8 @@ def pairs(
     from perfmodel.evaluation.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
-    with working("evaluating") as say:
-        evaluation = evaluate_pairs(
-            traces, max_bytes=limit, begin=lambda name: say(f"evaluating {name}")
-        )
+    with working("evaluating") as begin:
+        evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
     target.write_result(evaluation, lambda console: _show_pairs(console, evaluation))
 
 
@@ -228,8 +226,7 @@ def published(
     from perfmodel.evaluation.published_throughput import evaluate_published, read_mlperf
 
     listed, left_out = read_mlperf(*mlperf)
-    with working("predicting") as say:
-        begin = counting(say, "predicting", len(listed))
+    with working("predicting") as begin:
         evaluation = evaluate_published(listed, left_out, begin=begin)
     save_figure(figure, evaluation.plot)
     target.write_result(evaluation, lambda console: _show_published(console, evaluation))
@@ -311,8 +308,8 @@ def designs(
 
     from perfmodel.evaluation.published_designs import evaluate_designs
 
-    with working("predicting"):
-        evaluation = evaluate_designs(only=only or (), folder=folder)
+    with working("predicting") as begin:
+        evaluation = evaluate_designs(only=only or (), folder=folder, begin=begin)
     target.write_result(evaluation, lambda console: _show_designs(console, evaluation))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,11 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import Output, rows_csv, working, wrote
 from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import check_writable, read_bytes, write_text
+from perfmodel.files import check_writable, write_text
+
+if TYPE_CHECKING:
+    from perfmodel.cost.collectives.calibrated import Calibrated
+    from perfmodel.cost.collectives.learned import Learned
 
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
@@ -69,9 +73,9 @@ def device(
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.cli.error_tables import show_device_fit
 
-    with working("reading the tables") as say:
+    with working("fitting") as begin:
         fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, progress=say
+            data, hardware, stem=output.stem, only=only, seed=seed, begin=begin
         )
     write_text(output, text)
     wrote(output, "the device; use it with --hardware")
@@ -188,11 +192,10 @@ def kernels(
     from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
-    with working("fitting") as say:
-        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=say)
-        say("errors on devices left out")
-        errors = left_out_errors(fitted, seed=seed)
-        tested = holdout_errors(fitted, test, seed=seed) if test else []
+    with working("fitting") as begin:
+        fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
+        errors = left_out_errors(fitted, seed=seed, begin=begin)
+        tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console()
@@ -202,9 +205,6 @@ def kernels(
     typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
     typer.echo(f"{output}: fitted on rows: {sizes}")
-
-
-MAX_LOG_BYTES = 100_000_000
 
 
 def collectives(
@@ -245,63 +245,28 @@ def collectives(
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
-    for path in inputs:
-        check_writable(output, str(path))
-    if log:
-        typer.echo(_from_logs(log, hardware, collective, ranks, nodes, output))
-    else:
-        typer.echo(_from_curves(curves or [], data or [], output))
+    from perfmodel.calibrate.fit import fit
 
-
-def _from_logs(
-    logs: list[Path],
-    hardware: str | None,
-    collective: str | None,
-    ranks: int | None,
-    nodes: int | None,
-    output: Path,
-) -> str:
-    if hardware is None:
-        raise UsageError("fit collectives --log: name the machine with --hardware")
-
-    from perfmodel.cost.collectives.calls import fabric_of
-    from perfmodel.cost.collectives.machine_file import load_machine, parse, save_machine
-    from perfmodel.hardware import node
-
-    machine = node(hardware)
-    points = [
-        point
-        for path in logs
-        for point in parse(
-            read_bytes(path, max_bytes=MAX_LOG_BYTES).decode("utf-8", "replace"),
-            str(path),
-            op=collective,
-            ranks=ranks,
-            nodes=nodes,
+    asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
+    with working("fitting") as begin:
+        fitted = fit(
+            "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
         )
-    ]
-    about: dict[str, Any] = {"machine": machine.name, "logs": [path.name for path in logs]}
-    save_machine(output, points, fabric_of(machine), about)
-    fitted = load_machine(output)
-    kinds = sorted({f"{p.op} among {p.ranks}" for p in points})
-    return f"{output}: {len(points)} points ({', '.join(kinds)}); answers are {fitted.level}"
+    typer.echo(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}")
 
 
-def _from_curves(curves: list[Path], data: list[Path], output: Path) -> str:
-    from perfmodel.calibrate.collectives import fit_collectives
-    from perfmodel.cost.collectives.store import save
+def _said_of_logs(fitted: Calibrated) -> str:
+    calls = fitted.calls
+    kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
+    return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
 
-    pairs = [(str(one), str(other)) for one, other in zip(curves, data, strict=True)]
-    with working("fitting") as say:
-        model = fit_collectives(pairs, lambda name: say(f"fitting: {name}"))
-    save(output, model)
+
+def _said_of_curves(model: Learned) -> str:
     reach = ", ".join(
         f"{name} {min(each.sd):.2f} to {max(each.sd):.2f}" for name, each in model.spreads.items()
     )
-    return (
-        f"{output}: {model.about['rows']} points; spread of log time on repositories left out: "
-        f"{reach}"
-    )
+    rows = model.about["rows"]
+    return f"{rows} points; spread of log time on repositories left out: {reach}"
 
 
 def overheads(
@@ -336,13 +301,14 @@ def overheads(
 
     from perfmodel.calibrate.cpu_step import fit_overheads
 
-    with working("reading the traces"):
+    with working("reading the traces") as begin:
         profile = fit_overheads(
             traces,
             profiler_us_per_event=profiler_overhead,
             hosts=host or (),
             torch_versions=torch or (),
             max_bytes=limit,
+            begin=begin,
         )
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, PerfmodelError, TraceError, UsageError
 from perfmodel.files import check_writable, write_text
+from perfmodel.progress import Begin, Pace, silent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,21 +210,34 @@ def inert(cell: Any) -> Any:
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
+def working(what: str) -> Iterator[Begin]:
     """A sign of life on standard error while work is done; nothing where it is no terminal.
 
-    Gives a function that says what is being done by now.
+    Gives what long work calls: it shows what is being done by now, how much of all is done, and
+    how long the rest will take.
     """
     if not sys.stderr.isatty():
-        yield lambda text: None
+        yield silent
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
+    from rich.text import Text
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    pace = Pace()
+
+    class Now(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            told = pace.told(monotonic())
+            return Text(f"{task.description} ({told})" if told else task.description)
+
+    def begin(part: str, done: int, total: int) -> None:
+        pace.reached(done, total, monotonic())
+        bar.update(task, description=f"{what}: {part}")
+
+    columns = SpinnerColumn(), Now(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what)
-        yield lambda text: bar.update(task, description=text)
+        yield begin
 
 
 def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
@@ -244,20 +258,6 @@ def save_drawn(path: Path, figure: Figure) -> None:
 
     save(figure, path)
     wrote(path, "the figure")
-
-
-def counting(say: Callable[[str], None], verb: str, count: int = 0) -> Callable[..., None]:
-    """Says which of `count` things is worked on, and how long all others still take where that
-    is a minute or more: called with its name, its number from 0, and the count where that is not
-    known before."""
-    begun_s = monotonic()
-
-    def begin(name: str, position: int, count: int = count) -> None:
-        left_s = (monotonic() - begun_s) / position * (count - position) if position else 0.0
-        left = f", about {left_s / 60:.0f} min left" if left_s >= 60 else ""
-        say(f"{verb} {name} ({position + 1} of {count}{left})")
-
-    return begin
 
 
 def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:

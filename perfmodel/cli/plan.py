@@ -90,12 +90,9 @@ def plan(
 
     from perfmodel import api
 
-    with working("planning: searching") as say_now:
+    with working("planning") as begin:
 
         def planned(by: Estimator) -> Plan:
-            def begin(layout: str) -> None:
-                say_now(f"planning ({by.value}): scheduling {layout}")
-
             return api.plan(
                 workload,
                 hardware,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
-from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, wrote
+from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.explore import Spec
+    pass
 
 
 UNASKED_POINTS = 10_000_000
@@ -108,8 +105,8 @@ def sweep(
     if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
         raise UsageError(f"{spec}: {points:,} points; --yes sweeps them, fewer steps may do")
     folder = output or results_folder(spec)
-    with _progress(wanted) as done:
-        swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, done=done)
+    with working("sweeping") as begin:
+        swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, begin=begin)
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
     if elasticities:
@@ -130,24 +127,3 @@ def sweep(
         table=lambda console: show_sweep(console, swept, answer),
         warnings=swept.warnings,
     )
-
-
-@contextmanager
-def _progress(spec: Spec) -> Iterator[Callable[[int], None]]:
-    """A bar with the time that is left on a terminal; nothing where standard error is none."""
-    if not sys.stderr.isatty():
-        yield lambda points: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("sweep", total=len(spec.space))
-        yield lambda points: bar.advance(task, points)

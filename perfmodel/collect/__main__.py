@@ -12,7 +12,7 @@ def start() -> int:
     try:
         from perfmodel.collect.cli import main
     except ModuleNotFoundError as error:
-        print(f"error: {error}: the collector needs NumPy and PyTorch", file=sys.stderr)
+        print(f"perfmodel: {error}: the collector needs NumPy and PyTorch", file=sys.stderr)
         return EXIT_USAGE
     return main()
 

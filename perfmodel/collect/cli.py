@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from collections.abc import Sequence
 
 from perfmodel.collect import collectives, kernels, ops, overheads, reference, trace, truth
-from perfmodel.errors import PerfmodelError
+from perfmodel.collect.shown import Parser, fault
+from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
     "collectives": collectives,
@@ -24,7 +24,7 @@ EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every sub-command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m perfmodel.collect",
         description="Measure this machine. Needs PyTorch 2.0 or later and NumPy, nothing else.",
     )
@@ -44,16 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    elsewhere = ON_COMMAND_LINE.set(True)
     try:
         arguments.run(arguments)
     except PerfmodelError as error:
         if arguments.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        fault(str(error))
         return EXIT_USAGE
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept", file=sys.stderr)
+        fault("interrupted: what was measured is kept")
         return EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, previous)
+        ON_COMMAND_LINE.reset(elsewhere)
     return EXIT_OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -18,6 +17,7 @@ from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns
+from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS
@@ -117,7 +117,7 @@ def _measure(
             about = {"threads_per_rank": backend.threads, "rows": len(table), "skipped": skipped}
             record = record_head(SCHEMA, command, backend) | about
             write_record(path.with_name(f"{path.stem}_meta.json"), record)
-            print(f"{path}: {len(table)} rows", file=sys.stderr)
+            wrote(path, f"{len(table):,} rows")
 
 
 def _prepared(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, rec
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record
+from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import CACHES, Budget, Sample, Stopwatch, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US
@@ -237,10 +237,10 @@ def run(arguments: argparse.Namespace) -> None:
             "skipped": bench.skipped,
         }
         write_record(path.with_name(f"{path.stem}_meta.json"), record)
-        print(
-            f"{path}: {len(table)} rows, {len(table) - resumed} of them new; "
-            f"{sum(bench.skipped.values())} of {len(cases)} cases cannot run here",
-            file=sys.stderr,
+        wrote(
+            path,
+            f"{len(table):,} rows, {len(table) - resumed:,} of them new; "
+            f"{sum(bench.skipped.values())} of {len(cases):,} cases cannot run here",
         )
 
 

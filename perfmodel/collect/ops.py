@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from perfmodel.collect.op_times import (
 )
 from perfmodel.collect.records import deferred_interrupts, write_record
 from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import Budget, time_step
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
@@ -223,7 +223,7 @@ def run(arguments: argparse.Namespace) -> None:
             "elapsed_s": round(time.monotonic() - began_s, 1),
         }
         write_record(stem.with_name(f"{stem.name}_meta.json"), record)
-        print(f"{stem}.csv.gz: operators of {steps} configurations", file=sys.stderr)
+        wrote(Path(f"{stem}.csv.gz"), f"operators of {steps} configurations")
 
 
 def _write_tables(

@@ -12,6 +12,7 @@ from perfmodel.collect.backend import Backend, capture_graph, open_backend
 from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.shown import table, wrote
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.units import NS_PER_US, human_us
 
@@ -94,6 +95,7 @@ def _gpu_probes(backend: Backend) -> dict[str, Probe]:
 
 
 HELP = "time what the host pays per call: dispatch, launches, waits, small copies, CUDA graphs"
+_UNTIL_DONE = "until_done_per_call"
 SCHEMA = "perfmodel.collect.overheads/1"
 LEAST_REPEATS = 5
 
@@ -133,16 +135,20 @@ def run(arguments: argparse.Namespace) -> None:
                     "calls": probe.calls,
                     "repeats": len(host_us[name]),
                     "host_per_call": summarize(host_us[name]),
-                    "until_done_per_call": summarize(total_us[name]),
+                    _UNTIL_DONE: summarize(total_us[name]),
                 }
                 for name, probe in probes.items()
                 if host_us[name]
             },
         }
-        write_record(folder / f"{arguments.name}.json", record)
-    for name, values in record["probes"].items():
-        host, total = values["host_per_call"]["p10_us"], values["until_done_per_call"]["p10_us"]
-        print(f"{name:20} {human_us(host):>10} host, {human_us(total):>10} until done")
+        path = folder / f"{arguments.name}.json"
+        write_record(path, record)
+        wrote(path, "host times of calls")
+    rows = [
+        (name, *(human_us(values[key]["p10_us"]) for key in ("host_per_call", _UNTIL_DONE)))
+        for name, values in record["probes"].items()
+    ]
+    print(table("Time per call, 10 % quantile", ("call", "host", "until done"), rows))
 
 
 def _time_calls(backend: Backend, probe: Probe) -> tuple[float, float]:

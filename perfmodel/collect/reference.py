@@ -8,7 +8,6 @@ parts are what a step is made of; all of it runs on the CPU, with the threads th
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -20,6 +19,7 @@ from perfmodel.collect.arguments import add_device, minutes, output_folder, rest
 from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS, write_record
+from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import Budget, robust_us, summarize
 from perfmodel.units import NS_PER_US, human_us
 
@@ -131,4 +131,4 @@ def run(arguments: argparse.Namespace) -> None:
     path = folder / f"{arguments.name}.json"
     write_record(path, head | {"reference": record})
     parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
-    print(f"{path}: {', '.join(parts)}, {len(readings)} readings", file=sys.stderr)
+    wrote(path, f"{', '.join(parts)}, {len(readings)} readings")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from perfmodel.collect.models.truths import TruthConfig, bundled_configs, read_c
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.shown import table, wrote
 from perfmodel.collect.timing import Budget, summarize, time_steps
 from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
@@ -239,17 +239,18 @@ def _rounds(measured: InterleavedTraining, most: int, budget: Budget, end_s: flo
 
 
 def _report(ledger: Ledger, skipped: dict[str, str]) -> None:
+    rows = []
     for config in ledger.configs:
         figures = ledger.samples[config.name].figures()
         if not figures:
-            print(f"{config.name:20} {skipped.get(config.name, 'no time left')}")
+            rows.append((config.name, *["-"] * 4, skipped.get(config.name, "no time left")))
             continue
-        seen = "not profiled"
+        profiled, cost = "-", "-"
         if "profiled_p10_us" in figures:
-            cost_pct = 100 * figures["profiler_cost_frac"]
-            seen = f"profiled {human_us(figures['profiled_p10_us'])} ({cost_pct:+.0f} %)"
-        print(
-            f"{config.name:20} step {human_us(figures['p10_us'])} (median "
-            f"{human_us(figures['median_us'])}, {figures['steps']} steps), {seen}"
-        )
-    print(f"{ledger.table}: {len(ledger.configs)} configurations", file=sys.stderr)
+            profiled = human_us(figures["profiled_p10_us"])
+            cost = f"{100 * figures['profiler_cost_frac']:+.0f} %"
+        times = (human_us(figures["p10_us"]), human_us(figures["median_us"]), profiled, cost)
+        rows.append((config.name, *times, f"{figures['steps']} steps"))
+    heads = ("configuration", "step", "median", "profiled", "its cost", "of")
+    print(table("Step times, 10 % quantile and median", heads, rows))
+    wrote(ledger.table, f"step times of {len(ledger.configs)} configurations")

@@ -165,12 +165,12 @@ def composed(text: str, settings: Settings | None = None) -> Composed:
     """
     names = [name.strip() for name in text.split(PLUS)]
     if len(set(names)) != len(names):
-        raise UsageError(f"designs {text!r}: one of them comes twice")
+        raise UsageError(f"--designs {text!r}: one of them comes twice")
     if not all(names):
-        raise UsageError(f"designs {text!r}: expected a design on both sides of each {PLUS}")
+        raise UsageError(f"--designs {text!r}: expected a design on both sides of each {PLUS}")
     for name in UNDESIGNED:
         if name in names and len(names) > 1:
-            raise UsageError(f"designs {text!r}: {name} cannot be combined with other designs")
+            raise UsageError(f"--designs {text!r}: {name} cannot be combined with other designs")
     chosen = [name for name in names if name not in UNDESIGNED]
     made = tuple(_made(name, (settings or {}).get(name, {})) for name in chosen)
     return Composed(text, made)

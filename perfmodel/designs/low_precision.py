@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-ERRORS = {
+ROUNDING_ERRORS = {
     "fp32": 2.0**-24 / sqrt(3),
     "tf32": 2.0**-11 / sqrt(3),
     "fp16": 2.0**-11 / sqrt(3),
@@ -36,9 +36,11 @@ WIDEST = "fp32"
 
 def error_of(dtype: str) -> float:
     """Relative error of rounding to `dtype`; `WorkloadError` for an unknown type."""
-    if dtype not in ERRORS:
-        raise WorkloadError(f"low_precision: dtype {dtype!r}: expected one of {', '.join(ERRORS)}")
-    return ERRORS[dtype]
+    if dtype not in ROUNDING_ERRORS:
+        raise WorkloadError(
+            f"low_precision: dtype {dtype!r}: expected one of {', '.join(ROUNDING_ERRORS)}"
+        )
+    return ROUNDING_ERRORS[dtype]
 
 
 def require_budget(budget: float) -> None:

@@ -73,7 +73,7 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     return sizes
 
 
-def _first_rank(deployment: Deployment) -> Run:
+def first_rank(deployment: Deployment) -> Run:
     machine, ranks = deployment.machine, deployment.ranks
     linked = machine.linked_gpus
     return Run(
@@ -91,7 +91,7 @@ def _first_rank(deployment: Deployment) -> Run:
 
 def step_change(deployment: Deployment) -> StepChange:
     """What the adapters of `deployment`, which hold rows, change in a step of the first rank."""
-    run, machine = _first_rank(deployment), deployment.machine
+    run, machine = first_rank(deployment), deployment.machine
     use = adapter_use(run)
     assert use is not None
     tables, ranks, per_rank = run.workload.tables, run.ranks, adapters_per_rank(machine)
@@ -156,7 +156,7 @@ def adapter_shares(deployment: Deployment) -> list[float]:
     What local caches find of tables that it does not hold is taken from those that it does.
     """
     tables = deployment.workload.tables
-    run = _first_rank(deployment)
+    run = first_rank(deployment)
     ranks, linked = run.ranks, run.linked
     use = adapter_use(run)
     if use is None:

@@ -63,7 +63,8 @@ def read_baseline(path: Path) -> list[Row]:
     schema = _schema(content, path)
     if schema != SCHEMA:
         raise UsageError(
-            f"{path}: is a {schema}, and this version reads {SCHEMA}: rewrite it with --update"
+            f"{path}: is a {schema}, and this version reads {SCHEMA}: "
+            "rewrite it with `perfmodel check --update`"
         )
     try:
         file = msgspec.json.decode(content, type=_File)
@@ -219,7 +220,7 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
         raise UsageError(
             f"the baseline holds {', '.join(gone)}, which {'is' if len(gone) == 1 else 'are'} not "
             f"among the traces{f' ({why[0]})' if why else ''}: give the folder that it was made "
-            "from, or rewrite it with --update"
+            "from, or rewrite it with `perfmodel check --update`"
         )
     changes = [
         change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -27,6 +27,7 @@ from perfmodel.evaluation.results import LEFT_OUT, Evaluation, Row, TraceFacts
 from perfmodel.evaluation.shapes import model_rows, predicted_in_model_mode, shape_rows, shapes_of
 from perfmodel.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.prediction import predict
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import by_rank_and_step, steady_steps
 from perfmodel.trace import Trace, read
@@ -146,9 +147,9 @@ def evaluate_jobs(
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Callable[[str, int], object] = lambda name, position: None,
+    begin: Begin = silent,
 ) -> Evaluation:
-    """The errors of every job, then of every table; `begin` gets name and position of each job.
+    """The errors of every job, then of every table; `begin` gets the name of each.
 
     A job that cannot be used is an error where it was asked for, or with `strict`; one that was
     come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
@@ -156,8 +157,7 @@ def evaluate_jobs(
     rows: list[Row] = []
     facts: list[TraceFacts] = []
     warnings: list[str] = []
-    for position, job in enumerate(jobs):
-        begin(job.name, position)
+    for job in begun(jobs, begin, lambda job: job.name):
         try:
             trace = read(job.path, strict=strict, max_bytes=max_bytes)
             result = evaluate_trace(trace, job.name)

@@ -23,6 +23,7 @@ from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Device, device
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import Trace, read
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
@@ -231,6 +232,7 @@ def evaluate_ops(
     *,
     choice: OpSelection = OpSelection(),
     max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Begin = silent,
 ) -> OpEvaluation:
     """Errors per op of `traces` (files or folders) and of tables of published `lookups`.
 
@@ -238,7 +240,7 @@ def evaluate_ops(
     """
     result: list[MeasuredOp] = []
     warnings: list[str] = []
-    for job in find_jobs(traces, max_bytes=max_bytes):
+    for job in begun(find_jobs(traces, max_bytes=max_bytes), begin, lambda job: job.name):
         trace = read(job.path, max_bytes=max_bytes)
         try:
             result += ops_of(trace, job.name, choice)

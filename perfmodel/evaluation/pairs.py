@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from perfmodel.prediction import predict
 from perfmodel.prediction.ratio_by_bound import transfer_ratio
 from perfmodel.prediction.transferred import source_device
 from perfmodel.prediction.types import Result
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def evaluate_pairs(
     paths: Sequence[str | Path],
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Callable[[str], None] = lambda name: None,
+    begin: Begin = silent,
 ) -> PairErrors:
     """`paths` by twos: the same program on two machines, moved both ways.
 
@@ -135,8 +136,7 @@ def evaluate_pairs(
     if not paths or len(paths) % 2:
         raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
     result = []
-    for one, other in zip(paths[::2], paths[1::2], strict=True):
-        begin(str(one))
+    for one, other in zip(begun(paths[::2], begin), paths[1::2], strict=True):
         sides = [_Side.of(path, max_bytes) for path in (one, other)]
         if sides[0].device == sides[1].device:
             raise UsageError(f"{one} and {other}: both ran on {sides[0].device.name}")

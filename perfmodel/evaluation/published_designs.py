@@ -38,6 +38,7 @@ from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, no
 from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.registry import Registry
 from perfmodel.schema import convert
 from perfmodel.workload import Workload, load_workload
@@ -285,7 +286,10 @@ def read_studies(folder: Path, lab: Lab | None = None) -> list[Study]:
 
 
 def evaluate_designs(
-    lab: Lab | None = None, only: Sequence[str] = (), folder: Path | None = None
+    lab: Lab | None = None,
+    only: Sequence[str] = (),
+    folder: Path | None = None,
+    begin: Begin = silent,
 ) -> DesignFigures:
     """Every published figure in `folder`, or those that `only` names, on `lab`.
 
@@ -298,13 +302,13 @@ def evaluate_designs(
         if not any(_is_named(study, row, name) for study, row in rows):
             known = dict.fromkeys(key for study, row in rows for key in (study.path.stem, row.id))
             entry(known, name, "published figure")
-    return DesignFigures(
-        tuple(
-            study.figure(row)
-            for study, row in rows
-            if not only or any(_is_named(study, row, name) for name in only)
-        )
-    )
+    asked = [
+        (study, row)
+        for study, row in rows
+        if not only or any(_is_named(study, row, name) for name in only)
+    ]
+    parts = begun(asked, begin, lambda each: each[1].id)
+    return DesignFigures(tuple(study.figure(row) for study, row in parts))
 
 
 def _is_named(study: Study, row: Row, name: str) -> bool:

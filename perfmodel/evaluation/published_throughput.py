@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -22,6 +22,7 @@ from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES
 from perfmodel.hardware import Cluster, from_driver_name, node_of
 from perfmodel.prediction import predict
+from perfmodel.progress import Begin, begun, silent
 from perfmodel.workload import load_workload
 
 if TYPE_CHECKING:
@@ -338,12 +339,11 @@ def evaluate_published(
     listed: Sequence[Published],
     left_out: Sequence[LeftOut],
     *,
-    begin: Callable[[str, int], None] = lambda name, position: None,
+    begin: Begin = silent,
 ) -> PublishedErrors:
     """Predictions of `listed`; what cannot be predicted joins `left_out` with the reason."""
     rows, left = [], list(left_out)
-    for position, each in enumerate(listed):
-        begin(each.name, position)
+    for each in begun(listed, begin, lambda each: each.name):
         try:
             rows.append(PublishedError(each, *_samples_per_s(each)))
         except PerfmodelError as error:

@@ -6,7 +6,7 @@ while the step was measured (`perfmodel/calibrate/drift.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -20,6 +20,7 @@ from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.results import Tabular
 from perfmodel.hardware import Device
+from perfmodel.progress import Begin, begun, silent
 
 SCHEMA = "perfmodel.evaluation.steps/1"
 
@@ -171,7 +172,7 @@ def evaluate_steps(
     *,
     drifts: StepDrifts | None = None,
     blind: bool = False,
-    begin: Callable[[str, int], None] = lambda name, position: None,
+    begin: Begin = silent,
 ) -> StepErrors:
     """Predictions of `steps` on `device`; `blind` leaves what was measured out of the answer.
 
@@ -179,8 +180,7 @@ def evaluate_steps(
     """
     result = []
     drifts = drifts or drift_of_steps(steps, device)
-    for position, (step, drift) in enumerate(zip(steps, drifts.each, strict=True)):
-        begin(step.name, position)
+    for step, drift in zip(begun(steps, begin, lambda step: step.name), drifts.each, strict=True):
         try:
             predicted = predict_step(step, device)
             referenced = None if drift is None else predict_step(step, drifted(device, drift))

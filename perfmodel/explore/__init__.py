@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
+    from perfmodel.explore.planner import plan_deployment
     from perfmodel.explore.result import Sweep
     from perfmodel.explore.run import sweep
     from perfmodel.explore.sensitivities import Sensitivity, sensitivity, sobol
@@ -19,6 +20,7 @@ __all__ = [
     "Spec",
     "Sweep",
     "load_spec",
+    "plan_deployment",
     "reach",
     "sensitivity",
     "sobol",
@@ -34,6 +36,7 @@ __getattr__ = exports(
         "Spec": "perfmodel.explore.spec",
         "Sweep": "perfmodel.explore.result",
         "load_spec": "perfmodel.explore.spec",
+        "plan_deployment": "perfmodel.explore.planner",
         "reach": "perfmodel.explore.target",
         "sensitivity": "perfmodel.explore.sensitivities",
         "sobol": "perfmodel.explore.sensitivities",

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Ints
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import Note, PerfmodelError, UsageError, said_dict
 from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import Evaluate
 from perfmodel.explore.spec import OBJECTIVES, STEP, TRACES, Spec
 from perfmodel.explore.store import ERROR, POINT, floats_of, packed
+from perfmodel.explore.workloads import BATCH
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.units import US_PER_MS
 
@@ -132,7 +133,7 @@ class Sweep:
     @property
     def warnings(self) -> list[str]:
         """What a user should know of the rows."""
-        warnings = []
+        warnings: list[str] = []
         if self.failed:
             first = self.frame.loc[self.frame[ERROR] != "", ERROR].iloc[0]
             warnings.append(f"{self.failed} of {len(self.frame)} points have no figures; {first}")
@@ -141,7 +142,7 @@ class Sweep:
             unknown = int(np.isnan(values).sum()) - self.failed
             if unknown > 0:
                 warnings.append(f"{name}: not known of {unknown} points (a part without a price?)")
-        return warnings
+        return warnings + [Note(line) for line in self.spec.space.rounded()]
 
     def row(self, at: int) -> dict[str, Any]:
         """Number, axes and figures of one row as plain values."""
@@ -162,7 +163,7 @@ class Sweep:
             "best": {name: self.row(at) for name, at in self.best().items()},
             "pareto": [self.row(at) for at in self.front().tolist()],
             "assumed": [each.to_dict() for each in self.assumed],
-            "warnings": self.warnings,
+            **said_dict(self.warnings),
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -186,9 +187,13 @@ class Sweep:
         return pareto_figure(across, up, front, labels=(x_text, y_text), names=self._names())
 
     def _names(self) -> list[str]:
-        """Each point by its axes that are texts (its hardware, say), else by its number."""
+        """Each point by its axes that are texts (its hardware, say) and its batch, else by its
+        number."""
         texts = [name for name in self.axes if self.frame[name].dtype.kind not in "iufb"]
-        columns = [self.frame[name].astype(str) for name in texts or [POINT]]
+        columns = [self.frame[name].astype(str).tolist() for name in texts]
+        if BATCH in self.axes:
+            columns.append([f"batch {batch:,.12g}" for batch in self.frame[BATCH].tolist()])
+        columns = columns or [self.frame[POINT].astype(str).tolist()]
         return [", ".join(row) for row in zip(*columns, strict=True)]
 
     def scaling(self, axis: str, objective: str | None = None) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,7 @@ from perfmodel.explore.result import Sweep, part_content
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import POINT, Store
 from perfmodel.hardware.reads import FigureRead
-
-Done = Callable[[int], None]
-"""Called with how many more points are done."""
+from perfmodel.progress import Begin, silent
 
 
 def sweep(
@@ -22,7 +20,7 @@ def sweep(
     *,
     workers: int = 0,
     scheduler: str | None = None,
-    done: Done = lambda points: None,
+    begin: Begin = silent,
 ) -> Sweep:
     """All points of `spec`, those that `folder` holds already not again.
 
@@ -32,17 +30,18 @@ def sweep(
     evaluate = evaluation_of(spec)
     store = Store.open(folder, spec)
     with store.alone():
-        _fill(store, spec, evaluate, workers, scheduler, done)
+        _fill(store, spec, evaluate, workers, scheduler, begin)
     result = Sweep(spec, store.frame(), str(folder))
     return replace(result, reads=_reads(result, evaluate))
 
 
 def _fill(
-    store: Store, spec: Spec, evaluate: Evaluate, workers: int, scheduler: str | None, done: Done
+    store: Store, spec: Spec, evaluate: Evaluate, workers: int, scheduler: str | None, begin: Begin
 ) -> None:
     parts = store.missing()
     begun = [part for part in range(spec.parts) if part not in set(parts)]
-    done(sum(end - begin for begin, end in map(spec.bounds, begun)))
+    done, points = sum(last - first for first, last in map(spec.bounds, begun)), len(spec.space)
+    begin(f"{points:,} points", done, points)
     made: Iterable[tuple[int, bytes]]
     if parts and (workers or scheduler):
         from perfmodel.explore.workers import run_on_workers
@@ -52,8 +51,9 @@ def _fill(
         made = ((part, part_content(spec, part, evaluate)) for part in parts)
     for part, content in made:
         store.write(part, content)
-        begin, end = spec.bounds(part)
-        done(end - begin)
+        first, last = spec.bounds(part)
+        done += last - first
+        begin(f"{points:,} points", done, points)
 
 
 def _reads(reads: Sweep, evaluate: Evaluate) -> tuple[FigureRead, ...]:

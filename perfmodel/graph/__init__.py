@@ -14,9 +14,11 @@ from perfmodel.lazy import exports
 from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
+    from perfmodel.graph.kinds import Cause
     from perfmodel.ops.read.op_graph import op_graph
 
 __all__ = [
+    "Cause",
     "ExecutionGraph",
     "build_graph",
     "build_rank",
@@ -24,7 +26,9 @@ __all__ = [
 ]
 
 
-__getattr__ = exports(__name__, {"op_graph": "perfmodel.ops.read.op_graph"})
+__getattr__ = exports(
+    __name__, {"Cause": "perfmodel.graph.kinds", "op_graph": "perfmodel.ops.read.op_graph"}
+)
 
 
 def build_graph(trace: Trace) -> ExecutionGraph:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "breakdown_figure",
     "colours_of",
+    "comparison_figure",
+    "curves_figure",
     "errors_figure",
     "rates_figure",
     "roofline_figure",
@@ -38,6 +40,8 @@ __getattr__ = exports(
     {
         "breakdown_figure": "perfmodel.plot.bars",
         "colours_of": "perfmodel.plot.style",
+        "comparison_figure": "perfmodel.plot.comparison",
+        "curves_figure": "perfmodel.plot.curves",
         "errors_figure": "perfmodel.plot.scatter",
         "rates_figure": "perfmodel.plot.scatter",
         "roofline_figure": "perfmodel.plot.scatter",

@@ -58,12 +58,6 @@ class Bottleneck:
     lever: str
     lever_speed_up: float | None
 
-    @property
-    def lever_text(self) -> str:
-        """`graph launches: up to 2.1x`."""
-        gain = self.lever_speed_up
-        return self.lever if gain is None else f"{self.lever}: up to {gain:.2f}x"
-
 
 @dataclass(frozen=True)
 class Serving:

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
 from perfmodel.errors import TraceError, UsageError, prefixed
+from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering.context import self_contained
@@ -41,7 +42,7 @@ from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
-from perfmodel.trace import Trace
+from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -56,9 +57,9 @@ TIERED = "tiered"
 class Request:
     """What is to be predicted, where, and under which what-ifs.
 
-    `source` is a trace (its path, or itself); a workload (its name in the catalogue, its TOML file,
-    or itself), which runs in its own software; a workload as it is deployed; or the module
-    `FILE.py:CLASS`, whose file is executed.
+    `source` is a trace (its path, itself, or a frame of its events); a workload (its name in the
+    catalogue, its TOML file, or itself), which runs in its own software; a workload as it is
+    deployed; or the module `FILE.py:CLASS`, whose file is executed.
 
     `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
     without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
@@ -152,6 +153,8 @@ predict = _answering(Request)
 
 @singledispatch
 def _answer(source: object, request: Request) -> Prediction:
+    if is_frame(source):
+        return _of_trace(read(source), request)
     raise UsageError(f"nothing is predicted of a {type(source).__name__}: give a trace, a workload")
 
 
@@ -262,7 +265,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if request.scale or request.remove or request.codec:
         raise UsageError(
             f"{trace.source}: --scale, --remove and --codec change a schedule of measured times; "
-            "in mode model use --edit, --set or another --hardware"
+            "in mode model use --edit or another --hardware"
         )
     if request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from perfmodel.designs import Deployment
+from perfmodel.frames import is_frame
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read.program import Call, program_of
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, workloads
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 TOML = ".toml"
-Source = Trace | OpGraph | Deployment | Workload | str | Path
+Source: TypeAlias = Union[Trace, OpGraph, Deployment, Workload, str, Path, "pd.DataFrame"]
 
 
 def sourced(source: Source) -> Source:
     """What a name stands for: the trace at a path, the ops of a module; else it stays a workload's
-    name."""
+    name. A frame of events is a trace."""
+    if is_frame(source):
+        return read(source)
     if not isinstance(source, (str, Path)):
         return source
     program = program_of(str(source))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, Prediction
@@ -113,11 +114,16 @@ class Difference:
         return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
 
 
-def side_of(source: str | Path | Trace | Prediction, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Side:
-    """A trace as it was measured, or the first result of a prediction (itself, or its JSON).
+def side_of(
+    source: str | Path | Trace | Prediction | pd.DataFrame, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Side:
+    """A trace (or a frame of its events) as it was measured, or the first result of a prediction
+    (itself, or its JSON).
 
     Raises `TraceError` for what is neither, `UsageError` for a prediction without a result.
     """
+    if is_frame(source):
+        source = read(source)
     if isinstance(source, Prediction):
         return _side(str(source.source["trace"]), source.results[0].to_dict())
     if isinstance(source, Trace):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from perfmodel.graph.types import ExecutionGraph
     from perfmodel.hardware import Part
     from perfmodel.prediction.gains import Gain
@@ -147,7 +149,9 @@ def exported(path: Path | None, what: str | None = None) -> What:
 
 
 def export(
-    source: str | Path | Trace | Prediction, path: str | Path, what: str | None = None
+    source: str | Path | Trace | Prediction | pd.DataFrame,
+    path: str | Path,
+    what: str | None = None,
 ) -> list[Path]:
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 

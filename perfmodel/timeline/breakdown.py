@@ -182,8 +182,10 @@ def _median_step_us(steps: Sequence[StepBreakdown]) -> float:
     return float(np.median([step.accounting.step_us for step in steady])) if steady else 0.0
 
 
-def breakdown(trace: Trace | str | Path, *, profiler_us_per_event: float = 0.0) -> Breakdown:
-    """Break a trace, or the one at a path, down as it was measured.
+def breakdown(
+    trace: Trace | str | Path | pd.DataFrame, *, profiler_us_per_event: float = 0.0
+) -> Breakdown:
+    """Break a trace, or what `read` takes, down as it was measured.
 
     `profiler_us_per_event` is taken off the host overheads for every event that the profiler
     recorded inside them (Lin et al. use 2); nothing else is corrected.

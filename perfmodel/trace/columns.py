@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,10 +15,6 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NONE = -1
 """In an integer column: the file says nothing."""
@@ -206,25 +202,6 @@ class RankTrace:
         hit[names] = True
         return hit[self.name]
 
-    def frame(self) -> pd.DataFrame:
-        """The columns as a pandas frame, one row per event."""
-        import pandas as pd
-
-        text = np.array([*self.strings.texts, None], dtype=object)
-        category = np.array([c.name.lower() for c in Category], dtype=object)
-        columns = {name: getattr(self, name) for name in _FRAME_COLUMNS}
-        columns["category"] = category[self.category]
-        columns |= {name: text[columns[name]] for name in _TEXT_COLUMNS}
-        return pd.DataFrame(columns)
-
-
-_FRAME_COLUMNS = (
-    *("rank", "name", "category", "start_us", "duration_us", "thread", "stream", "device"),
-    *("correlation", "external_id", "op_id", "sequence", "input_shapes", "input_dtypes"),
-    *("size_bytes", "grid", "collective", "process_group"),
-    *("group_size", "in_elements", "out_elements"),
-)
-_TEXT_COLUMNS = ("name", "input_shapes", "input_dtypes", "grid", "collective", "process_group")
 
 _PLAIN = b"0123456789-.,"
 _FRACTION_DIGITS = 3

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.frames import FRAME_NAME, is_frame
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
@@ -92,12 +93,15 @@ class Trace:
 
     @property
     def events(self) -> pd.DataFrame:
-        """All events of all ranks as one pandas frame; empty for execution traces alone."""
+        """All events of all ranks as one pandas frame, which `read` takes; empty for execution
+        traces alone."""
         import pandas as pd
+
+        from perfmodel.trace.frame import frame_of_rank
 
         if not self.ranks:
             return pd.DataFrame()
-        return pd.concat([rank.frame() for rank in self.ranks], ignore_index=True)
+        return pd.concat(map(frame_of_rank, self.ranks), ignore_index=True)
 
     @property
     def device(self) -> str:
@@ -126,7 +130,7 @@ class Trace:
 
 
 def read(
-    path: str | Path,
+    path: str | Path | pd.DataFrame,
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -134,14 +138,16 @@ def read(
     context: int = 0,
     workers: int | None = None,
 ) -> Trace:
-    """Read a Kineto file, a profile of another tool, an execution trace, an archive or a folder.
+    """Read a Kineto file, a profile of another tool, an execution trace, an archive, a folder or a
+    frame of events.
 
     `path` may be `.json`, `.json.gz`, `.sqlite` (Nsight Systems), `.db` (rocpd), `.et` (Chakra),
-    `.tar.gz`, a folder, or `-` for standard
-    input; names do not matter. `max_bytes` bounds each decompressed document. With `steps`, only
-    the events of these steps are kept, and of `context` steps on each side; `chosen` says where
-    they are. The files of a folder are decoded by `workers` processes at a time (default: one per
-    processor where that is quicker than one after another); the answer does not depend on it.
+    `.tar.gz`, a folder, or `-` for standard input; names do not matter. A pandas frame holds the
+    columns of `Trace.events`, or those of Chrome's trace events (`perfmodel.trace.frame` names
+    them). `max_bytes` bounds each decompressed document. With `steps`, only the events of these
+    steps are kept, and of `context` steps on each side; `chosen` says where they are. The files of
+    a folder are decoded by `workers` processes at a time (default: one per processor where that is
+    quicker than one after another); the answer does not depend on it.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
@@ -157,7 +163,7 @@ def read(
     others = [part for part in parts if not isinstance(part, RankTrace)]
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
-        str(path),
+        FRAME_NAME if is_frame(path) else str(path),
         tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
         chosen=_chosen_steps(ranks, result, steps, context),
@@ -170,15 +176,21 @@ def read(
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
         trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
-    if len(result) > 1 or Path(str(path)).is_dir():
+    if len(result) > 1 or Path(trace.source).is_dir():
         trace.warnings.extend(_missing_ranks(trace))
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
 
 
-def _decode_files(path: str | Path, options: Options, workers: int | None) -> list[FoundDocument]:
+def _decode_files(
+    path: str | Path | pd.DataFrame, options: Options, workers: int | None
+) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
+    if is_frame(path):
+        from perfmodel.trace.frame import ranks_of_frame
+
+        return [FoundDocument(rank.where, rank, None) for rank in ranks_of_frame(path)]
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers

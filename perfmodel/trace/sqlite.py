@@ -138,7 +138,7 @@ TEXT_COLUMNS = (
     *("collective", "process_group", "collective_dtype", "in_split", "out_split"),
 )
 """Columns of `RankTrace` that are indices of its strings."""
-_WIDE_COLUMNS = ("size_bytes", "in_elements", "out_elements")
+WIDE_COLUMNS = ("size_bytes", "in_elements", "out_elements")
 
 
 def rank_from_events(
@@ -169,7 +169,7 @@ def rank_from_events(
             values = list(range(len(rows)))
         if not all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
             raise TraceError(f"{where}: {name}: a value is of another type")
-        columns[name] = _narrow(np.array(values, np.int64), keep=name in _WIDE_COLUMNS)
+        columns[name] = narrow(np.array(values, np.int64), keep=name in WIDE_COLUMNS)
     category = np.array([row["category"] for row in rows], np.uint8)
     order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
     origin_ns = int(start_ns.min()) if len(rows) else 0
@@ -188,8 +188,8 @@ def rank_from_events(
     )
 
 
-def _narrow(values: Ints, *, keep: bool) -> Ints:
-    """As 32 bits where they hold all."""
+def narrow(values: Ints, *, keep: bool) -> Ints:
+    """As 32 bits where they hold all, unless they are to `keep` 64."""
     narrow = values.astype(np.int32)
     return values if keep or (narrow != values).any() else narrow
 

@@ -150,5 +150,5 @@ def test_a_function_may_make_a_pipeline_whose_random_states_are_the_seed() -> No
 def test_what_is_no_regressor_is_one_line(name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as error:
         users_regressor(name, seed=0)
-    assert str(error.value).startswith(f"--estimator {name}: ")
+    assert str(error.value).startswith(f"estimator {name}: ")
     assert "\n" not in str(error.value)

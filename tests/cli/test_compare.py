@@ -111,7 +111,7 @@ def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     assert not found.out, found.err
     shown = run("compare", *SMALL, "--designs", "cpu_only").out
     assert "over default" in shown or "over cpu_only" in shown
-    assert "dram (GB)" in shown
+    assert "GB of memory" in shown
 
 
 @pytest.mark.slow
@@ -208,7 +208,10 @@ def test_replicas_that_serve_a_latency(run: Run) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--inference", "--rate", "1e5", "--p99-ms", "0.001"), "no design meets it at 100000"),
+        (
+            ("--inference", "--rate", "1e5", "--p99-ms", "0.001"),
+            "no design meets 0.001 ms at 100000",
+        ),
         (("--rate", "1e5", "--p99-ms", "5"), "--p99-ms: it is of inference at a rate"),
         (("--inference", "--rate", "1e5", "--p99-ms", "-5"), "expected milliseconds above 0"),
     ],
@@ -235,9 +238,22 @@ def test_sequences_are_balanced_and_their_tables_stay(run: Run) -> None:
     assert "balanced" not in run("compare", *SMALL, "--designs", "balanced_sequences").err
 
 
-def test_a_workload_without_designs_is_asked_for_some(run: Run) -> None:
+def test_without_designs_all_are_compared_and_none_of_nothing(run: Run) -> None:
     """It used to list the designs and to say nothing of the workload."""
-    asked = run("compare", *SMALL)
-    assert (asked.status, asked.out) == (2, "")
-    assert "--designs: name some, or all" in asked.err
+    assert run("compare", *SMALL).out == run("compare", *SMALL, "--designs", "all").out
     assert "hotline" in run("compare").out
+    for words, said in ((SMALL[:2], "name the machine"), (SMALL[2:4], "name the workload")):
+        asked = run("compare", *words)
+        assert (asked.status, asked.out) == (2, "")
+        assert said in asked.err
+
+
+def test_names_and_levers_are_whole_at_80_columns(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run("compare", *SMALL).out
+    assert "…" not in shown
+    assert "no room for" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert shown.count("\nsoftware_memory ") == 3

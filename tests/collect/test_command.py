@@ -26,6 +26,7 @@ from perfmodel.collect.models.configuration import (
     zipf_indices,
 )
 from perfmodel.collect.records import dump_record
+from perfmodel.collect.shown import table
 from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
@@ -65,7 +66,7 @@ def test_a_missing_torch_is_one_line_and_exit_2(
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["kernels", "-o", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: PyTorch cannot be imported here")
+    assert error.startswith("perfmodel: PyTorch cannot be imported here")
     assert error.count("\n") == 1
 
 
@@ -194,3 +195,34 @@ def test_records_have_one_line_per_list_of_numbers() -> None:
 
 def test_every_model_is_found() -> None:
     assert {"dlrm", "dlrm-torchrec", "transformer", "resnet"} <= set(load_models())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["kernels", "--device", "tpu"], "perfmodel: argument --device: invalid choice: 'tpu'"),
+        (["nix"], "perfmodel: argument VERB: invalid choice: 'nix'"),
+        ([], "perfmodel: the following arguments are required: VERB"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert err.startswith(said)
+    assert err.count("\n") == 1
+    assert " --help" in err
+
+
+def test_tables_are_those_of_the_other_verbs() -> None:
+    shown = table("Time per call", ("call", "host"), [("launch", "5.1 us"), ("sync", "12.0 us")])
+    assert shown.split("\n") == [
+        "Time per call",
+        "call       host",
+        "───────────────",
+        "launch   5.1 us",
+        "sync    12.0 us",
+    ]

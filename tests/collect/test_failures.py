@@ -170,5 +170,5 @@ def test_no_pytorch_is_one_line(tmp_path: Path) -> None:
             timeout=WAIT_S,
         )
         assert done.returncode == 2, verb
-        assert done.stderr.startswith("error: PyTorch cannot be imported here (not here)"), verb
+        assert done.stderr.startswith("perfmodel: PyTorch cannot be imported here (not here)"), verb
         assert done.stderr.count("\n") == 1

@@ -167,7 +167,7 @@ def test_a_trace_with_its_un_profiled_times(model: str, ranks: int, tmp_path: Pa
 def test_ranks_that_fail_are_named(tmp_path: Path) -> None:
     done = collect("trace", "--preset", "nix", "--ranks", "2", folder=tmp_path)
     assert done.returncode == 2
-    assert "error: rank 0: unknown DLRM preset 'nix'" in done.stderr
+    assert "perfmodel: rank 0: unknown DLRM preset 'nix'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -156,4 +156,4 @@ def test_a_bad_list_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
     words = ["ops", "--configs", str(tmp_path / "none.json"), "--device", "cpu"]
     assert main([*words, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("error: --configs")
+    assert capsys.readouterr().err.startswith("perfmodel: --configs")

@@ -103,7 +103,7 @@ def test_a_list_that_is_no_json_or_not_there_is_exit_2(
     (tmp_path / "c.json").write_text("{")
     for name in ("c.json", "none.json"):
         assert main(["truth", "--configs", str(tmp_path / name), "-o", str(tmp_path / "o")]) == 2
-        assert capsys.readouterr().err.startswith("error: --configs")
+        assert capsys.readouterr().err.startswith("perfmodel: --configs")
 
 
 def test_the_defaults_of_the_verb() -> None:

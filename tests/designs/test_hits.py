@@ -9,8 +9,8 @@ import pytest
 
 from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.designs.device_caches import SoftwareCache, frequency_aware
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory
-from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.hardware import cluster
 from perfmodel.workload import load_workload
 

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.low_precision import ERRORS, LowPrecision, error_of, hosts_needed, within
+from perfmodel.designs.low_precision import (
+    ROUNDING_ERRORS,
+    LowPrecision,
+    error_of,
+    hosts_needed,
+    within,
+)
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, device, load, node
@@ -203,4 +209,6 @@ def test_int8_products_on_a_cpu_are_at_most_as_much_faster_as_its_units(
 
 def test_errors_grow_as_bits_shrink() -> None:
     order = ("fp32", "fp16", "bf16", "int8", "fp8", "int4")
-    assert [ERRORS[dtype] for dtype in order] == sorted(ERRORS[dtype] for dtype in order)
+    assert [ROUNDING_ERRORS[dtype] for dtype in order] == sorted(
+        ROUNDING_ERRORS[dtype] for dtype in order
+    )

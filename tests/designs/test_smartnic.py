@@ -12,8 +12,8 @@ import pytest
 from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.smartnic import SmartNic, step_change, with_adapter
-from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster, cluster, load, node, with_settings

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfmodel.designs.deployment import Deployment, deployment_of
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory, table_bytes
-from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage

@@ -67,7 +67,7 @@ def test_a_new_trace_is_a_note_and_one_that_is_gone_an_error() -> None:
 
 @pytest.mark.parametrize("tolerance", [-0.1, float("nan"), float("inf")])
 def test_a_tolerance_that_is_none(tolerance: float) -> None:
-    with pytest.raises(UsageError, match="--tolerance"):
+    with pytest.raises(UsageError, match="tolerance_frac"):
         compare([row()], evaluation(row()), tolerance_frac=tolerance)
 
 

@@ -46,10 +46,10 @@ def test_a_sweep_goes_on_where_it_was(spec: MakeSpec, tmp_path: Path) -> None:
     sweep(wanted, folder)
     stamps = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
     (folder / "part-00000001.parquet").unlink()
-    counted: list[int] = []
-    again = sweep(wanted, folder, done=counted.append).frame
+    told: list[tuple[str, int, int]] = []
+    again = sweep(wanted, folder, begin=lambda *each: told.append(each)).frame
     pd.testing.assert_frame_equal(again, whole)
-    assert counted == [11, 4], "what was there, then the part that was not"
+    assert [done for _, done, _ in told] == [11, 15], "what was there, then the part that was not"
     for path in folder.glob("part-*"):
         assert (path.stat().st_mtime_ns == stamps[path.name]) == ("00000001" not in path.name)
 

@@ -69,7 +69,7 @@ def test_an_edit_is_a_reason_for_the_mode_too() -> None:
     assert [row["family"] for row in without.families] == ["vector"]
     assert without.step_us < whole.step_us
     assert without.rank.measured is None
-    with pytest.raises(UsageError, match="--edit changes ops: it needs mode model"):
+    with pytest.raises(UsageError, match="edit changes ops: it needs mode model"):
         predict(_trace(), mode="replay", edit=["cuda-graphs"])
 
 

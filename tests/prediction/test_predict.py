@@ -286,9 +286,9 @@ def test_what_is_asked_of_a_mode_that_it_cannot_do() -> None:
     cpu = host_bound(100)
     with pytest.raises(UsageError, match="unknown mode 'guess'; one of replay, transfer, model"):
         predict(trace, mode="guess")
-    with pytest.raises(UsageError, match="leave --hardware out"):
+    with pytest.raises(UsageError, match="leave hardware out"):
         predict(trace, mode="replay", hardware=["H100-SXM"])
-    with pytest.raises(UsageError, match="needs --hardware"):
+    with pytest.raises(UsageError, match="needs hardware"):
         predict(trace, mode="transfer")
     with pytest.raises(UsageError, match="for mode replay"):
         predict(trace, hardware=["H100-SXM"], leave_one_step_out=True)

@@ -53,15 +53,15 @@ def test_scales(
         ("gpu:(=0.5", "not a regular expression"),
         ("gpu@x=0.5", "unknown scope 'gpu@x'"),
         ("host/side=0.5", "unknown thread; expected SCOPE/THREAD, THREAD main, autograd, other"),
-        ("blocking_call=0.5", "has no length to scale; take it out: --remove blocking_call"),
-        ("launch_queue_full=2", "take it out: --remove launch_queue_full"),
+        ("blocking_call=0.5", "has no length to scale; take it out: remove blocking_call"),
+        ("launch_queue_full=2", "take it out: remove launch_queue_full"),
     ],
 )
 def test_what_is_no_scale_is_said_in_one_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         Scale.parse(text)
     assert message in str(raised.value)
-    assert str(raised.value).startswith(f"--scale {text!r}: ")
+    assert str(raised.value).startswith(f"scale {text!r}: ")
     assert "\n" not in str(raised.value)
 
 
@@ -88,7 +88,7 @@ def test_removals() -> None:
     assert (found.scope, found.rank, found.factor) == ("host", 2, 0)
     assert found.pattern is not None
     assert found.pattern.pattern == "x=y"
-    with pytest.raises(UsageError, match="--remove 'disk:x': unknown scope"):
+    with pytest.raises(UsageError, match="remove 'disk:x': unknown scope"):
         Scale.parse_removal("disk:x")
 
 

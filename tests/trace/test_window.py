@@ -55,7 +55,7 @@ def test_steps_that_are_not_there(tmp_path: Path) -> None:
     content = document(steps=3)
     content["traceEvents"] = [e for e in content["traceEvents"] if "Step" not in e["name"]]
     bare = write(tmp_path / "bare.json", content)
-    with pytest.raises(UsageError, match=r"bare\.json: --steps"):
+    with pytest.raises(UsageError, match=r"bare\.json: steps"):
         perfmodel.read(bare, steps=slice(0, 1))
 
 

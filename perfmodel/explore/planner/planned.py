@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
+from perfmodel.progress import Begin, silent
 from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def plan_deployment(
     estimator: Estimator = "perfmodel",
     verified: int = VERIFIED,
     overheads: str | None = None,
-    begin: Callable[[str], None] = lambda layout: None,
+    begin: Begin = silent,
 ) -> Plan:
     """The deployment with its tables laid out so that a step takes least time.
 
@@ -132,13 +133,15 @@ def plan_deployment(
     search, the deployment's own and that of TorchRec's planner are scheduled in full, then
     variations of the fastest as long as there are tries left; the fastest is taken, so that the
     plan is never slower than TorchRec's by the same prediction. `torchrec`: as TorchRec's planner
-    would. `begin` is called with each layout that is scheduled.
+    would. `begin` gets the search, and each layout before it is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
     own = estimator == "perfmodel"
     device = deployment.machine.node.device
     tried: list[_Trial] = []
+    variations = _most_variations(deployment) if own else 0
     for reserved in RESERVED_FRACS:
+        begin("searching", 0, 0)
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
         layouts = _distinct(deployment, made, _layouts(made, deployment, estimator))[:verified]
         if not layouts:
@@ -148,15 +151,15 @@ def plan_deployment(
             layouts += [each for each in others if each is not None]
             layouts = _distinct(deployment, made, layouts)
         trials = []
-        for number, layout in enumerate(layouts, 1):
-            begin(f"layout {number} of {len(layouts)}")
+        for number, layout in enumerate(layouts):
+            begin(f"scheduling layout {number + 1}", number, len(layouts) + variations)
             trials.append(_trial(deployment, made, layout, overheads))
         tried += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
     if tried:
         if own:
-            tried += _variations_tried(deployment, tried, overheads)
+            tried += _variations_tried(deployment, tried, overheads, len(layouts), begin)
         return _plan(deployment, estimator, tried)
     if not layouts and not reserved:
         raise WorkloadError(shortage(made, deployment))
@@ -192,16 +195,19 @@ def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
 
 
 def _variations_tried(
-    deployment: Deployment, found: list[_Trial], overheads: str | None
+    deployment: Deployment,
+    found: list[_Trial],
+    overheads: str | None,
+    scheduled: int,
+    begin: Begin,
 ) -> Iterator[_Trial]:
-    """Variations of the fastest layout so far, each scheduled in full.
+    """Variations of the fastest layout so far, each scheduled in full, after `scheduled` others.
 
     The surrogate knows neither launches nor which kernels wait, so where it only proposes, the
     schedule decides; tries are counted, not timed, so that planning twice gives the same plan.
     """
     best = min(found, key=lambda each: each.result.step_us)
-    tables = best.layout.problem.tables
-    left = min(MOST_VARIATIONS, max(LEAST_VARIATIONS, SCHEDULED_TABLES // tables))
+    most = left = _most_variations(deployment)
     seen = {each.deployment.placement for each in found}
     proposed = variations(best.layout)
     while left and (layout := next(proposed, None)) is not None:
@@ -209,6 +215,7 @@ def _variations_tried(
         if placement in seen:
             continue
         seen.add(placement)
+        begin(f"scheduling variation {most - left + 1}", scheduled + most - left, scheduled + most)
         left -= 1
         trial = _trial(deployment, best.made, layout, overheads)
         if trial is None:
@@ -216,6 +223,11 @@ def _variations_tried(
         yield trial
         if trial.result.step_us < best.result.step_us:
             best, proposed = trial, variations(layout)
+
+
+def _most_variations(deployment: Deployment) -> int:
+    tables = len(deployment.workload.tables)
+    return min(MOST_VARIATIONS, max(LEAST_VARIATIONS, SCHEDULED_TABLES // tables))
 
 
 def _distinct(deployment: Deployment, made: Surrogate, layouts: list[Layout]) -> list[Layout]:

@@ -68,10 +68,10 @@ def test_it_predicts_what_it_was_fitted_on(folder: Path) -> None:
 
 
 def test_without_trust_nothing_of_it_is_loaded(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"runs code.*--trust-models") as error:
+    with pytest.raises(ModelError, match=r"runs code.*trusted=True") as error:
         load_models(folder)
     assert "KNeighborsRegressor" in str(error.value)
-    with pytest.raises(ModelError, match="--trust-models"):
+    with pytest.raises(ModelError, match="trusted=True"):
         perfmodel.durations(measured(1), "t4", models=folder)
 
 
@@ -98,7 +98,7 @@ def test_a_manifest_that_hides_the_regressor_does_not_get_it_run(
             part["trees"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
 
     copy = with_manifest(folder, tmp_path / "copy", plant)
-    with pytest.raises(ModelError, match="--trust-models"):
+    with pytest.raises(ModelError, match="trusted=True"):
         load_models(copy)
     nameless = with_manifest(
         copy,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.smartnic import adapter_shares
+from perfmodel.designs.smartnic import adapter_shares, first_rank
 from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
 from perfmodel.embedding.memories import CACHE_PLACES, NIC, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.workload import Table
+from perfmodel.workload.adapter_caches import adapter_use
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import row_bytes
 
@@ -108,6 +109,14 @@ def tier_hits(deployment: Deployment) -> Hits:
         lookups = float(table.lookups(deployment.batch))
         tables.append(TableHits(number, lookups, share, fetched_rows, fetched_rows * size))
     return Hits(tuple(tables))
+
+
+def answers_spared(deployment: Deployment) -> list[float]:
+    """Per table the share of bags of the first rank of which no answer comes from another rank,
+    because its adapter holds all their rows; 0 without caches in adapters."""
+    use = adapter_use(first_rank(deployment))
+    tables = len(deployment.workload.tables)
+    return [0.0] * tables if use is None else [1.0 - each.answered_frac for each in use.tables]
 
 
 def _tier_uses(

@@ -1,0 +1,292 @@
+"""Events of ranks as a pandas frame, and frames of events as ranks.
+
+Two kinds of columns are read. Those that `Trace.events` gives out: `name`, `category`, `start_us`,
+`duration_us`, and of the other columns of `RankTrace` those that are there. And those of Chrome's
+trace events: `name`, `cat`, `ts`, `dur` (microseconds), `tid`, and where they are there `ph`, `pid`
+and `args`, a dictionary per event; every other column is one of `args`, with or without `args.`
+before its name. Such events go through the reader of Kineto files, with all its checks.
+
+Of either kind, `rank` says which rank an event is of, and `device_name` (with
+`device_memory_bytes`) what its device is. Messages count rows from 0, whatever the frame's index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.errors import TraceError
+from perfmodel.frames import FRAME_NAME
+from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
+from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.sqlite import TEXT_COLUMNS, WIDE_COLUMNS, narrow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_OWN = ("name", "category", "start_us", "duration_us")
+_CHROME = ("name", "cat", "ts", "dur", "tid")
+_OF_EVENT = ("ph", "name", "cat", "ts", "dur", "pid", "tid", "id", "args")
+"""Chrome's fields of an event; what else a frame of its events holds is one of `args`."""
+_OF_RANK = ("rank", "world_size", "origin_ns", "device_name", "device_memory_bytes")
+"""Columns with one value per rank; its first row's counts."""
+_INTEGERS = tuple(
+    each.name
+    for each in fields(RankTrace)
+    if each.type == "Ints" and each.name not in (*TEXT_COLUMNS, "file_index")
+)
+_COMPLETE = "X"
+_EXACT_US = 1e-3
+"""Times of floats that lie farther apart are said to be inexact."""
+_LIMIT_US = 2.0**62 / 1e3
+_NUMBER_KINDS = "iuf"
+_CATEGORIES = {each.name.lower(): each for each in Category} | CATEGORY_OF_TEXT
+
+
+def frame_of_rank(rank: RankTrace) -> pd.DataFrame:
+    """The columns of `rank` as a frame, one row per event: texts as texts, missing where
+    there is none; integers are `NONE` (-1) where the file says nothing."""
+    import pandas as pd
+
+    text = np.array([*rank.strings.texts, None], dtype=object)
+    category = np.array([each.name.lower() for each in Category], dtype=object)
+    device = next(iter(rank.devices), DeviceProperties(""))
+    columns = {name: getattr(rank, name) for name in _INTEGERS}
+    columns |= {name: text[getattr(rank, name)] for name in TEXT_COLUMNS}
+    columns |= {
+        "rank": rank.rank,
+        "category": category[rank.category],
+        "start_us": rank.start_us,
+        "duration_us": rank.duration_us,
+        "waves": rank.waves,
+        "world_size": NONE if rank.world_size is None else rank.world_size,
+        "origin_ns": rank.origin_ns,
+        "device_name": device.name or None,
+        "device_memory_bytes": device.memory_bytes,
+    }
+    first = ("rank", *_OWN, "thread", "stream", "device")
+    return pd.DataFrame(columns)[[*first, *(name for name in columns if name not in first)]]
+
+
+def ranks_of_frame(frame: pd.DataFrame) -> list[RankTrace]:
+    """The ranks whose events the rows of `frame` are, in order of rank.
+
+    Raises `TraceError` with one line that names column and row: for missing columns, a column that
+    comes twice, values of another type, times that are no finite numbers, negative durations, and
+    for a frame without events.
+    """
+    columns = list(frame.columns)
+    for name in columns:
+        if not isinstance(name, str) or columns.count(name) > 1:
+            what = "comes twice" if isinstance(name, str) else "has a name that is no text"
+            raise TraceError(f"{FRAME_NAME}: column {name!r} {what}")
+    is_chrome = "ts" in columns
+    if not is_chrome and "start_us" not in columns:
+        raise TraceError(
+            f"{FRAME_NAME}: no column ts (as events of Chrome have: {', '.join(_CHROME)}) and no "
+            f"start_us (as Trace.events has: {', '.join(_OWN)})"
+        )
+    for name in _CHROME if is_chrome else _OWN:
+        if name not in columns:
+            raise TraceError(f"{FRAME_NAME}: no column {name}")
+    if not len(frame):
+        raise TraceError(f"{FRAME_NAME}: holds no events")
+    ranks = _integers(frame, "rank")
+    for row in np.flatnonzero(ranks < 0)[: "rank" in columns]:
+        raise _wrong(frame, "rank", int(row), "a rank")
+    rows_of = {number: np.flatnonzero(ranks == number) for number in np.unique(ranks).tolist()}
+    read = _chrome_ranks if is_chrome else _own_ranks
+    return [_of_rank(frame, rows_of, rank) for rank in read(frame, rows_of)]
+
+
+def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) -> RankTrace:
+    """`rank` with what the columns of its first row say of it."""
+    said = frame.iloc[rows_of[rank.rank][:1]]
+    numbers = {name: int(_integers(said, name)[0]) for name in _OF_RANK if name != "device_name"}
+    name = said["device_name"].iloc[0] if "device_name" in said else None
+    memory_bytes = max(numbers["device_memory_bytes"], 0)
+    return replace(
+        rank,
+        where=FRAME_NAME if len(rows_of) == 1 else f"{FRAME_NAME}: rank {rank.rank}",
+        world_size=None if numbers["world_size"] < 0 else numbers["world_size"],
+        origin_ns=rank.origin_ns + max(numbers["origin_ns"], 0),
+        devices=(DeviceProperties(name, memory_bytes),) if isinstance(name, str) else (),
+    )
+
+
+def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
+    strings = Strings()
+    start_us, duration_us = _times(frame, "start_us"), _durations(frame, "duration_us")
+    category = _codes(frame, "category", _category).astype(np.uint8)
+    columns = {name: _integers(frame, name) for name in _INTEGERS}
+    for name in TEXT_COLUMNS:
+        columns[name] = _codes(frame, name, strings.intern, needed=name == "name")
+    waves = _times(frame, "waves") if "waves" in frame else np.zeros(len(frame))
+    for number, rows in rows_of.items():
+        order = np.lexsort((columns["event_index"][rows], -duration_us[rows], start_us[rows]))
+        rows = rows[order]
+        own: dict[str, Any] = {
+            name: narrow(each[rows], keep=name in WIDE_COLUMNS) for name, each in columns.items()
+        }
+        first_us = float(start_us[rows[0]])
+        yield RankTrace(
+            where=FRAME_NAME,
+            rank=number,
+            world_size=None,
+            origin_ns=round(first_us * 1e3),
+            strings=strings,
+            devices=(),
+            thread_names={},
+            file_index=rows,
+            category=category[rows],
+            start_us=start_us[rows] - first_us,
+            duration_us=duration_us[rows],
+            waves=waves[rows],
+            **own,
+        )
+
+
+def _chrome_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
+    """Each rank as a document of Kineto's, read as such."""
+    is_complete = np.ones(len(frame), np.bool_)
+    if "ph" in frame:
+        is_complete = frame["ph"].to_numpy(dtype=object) == _COMPLETE
+    start_us = _times(frame, "ts", is_complete)
+    _durations(frame, "dur", is_complete)
+    for name in ("name", "cat"):
+        _codes(frame, name, lambda text: 0, needed=name == "name", among=is_complete)
+    apart_us = float(np.spacing(np.abs(start_us).max()))
+    events = list(_chrome_events(frame))
+    for number, rows in rows_of.items():
+        document = {"traceEvents": [events[row] for row in rows.tolist()]}
+        rank = replace(decode_kineto(_ENCODER.encode(document), FRAME_NAME), rank=number)
+        if frame["ts"].dtype.kind == "f" and apart_us > _EXACT_US:
+            rank.warnings.append(
+                f"column ts: floats of {start_us.max():.3g} us are {apart_us:.2g} us apart, and so "
+                "are its times: take off the first one before they become floats"
+            )
+        yield rank
+
+
+def _chrome_events(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows as Chrome's events, without what is missing."""
+    names = [name for name in frame.columns if name not in _OF_RANK]
+    columns = [map(_plain, frame[name].tolist()) for name in names]
+    for values in zip(*columns, strict=True):
+        known = {k: v for k, v in zip(names, values, strict=True) if v is not None}
+        args = {k.removeprefix("args."): v for k, v in known.items() if k not in _OF_EVENT}
+        event = {k: v for k, v in known.items() if k in _OF_EVENT}
+        if args:
+            given = event.get("args")
+            event["args"] = args | given if isinstance(given, dict) else args
+        yield {"ph": _COMPLETE} | event
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON has it: None where it is missing, whole numbers that a column of floats made
+    floats as such."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (str, int, list, dict)):
+        return value
+    if isinstance(value, float):
+        return None if value != value else int(value) if value.is_integer() else value
+    return None if _is_missing(value) else value
+
+
+def _is_missing(value: Any) -> bool:
+    import pandas as pd
+
+    return pd.isna(value) is True
+
+
+def _json_of(value: Any) -> Any:
+    """What JSON has no kind for: NumPy's numbers and arrays."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TraceError(
+        f"{FRAME_NAME}: args: expected what JSON can hold, found {type(value).__name__}"
+    )
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_json_of)
+
+
+def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceError:
+    found = str(frame[name].iloc[row])[:30]
+    return TraceError(
+        f"{FRAME_NAME}: column {name}: row {row}: expected {expected}, found {found!r}"
+    )
+
+
+def _times(frame: pd.DataFrame, name: str, among: Mask | None = None) -> Floats:
+    """Finite microseconds; 0 in rows that are not `among`."""
+    given, result = frame[name], np.zeros(len(frame))
+    rows = np.arange(len(frame)) if among is None else np.flatnonzero(among)
+    if given.dtype.kind not in _NUMBER_KINDS:
+        for row, value in zip(rows.tolist(), given.iloc[rows], strict=True):
+            if not isinstance(value, Real) or isinstance(value, bool):
+                raise _wrong(frame, name, row, "microseconds")
+    result[rows] = given.iloc[rows].to_numpy(dtype=np.float64, na_value=np.nan)
+    for row in np.flatnonzero(~(np.abs(result) < _LIMIT_US))[:1]:
+        raise _wrong(frame, name, int(row), "microseconds")
+    return result
+
+
+def _durations(frame: pd.DataFrame, name: str, among: Mask | None = None) -> Floats:
+    duration_us = _times(frame, name, among)
+    for row in np.flatnonzero(duration_us < 0)[:1]:
+        raise _wrong(frame, name, int(row), "a duration of 0 us or more")
+    return duration_us
+
+
+def _integers(frame: pd.DataFrame, name: str) -> Ints:
+    """Whole numbers, `NONE` where the frame says nothing."""
+    if name not in frame:
+        return np.full(len(frame), NONE)
+    given = frame[name]
+    if given.dtype.kind == "i" and not given.hasnans:
+        return np.asarray(given, np.int64)
+    values = [NONE if _is_missing(value) else value for value in given]
+    for row, value in enumerate(values):
+        is_whole = isinstance(value, Real) and not isinstance(value, bool) and value == value // 1
+        if not is_whole or not -(2**63) <= value < 2**63:
+            raise _wrong(frame, name, row, "a whole number")
+    return np.array([int(value) for value in values], np.int64)
+
+
+def _codes(
+    frame: pd.DataFrame,
+    name: str,
+    code_of: Callable[[str], int],
+    *,
+    needed: bool = False,
+    among: Mask | None = None,
+) -> Ints:
+    """The texts of a column by `code_of`, each asked once; `NONE` where there is none.
+
+    With `needed`, all rows `among` must have one.
+    """
+    if name not in frame:
+        return np.full(len(frame), NONE)
+    import pandas as pd
+
+    codes, texts = pd.factorize(frame[name])
+    known = [code_of(text) if isinstance(text, str) else None for text in texts]
+    wrong = np.array([*(each is None for each in known), needed])[codes]
+    for row in np.flatnonzero(wrong if among is None else wrong & among)[:1]:
+        raise _wrong(frame, name, int(row), "a text")
+    result: Ints = np.array([*(each or 0 for each in known), NONE])[codes]
+    return result
+
+
+def _category(text: str) -> int:
+    return _CATEGORIES.get(text, Category.OTHER)

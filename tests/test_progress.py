@@ -1,0 +1,122 @@
+"""How long work still takes, and who is told: a terminal, and nobody else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+from perfmodel.cli import main
+from perfmodel.cli.output import working
+from perfmodel.progress import Pace, begun
+
+TRACE = "traces/cpu_dlrm_2rank"
+SWEEP = """
+workload = "criteo-terabyte"
+hardware = "dgx-a100-80gb"
+
+[axes]
+batch = [8192, 16384]
+"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_left_follows_from_what_was_done() -> None:
+    """2 of 10 in 4 s: 8 more take 16 s, of which 6 have gone by at 10 s."""
+    pace = Pace()
+    assert pace.told(0.0) == ""
+    pace.reached(0, 10, 100.0)
+    assert pace.told(101.0) == "0 % done"
+    pace.reached(2, 10, 104.0)
+    assert pace.left_s(104.0) == 16.0
+    assert pace.told(110.0) == "20 % done, about 10 s left"
+    assert pace.left_s(1000.0) == 0.0
+
+
+def test_what_was_done_before_does_not_count_as_fast() -> None:
+    """A sweep that goes on at 900 of 1,000 points: 10 in 60 s, 90 more in 9 min."""
+    pace = Pace()
+    pace.reached(900, 1000, 0.0)
+    pace.reached(910, 1000, 60.0)
+    assert pace.told(60.0) == "91 % done, about 9 min left"
+
+
+def test_each_stage_has_its_own_pace() -> None:
+    pace = Pace()
+    pace.reached(0, 4, 0.0)
+    pace.reached(3, 4, 3.0)
+    pace.reached(0, 100, 4.0)
+    assert pace.left_s(4.0) is None
+
+
+def test_each_part_is_told_before_it_is_done() -> None:
+    told: list[object] = []
+    for part in begun([3, 5], lambda *each: told.append(each), lambda part: f"part {part}"):
+        told.append(part)
+    assert told == [("part 3", 0, 2), 3, ("part 5", 1, 2), 5]
+
+
+def test_a_terminal_sees_what_is_done_and_how_long_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("perfmodel.cli.output.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    import sys
+
+    with working("fitting") as begin:
+        begin("matmul", 0, 4)
+        begin("vector", 1, 4)
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "fitting: vector (25 % done, about " in shown
+    assert "left)" in shown
+
+
+def test_pipes_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with working("fitting") as begin:
+        begin("matmul", 0, 4)
+    assert capsys.readouterr() == ("", "")
+
+
+VERBS = [
+    ("plan", "--workload", "criteo-terabyte", "--hardware", "dgx-a100-80gb"),
+    ("evaluate", "traces", TRACE),
+    ("fit", "overheads", TRACE, "-o", "PLACE/mine.json"),
+    ("sweep", "PLACE/small.toml", "-o", "PLACE/results"),
+]
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_long_verbs_tell_a_terminal_and_print_the_same(
+    words: Sequence[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "small.toml").write_text(SWEEP)
+    line = [word.replace("PLACE", str(tmp_path)) for word in words]
+    assert main(line) == 0
+    quiet = capsys.readouterr()
+    assert " done" not in quiet.err
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", terminal)
+        patch.setenv("TERM", "xterm")
+        assert main(line) == 0
+    assert capsys.readouterr().out == quiet.out
+    assert " % done" in terminal.getvalue()
+
+
+def test_functions_tell_who_asks() -> None:
+    told: list[tuple[str, int, int]] = []
+    perfmodel.plan("criteo-terabyte", "dgx-a100-80gb", begin=lambda *each: told.append(each))
+    assert told[0] == ("searching", 0, 0)
+    done = [done for _, done, total in told if total]
+    assert done == sorted(done)
+    assert all(done < total for _, done, total in told if total)
