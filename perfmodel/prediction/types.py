@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.provenance import OWN_MODELS, made_by
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
@@ -257,6 +258,8 @@ class Prediction:
     results: list[Result]
     warnings: list[str] = field(default_factory=list)
     """What a user should know, the cautions of its results first."""
+    own_models: str = field(default_factory=OWN_MODELS.get, repr=False)
+    """Digest of the user's models that answered; empty where the package's own did."""
 
     @property
     def cautions(self) -> list[str]:
@@ -267,6 +270,7 @@ class Prediction:
         """The answer as `docs/schemas/prediction.json` describes it."""
         return {
             "schema": SCHEMA,
+            "made_by": made_by(self.own_models),
             "source": self.source,
             "results": [result.to_dict() for result in self.results],
             **said_dict(self.warnings),
