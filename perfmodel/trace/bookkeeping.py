@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfmodel.arrays import Ints
-from perfmodel.trace.categories import LAUNCH_CALL, Category
+from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.window import find_steps
 
@@ -118,7 +118,7 @@ def _profiler_span(rank: RankTrace) -> Iterator[str]:
 def _units(rank: RankTrace) -> Iterator[str]:
     """Calls, operators and kernels a thousand times too short or too long for microseconds."""
     calls = rank.of(Category.RUNTIME)
-    launches = calls[rank.name_matches(LAUNCH_CALL)[calls]]
+    launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
     ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
     for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
         if len(rows) < LEAST_NUMBERED:

@@ -22,6 +22,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
+    KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
     SYNC_CALL,
     Category,
@@ -36,7 +37,6 @@ LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
-_ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
 
 
@@ -82,7 +82,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 def _untied(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     """Where no operation has its launch call in the file: what of the two is missing."""
     work = int(rank.is_device.sum())
-    calls = int(rank.name_matches(_ONE_KERNEL)[launched.calls].sum())
+    calls = int(rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls].sum())
     if work and len(rank.of(Category.CPU_OP)):
         yield f"none of the {work} device operations has its launch call in the file"
     elif calls and not work:
@@ -112,7 +112,7 @@ def _launched(rank: RankTrace, among: Mask) -> _Launched:
 
 def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
     """Launches without a kernel, before the last one that has its own or that a call waited for."""
-    one_kernel = launched.calls[rank.name_matches(_ONE_KERNEL)[launched.calls]]
+    one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
     waits = rank.of(Category.RUNTIME)
     waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
     certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
@@ -129,7 +129,7 @@ def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
 
 def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     """What launch calls cannot have launched as the file says."""
-    alone = rank.name_matches(_ONE_KERNEL)[launched.call]
+    alone = rank.name_matches(KERNEL_LAUNCH_CALL)[launched.call]
     alone &= rank.category[launched.work] == Category.KERNEL
     repeated = int(alone.sum()) - len(distinct(launched.call[alone]))
     if repeated:
