@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.arrays import Ints, distinct
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.window import find_steps
@@ -43,7 +43,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     if unnamed:
         yield f"{unnamed} events have no name: what they are is not known"
     numbers = rank.event_index[rank.event_index >= 0]
-    known = np.unique(np.concatenate([numbers, rank.memory.numbers]))
+    known = distinct(np.concatenate([numbers, rank.memory.numbers]))
     expected = int(known[-1]) + 1 if len(known) else 0
     is_sampled = len(known) < SAMPLED_FRAC * expected
     if is_whole and not is_sampled:
@@ -63,7 +63,7 @@ def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[s
     """Operators whose number another has, and whose numbers do not ascend along their thread."""
     if len(rows) < LEAST_NUMBERED:
         return
-    twice = len(rows) - len(np.unique(number[rows]))
+    twice = len(rows) - len(distinct(number[rows]))
     if twice:
         yield f"{twice} operators have the number ({key}) of another"
     rows = rows[np.argsort(rank.thread[rows], kind="stable")]
