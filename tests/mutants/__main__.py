@@ -44,7 +44,7 @@ def main() -> int:
         print("   ", "; ".join(verdict.laws))
     for verdict in tally.verdicts:
         if verdict.kind == given.show or (given.show == "legal" and verdict.is_other):
-            print(verdict.number, verdict.seed, verdict.how, verdict.detail[:400], verdict.laws)
+            print(verdict.number, verdict.kind, verdict.seed, verdict.how, verdict.detail[:400])
     return int(bool(tally.faults()))
 
 
