@@ -142,7 +142,7 @@ def read(
     input; names do not matter. `max_bytes` bounds each decompressed document. With `steps`, only
     the events of these steps are kept, and of `context` steps on each side; `chosen` says where
     they are. The files of a folder are decoded by `workers` processes at a time (default: one per
-    idle processor where that is quicker than one after another); the answer does not depend on it.
+    processor where that is quicker than one after another); the answer does not depend on it.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.

@@ -42,27 +42,14 @@ _ALLOWED_CLASSES = {
 
 
 def usual_workers(files: Sequence[Path]) -> int:
-    """How many workers these files are worth: one for each idle processor, or 1 for small ones.
-
-    A worker beside another process that is busy gains nothing (`benchmarks/load.py`): processors
-    that the last minute's load took do not count, but for one, which may have been the caller.
-    """
+    """How many workers these files are worth: one for each processor, or 1 for small ones."""
     sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
     factors = [GZIP_FACTOR if file.suffix in (".gz", ".tgz") else 1 for file in files]
     if sum(size * factor for size, factor in zip(sizes, factors, strict=True)) < MIN_BYTES:
         return 1
-    processors = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processors
-    idle = processors - max(0, round(_load()) - 1)
-    return max(1, min(allowed, idle))
-
-
-def _load() -> float:
-    """Processes that wanted a processor in the last minute; 0 where the system does not say."""
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return 0.0
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[FoundDocument]:
