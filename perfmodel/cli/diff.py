@@ -26,7 +26,7 @@ MOST_SHOWN = 12
 
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A Kineto trace, or the JSON of a prediction.")
+        str, typer.Argument(metavar="A", help="A Kineto trace, or the JSON of an answer.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
     top: Annotated[
@@ -39,13 +39,15 @@ def diff(
     """What became slower between two traces or predictions, and why.
 
     Traces as measured, of the slowest rank: medians of the steady steps, and the
-    critical path of the step closest to the median.
+    critical path of the step closest to the median. Two stored answers of one verb
+    (predict, breakdown, compare, plan) also say whether the input or the tool moved.
 
     \b
     Examples:
       perfmodel diff before.json.gz after.json.gz
       perfmodel predict trace.json.gz --hardware h100-sxm -o h100.json
       perfmodel diff trace.json.gz h100.json
+      perfmodel diff of-last-release.json of-this-one.json
     """
     target = Output(format, output, sources=[a, b])
     limit = max_bytes(max_memory)
@@ -60,11 +62,16 @@ def diff(
 
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
-    from perfmodel.reporting.difference import GROUPS
+    from perfmodel.reporting.stored import GROUPS
 
     say(console, f"A: {compared.a.source} ({compared.a.hardware})")
     say(console, f"B: {compared.b.source} ({compared.b.hardware})")
-    titles = ("Per step", "Critical path by kind", "What lies on it", "Device time by family")
+    if compared.remark:
+        say(console, compared.remark)
+    titles = (
+        *("Per step", "Critical path by kind", "What lies on it", "Device time by family"),
+        "Idle time by cause",
+    )
     for group, title in zip(GROUPS, titles, strict=True):
         changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]
         if not changes:

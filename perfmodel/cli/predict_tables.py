@@ -33,7 +33,8 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
-    from perfmodel.prediction.types import Change, StepPrediction
+    from perfmodel.prediction.change import Change
+    from perfmodel.prediction.types import StepPrediction
 
 
 _DEVICE_COLUMNS = dict(

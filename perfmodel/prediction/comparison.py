@@ -13,6 +13,7 @@ from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
+from perfmodel.provenance import made_by
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S, human_us
 
@@ -260,7 +261,7 @@ class Comparison:
                 each["serving"] = None if row.serving is None else row.serving.to_dict()
                 each["least_p99_us"] = row.least_p99_us
         found = {"baselines": list(self.baselines), "remark": self.remark or None}
-        document = {"schema": SCHEMA, **self.source, **found, "designs": rows}
+        document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found, "designs": rows}
         return document | said_dict(self.warnings)
 
     def to_frame(self) -> pd.DataFrame:

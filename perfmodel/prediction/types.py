@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.prediction.change import Change, change_dict, changes, gain_dict, rounded
 from perfmodel.prediction.intervals import ratio_interval
+from perfmodel.provenance import OWN_MODELS, made_by
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
@@ -43,24 +45,6 @@ class LeftOut:
     there are no other steps."""
     null_mean_gpu_us: float | None
     null_last_us: float | None
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a what-if makes of one time. Microseconds."""
-
-    baseline_us: float
-    what_if_us: float
-
-    @property
-    def gain_us(self) -> float:
-        """How much shorter; negative where it gets longer."""
-        return self.baseline_us - self.what_if_us
-
-    @property
-    def gain_frac(self) -> float | None:
-        """Of the baseline."""
-        return self.gain_us / self.baseline_us if self.baseline_us else None
 
 
 @dataclass(frozen=True)
@@ -100,9 +84,6 @@ class RankPrediction:
     """Of the collectives where ranks meet, per step; None for a rank alone."""
     waiting_us: float | None = None
     """For the last rank to come to them, per step."""
-
-
-_Timed = StepPrediction | RankPrediction
 
 
 @dataclass(frozen=True)
@@ -160,12 +141,12 @@ class Result:
 
     def gains_of_ranks(self) -> list[Change | None]:
         """The same for each of `ranks`."""
-        return _changes(None if self.baseline is None else self.baseline.ranks, self.ranks)
+        return changes(None if self.baseline is None else self.baseline.ranks, self.ranks)
 
     def gains_of_steps(self) -> list[Change | None]:
         """The same for each step of the slowest rank."""
         before = None if self.baseline is None else self.baseline.ranks[self.slowest].steps
-        return _changes(before, self.rank.steps)
+        return changes(before, self.rank.steps)
 
     @property
     def rank(self) -> RankPrediction:
@@ -227,9 +208,9 @@ class Result:
             "measured": _rounded(measured),
             "error_pct": errors,
             "baseline": before and {**before._interval_dict(), **_device_dict(before.rank)},
-            **_gain_dict(self.gain),
+            **gain_dict(self.gain),
             "steps": [
-                _step_dict(step) | _change_dict(change)
+                _step_dict(step) | change_dict(change)
                 for step, change in zip(rank.steps, self.gains_of_steps(), strict=True)
             ],
             "per_rank": self._rank_dicts(),
@@ -252,7 +233,7 @@ class Result:
 
     def _rank_dicts(self) -> list[dict[str, Any]]:
         pairs = zip(self.ranks, self.gains_of_ranks(), strict=True)
-        return [_rank_dict(rank) | _change_dict(change) for rank, change in pairs]
+        return [_rank_dict(rank) | change_dict(change) for rank, change in pairs]
 
 
 @dataclass(frozen=True)
@@ -263,6 +244,8 @@ class Prediction:
     results: list[Result]
     warnings: list[str] = field(default_factory=list)
     """What a user should know, the cautions of its results first."""
+    own_models: str = field(default_factory=OWN_MODELS.get, repr=False)
+    """Digest of the user's models that answered; empty where the package's own did."""
 
     @property
     def cautions(self) -> list[str]:
@@ -273,6 +256,7 @@ class Prediction:
         """The answer as `docs/schemas/prediction.json` describes it."""
         return {
             "schema": SCHEMA,
+            "made_by": made_by(self.own_models),
             "source": self.source,
             "results": [result.to_dict() for result in self.results],
             **said_dict(self.warnings),
@@ -343,36 +327,12 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 4)
-
-
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
     return {key: rounded(value) for key, value in values.items()} if values else None
 
 
 def _device_dict(rank: RankPrediction) -> dict[str, float | None]:
     return {key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")}
-
-
-def _changes(before: Sequence[_Timed] | None, after: Sequence[_Timed]) -> list[Change | None]:
-    """From each one's step to the other's; None where there is nothing `before`."""
-    if before is None:
-        return [None] * len(after)
-    return [Change(a.step_us, b.step_us) for a, b in zip(before, after, strict=True)]
-
-
-def _gain_dict(change: Change | None) -> dict[str, float | None]:
-    return {
-        "gain_us": None if change is None else rounded(change.gain_us),
-        "gain_frac": None if change is None else rounded(change.gain_frac),
-    }
-
-
-def _change_dict(change: Change | None) -> dict[str, float | None]:
-    """A gain beside what it is of."""
-    before_us = None if change is None else rounded(change.baseline_us)
-    return {"baseline_us": before_us, **_gain_dict(change)}
 
 
 def _step_dict(step: StepPrediction) -> dict[str, Any]:

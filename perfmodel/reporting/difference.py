@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.types import DEVICE_FIGURES, Prediction
-from perfmodel.prediction.types import SCHEMA as PREDICTION
+from perfmodel.prediction.types import Prediction
+from perfmodel.reporting.stored import GROUPS, MEASURED, STEP, Side, figures_of_result, stored_side
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
@@ -26,21 +22,10 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "perfmodel.diff/1"
-STEP, PATH, PIECE, FAMILY = GROUPS = ("step", "critical path", "on the path", "device")
-"""What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family."""
-
+_ALIKE = (MEASURED, "prediction")
+"""Kinds of answers with the same figures."""
 MOST_SHOWN = 12
 """Changes of each group, for people."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two: where it came from, and microseconds per step by (group, name)."""
-
-    source: str
-    hardware: str
-    figures: Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -69,6 +54,35 @@ class Difference:
         """The changes of one group."""
         return [change for change in self.changes if change.group == group]
 
+    @property
+    def same_input(self) -> bool | None:
+        """Whether two stored answers are of one input, as far as they say; else None."""
+        known = self.a.about is not None and self.b.about is not None
+        return self.a.about == self.b.about if known else None
+
+    @property
+    def tool_changed(self) -> list[str] | None:
+        """What of the tool differs between two stored answers; None where one does not say."""
+        a, b = self.a.made_by, self.b.made_by
+        if a is None or b is None:
+            return None
+        return [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
+
+    @property
+    def remark(self) -> str | None:
+        """Whether the input or the tool moved what differs; None unless both are stored answers."""
+        if self.same_input is None:
+            return None
+        of_input = "same input" if self.same_input else "the inputs differ"
+        if self.tool_changed is None:
+            silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
+            return f"{of_input}; {silent} does not say what made it: it is of an older release"
+        if not self.tool_changed:
+            return f"{of_input}, same tool" + (": nothing may differ" * self.same_input)
+        changes = [_tool_change(self.a, self.b, key) for key in self.tool_changed]
+        moved = "what differs is the tool's doing" if self.same_input else "and so does the tool"
+        return f"{of_input}: {moved} ({', '.join(changes)})"
+
     def __repr__(self) -> str:
         steps = ", ".join(
             f"{human_us(change.a_us)} to {human_us(change.b_us)}"
@@ -95,9 +109,12 @@ class Difference:
         return {
             "schema": SCHEMA,
             **{
-                key: {"source": side.source, "hardware": side.hardware}
+                key: {"source": side.source, "hardware": side.hardware, "made_by": side.made_by}
                 for key, side in (("a", self.a), ("b", self.b))
             },
+            "same_input": self.same_input,
+            "tool_changed": self.tool_changed,
+            "remark": self.remark,
             "changes": [
                 {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}
                 for row in self._rows()
@@ -117,32 +134,30 @@ class Difference:
 def side_of(
     source: str | Path | Trace | Prediction | pd.DataFrame, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Side:
-    """A trace (or a frame of its events) as it was measured, or the first result of a prediction
-    (itself, or its JSON).
+    """A trace (or a frame of its events) as it was measured, the first result of a prediction, or a
+    stored answer's JSON.
 
-    Raises `TraceError` for what is neither, `UsageError` for a prediction without a result.
+    Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if is_frame(source):
         source = read(source)
     if isinstance(source, Prediction):
-        return _side(str(source.source["trace"]), source.results[0].to_dict())
+        result = source.results[0].to_dict()
+        return Side(str(source.source["trace"]), result["hardware"], figures_of_result(result))
     if isinstance(source, Trace):
         side = summarise(measured(build_graph(source)), hardware=source.device, mode="measured")
-        return _side(source.source, side.to_dict())
+        return Side(source.source, source.device, figures_of_result(side.to_dict()))
     path = str(source)
-    saved = _saved_prediction(Path(path), max_bytes)
-    if saved is None:
-        return replace(side_of(read(path, max_bytes=max_bytes)), source=path)
-    try:
-        return _side(path, saved["results"][0])
-    except (KeyError, IndexError) as error:
-        raise UsageError(f"{path}: not a sound {PREDICTION}: no {error}") from None
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a sound {PREDICTION}: {error}") from None
+    stored = stored_side(Path(path), max_bytes)
+    return stored or replace(side_of(read(path, max_bytes=max_bytes)), source=path)
 
 
 def difference(a: Side, b: Side) -> Difference:
-    """What differs between `a` and `b`."""
+    """What differs between `a` and `b`. Raises `UsageError` where they have no figure in common."""
+    if a.kind != b.kind and not {a.kind, b.kind} <= set(_ALIKE):
+        raise UsageError(
+            f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
+        )
     names = dict.fromkeys([*a.figures, *b.figures])
     changes = [
         Change(group, name, a.figures.get((group, name), 0.0), b.figures.get((group, name), 0.0))
@@ -152,43 +167,7 @@ def difference(a: Side, b: Side) -> Difference:
     return Difference(a, b, changes)
 
 
-def _saved_prediction(path: Path, max_bytes: int) -> dict[str, Any] | None:
-    """The JSON of `perfmodel predict` at `path`, or None where it is something else."""
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return None
-    head = f'"schema": "{PREDICTION}"'.encode()
-    content = read_bytes(path, max_bytes=max_bytes)
-    if head not in content[: 2 * len(head)]:
-        return None
-    try:
-        loaded = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a sound {PREDICTION}: {error}") from None
-    return loaded if isinstance(loaded, dict) else None
-
-
-def _side(source: str, result: Mapping[str, Any]) -> Side:
-    """Raises `KeyError`, `TypeError` or `ValueError` where `result` is none."""
-    figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for key in ("step_us", *DEVICE_FIGURES):
-        figures[STEP, key.removesuffix("_us")] = _time_us(result, key)
-    for piece in result["critical_path"]:
-        for group, name in ((PATH, "kind"), (PIECE, "name")):
-            figures[group, _text(piece, name)] += _time_us(piece, "duration_us")
-    for family in result["families"]:
-        figures[FAMILY, _text(family, "family")] = _time_us(family, "time_us")
-    return Side(source, _text(result, "hardware"), dict(figures))
-
-
-def _time_us(holder: Mapping[str, Any], key: str) -> float:
-    value = holder[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a number")
-    return value
-
-
-def _text(holder: Mapping[str, Any], key: str) -> str:
-    value = holder[key]
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")
-    return value
+def _tool_change(a: Side, b: Side, key: str) -> str:
+    """`perfmodel 0.1.0 to 0.2.0`, `models 12ab to 34cd`."""
+    before, after = ((side.made_by or {}).get(key, "none") for side in (a, b))
+    return f"{key.replace('_', ' ')} {before} to {after}"

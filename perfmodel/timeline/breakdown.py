@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
+from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.hotspots import Hotspots, NamedSums
 from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
@@ -82,6 +83,7 @@ class Breakdown(HotTables):
         straggler = None if self.waiting is None else self.waiting.to_dict()
         return {
             "schema": SCHEMA,
+            "made_by": made_by(),
             "warnings": self.warnings,
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,

@@ -82,6 +82,8 @@ LAUNCH_CALL = re.compile(
 )
 """Runtime and driver calls that put work on a stream: launches, async copies, memsets."""
 
+KERNEL_LAUNCH_CALL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
+"""Those of them that launch one kernel each."""
 GRAPH_LAUNCH_CALL = re.compile(r"(cuda|hip|cu)GraphLaunch")
 COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
 SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")

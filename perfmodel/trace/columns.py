@@ -83,6 +83,8 @@ class Allocations:
     reserved_bytes: Ints = field(default_factory=_no_ints)
     unreadable: int = 0
     """Events left out because a size or a total of them is no whole number."""
+    numbers: Ints = field(default_factory=_no_ints)
+    """`Ev Idx` of all instant events that have one, in no order."""
 
     def __len__(self) -> int:
         return len(self.at_us)
@@ -93,7 +95,7 @@ class Allocations:
         devices, device_of = np.unique(self.device, return_inverse=True)
         pair_of = type_of * len(devices) + device_of
         pairs, first = np.unique(pair_of, return_index=True)
-        columns = [getattr(self, each.name) for each in fields(self)[:-1]]
+        columns = [getattr(self, each.name) for each in fields(self)[:-2]]
         parts = {}
         for pair in pairs[np.argsort(first)].tolist():
             kind, index = int(types[pair // len(devices)]), int(devices[pair % len(devices)])

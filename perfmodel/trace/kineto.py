@@ -82,7 +82,7 @@ _IS_SYNC = _category_mask(Category.CUDA_SYNC)
 _IS_LINKED = _IS_DEVICE | _IS_SYNC | _category_mask(Category.RUNTIME)
 _IS_HOST = _category_mask(Category.CPU_OP, Category.ANNOTATION)
 _ARGS: tuple[tuple[Mask, tuple[str, ...], tuple[str, ...]], ...] = (
-    (_IS_HOST | _category_mask(Category.PYTHON), ("event_index",), ()),
+    (~_IS_LINKED, ("event_index",), ()),
     (
         _IS_HOST,
         ("op_id", "sequence"),

@@ -99,6 +99,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
     reserved_bytes: _Number = msgspec.field(default=NONE, name="Total Reserved")
     device_type: _Number = msgspec.field(default=NONE, name="Device Type")
     device: _Number = msgspec.field(default=NONE, name="Device Id")
+    event_index: _Number = msgspec.field(default=NONE, name="Ev Idx")
 
 
 class Instant(msgspec.Struct, gc=False, tag="i", tag_field="ph"):
@@ -322,6 +323,7 @@ class AllocationRows:
     def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
         self._times, self._window = times, window
         self._parts: list[Ints] = []
+        self._numbers: list[int] = []
         self._unreadable = 0
 
     def add(self, events: list[Instant], file_index: Ints) -> None:
@@ -330,6 +332,8 @@ class AllocationRows:
         counts = np.array([event.name == MEMORY_EVENT_NAME for event in events])
         if self._window is not None:
             counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
+        numbers = [event.args.event_index for event in events if event.args]
+        self._numbers += [each for each in numbers if type(each) is int and 0 <= each < 2**63]
         args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
         if args:
             result, known = _whole_numbers(list(map(_allocation_values, args)))
@@ -338,12 +342,15 @@ class AllocationRows:
 
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""
+        numbers = np.array(self._numbers, np.int64)
         if not self._parts:
-            return Allocations(unreadable=self._unreadable)
+            return Allocations(unreadable=self._unreadable, numbers=numbers)
         table = np.concatenate(self._parts, axis=1)
         at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
         named = dict(zip(_ALLOCATION_COLUMNS, columns, strict=True))
-        return Allocations((at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable)
+        return Allocations(
+            (at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable, numbers=numbers
+        )
 
 
 def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import FRAME_NAME, is_frame
+from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
@@ -173,8 +174,12 @@ def read(
     for rank, faults in checked:
         check_rank(rank)
         check_types(rank)
+        faults = [
+            *faults,
+            *inconsistencies(rank),
+            *bookkeeping_faults(rank, is_whole=steps is None),
+        ]
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
-        trace.warnings.extend(f"{rank.where}: {text}" for text in inconsistencies(rank))
     trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
     if len(result) > 1 or Path(trace.source).is_dir():
         trace.warnings.extend(_missing_ranks(trace))

@@ -22,6 +22,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
+    KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
     SYNC_CALL,
     Category,
@@ -36,8 +37,6 @@ LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
-LOST_FRAC = 0.001
-_ONE_KERNEL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
 
 
@@ -68,7 +67,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     ]
     launched = _launched(rank, ~is_endless)
     if not len(launched.work):
-        return rank, faults
+        return rank, [*faults, *_untied(rank, launched)]
     late_us, clock_faults = _device_clock_late_us(rank, launched)
     if late_us:
         rank = _with_earlier_device(rank, late_us)
@@ -78,6 +77,16 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         *_lost_kernels(rank, launched),
         *_references(rank, launched),
     ]
+
+
+def _untied(rank: RankTrace, launched: _Launched) -> Iterator[str]:
+    """Where no operation has its launch call in the file: what of the two is missing."""
+    work = int(rank.is_device.sum())
+    calls = int(rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls].sum())
+    if work and len(rank.of(Category.CPU_OP)):
+        yield f"none of the {work} device operations has its launch call in the file"
+    elif calls and not work:
+        yield f"{calls} kernel launches, but no device operation is in the file"
 
 
 def _is_endless(rank: RankTrace) -> Mask:
@@ -102,13 +111,15 @@ def _launched(rank: RankTrace, among: Mask) -> _Launched:
 
 
 def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
-    """Launches without a kernel, before the last one that has its own."""
-    has_work = np.zeros(len(rank), np.bool_)
-    has_work[launched.call] = True
-    one_kernel = launched.calls[rank.name_matches(_ONE_KERNEL)[launched.calls]]
-    earlier = one_kernel[rank.start_us[one_kernel] < rank.start_us[launched.call].max()]
-    lost = int((~has_work[earlier]).sum())
-    if lost <= LOST_FRAC * len(earlier):
+    """Launches without a kernel, before the last one that has its own or that a call waited for."""
+    one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
+    waits = rank.of(Category.RUNTIME)
+    waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
+    certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
+    earlier = one_kernel[rank.start_us[one_kernel] < certain_us]
+    has_work = np.isin(rank.correlation[earlier], rank.correlation[rank.is_device])
+    lost = int((~has_work).sum())
+    if not lost:
         return []
     return [
         f"{lost} of {len(earlier)} kernel launches have no kernel in the file (lost buffers?): "
@@ -118,7 +129,7 @@ def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
 
 def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     """What launch calls cannot have launched as the file says."""
-    alone = rank.name_matches(_ONE_KERNEL)[launched.call]
+    alone = rank.name_matches(KERNEL_LAUNCH_CALL)[launched.call]
     alone &= rank.category[launched.work] == Category.KERNEL
     repeated = int(alone.sum()) - len(distinct(launched.call[alone]))
     if repeated:
@@ -133,6 +144,24 @@ def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
         yield (
             f"{missing} device operations name a launch call that is not in the file, "
             "though earlier ones of their stream have theirs"
+        )
+    untied = int((rank.is_device & ((rank.correlation <= 0) | (rank.stream < 0))).sum())
+    if untied:
+        yield f"{untied} device operations name no launch call or no stream, though others do"
+    yield from _order(rank, launched)
+
+
+def _order(rank: RankTrace, launched: _Launched) -> Iterator[str]:
+    """A stream runs its operations in the order in which they were launched."""
+    keys = stream_keys(rank, launched.work)
+    order = np.argsort(keys, kind="stable")
+    before, call = launched.call[order[:-1]], launched.call[order[1:]]
+    is_back = (keys[order[:-1]] == keys[order[1:]]) & (before != call)
+    is_back &= rank.end_us[call] < rank.start_us[before]
+    if is_back.any():
+        yield (
+            f"{int(is_back.sum())} device operations begin before one of their stream that was "
+            "launched earlier"
         )
 
 

@@ -10,6 +10,8 @@ import pytest
 from cli.conftest import Run
 from cli.samples import check_schema, document, write
 
+from perfmodel import __version__
+
 
 def _slower(content: dict[str, Any], by_us: float) -> dict[str, Any]:
     """The same trace with its collectives `by_us` longer."""
@@ -73,3 +75,93 @@ def test_a_prediction_with_a_damaged_figure_is_one_line(
     ran = run("diff", pair[0], saved)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "saved.json: not a sound perfmodel.prediction/1" in ran.err
+
+
+def _stored(run: Run, tmp_path: Path, name: str, *words: object) -> tuple[Path, dict[str, Any]]:
+    path = tmp_path / name
+    assert run(*words, "-o", path).status == 0
+    return path, json.loads(path.read_text())
+
+
+def _remark(run: Run, a: Path, b: Path) -> Any:
+    return json.loads(run("diff", a, b, "--format", "json").out)["remark"]
+
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "prediction": ("predict",),
+    "breakdown": ("breakdown",),
+    "compare": (
+        *("compare", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-40gb"),
+        *("--designs", "cpu_only"),
+    ),
+    "plan": ("plan", "--workload", "torchrec-golden", "--hardware", "dgx-1"),
+}
+
+
+@pytest.mark.parametrize("kind", VERBS)
+def test_answers_of_two_versions_of_the_tool(run: Run, tmp_path: Path, kind: str) -> None:
+    path, answer = _stored(run, tmp_path, "new.json", *VERBS[kind])
+    check_schema(kind, answer)
+    assert answer["made_by"]["perfmodel"] == __version__
+    assert len(answer["made_by"]["models"]) == len(answer["made_by"]["catalogue"]) == 12
+    same = json.loads(run("diff", path, path, "--format", "json").out)
+    check_schema("diff", same)
+    assert (same["same_input"], same["tool_changed"]) == (True, [])
+    assert same["remark"] == "same input, same tool: nothing may differ"
+    assert same["changes"]
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(answer | {"made_by": answer["made_by"] | {"perfmodel": "0.0.9"}}))
+    diff = json.loads(run("diff", old, path, "--format", "json").out)
+    assert diff["tool_changed"] == ["perfmodel"]
+    assert diff["remark"] == (
+        f"same input: what differs is the tool's doing (perfmodel 0.0.9 to {__version__})"
+    )
+    del answer["made_by"]
+    old.write_text(json.dumps(answer))
+    ran = run("diff", old, path)
+    assert ran.status == 0
+    assert "old.json does not say what made it" in " ".join(ran.out.split())
+
+
+def test_other_inputs_are_told_from_another_tool(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    one, answer = _stored(run, tmp_path, "one.json", "predict", pair[0])
+    other, _ = _stored(run, tmp_path, "other.json", "predict", pair[1])
+    assert _remark(run, one, other) == "the inputs differ, same tool"
+    one.write_text(json.dumps(answer | {"made_by": answer["made_by"] | {"models": "0" * 12}}))
+    remark = _remark(run, one, other)
+    assert remark.startswith("the inputs differ: and so does the tool (models 000000000000 to ")
+    assert _remark(run, pair[0], pair[1]) is None
+
+
+@pytest.mark.parametrize("schema", ["prediction/2", "kernel/1"])
+def test_answers_of_other_schemas_are_one_line(run: Run, tmp_path: Path, schema: str) -> None:
+    path = tmp_path / "later.json"
+    later = {"schema": f"perfmodel.{schema}", "made_by": {"perfmodel": "7.1"}, "results": []}
+    path.write_text(json.dumps(later))
+    ran = run("diff", path, path)
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert f"perfmodel.{schema}, made by perfmodel 7.1: perfmodel {__version__}" in ran.err
+    assert "make the answer anew with this version" in ran.err
+
+
+def test_answers_of_two_verbs_have_nothing_in_common(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    broken_down, _ = _stored(run, tmp_path, "breakdown.json", "breakdown", pair[0])
+    ran = run("diff", broken_down, pair[0])
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "they have no figures in common" in ran.err
+
+
+@pytest.mark.parametrize("kind", VERBS)
+@pytest.mark.parametrize("value", [None, 3, [{}], {"perfmodel": 5}])
+def test_damaged_stored_answers_are_one_line(
+    run: Run, tmp_path: Path, kind: str, value: object
+) -> None:
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps({"schema": f"perfmodel.{kind}/1", "made_by": value}))
+    ran = run("diff", path, path)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"damaged.json: not a sound perfmodel.{kind}/1" in ran.err

@@ -31,6 +31,7 @@ from perfmodel.cost.learned.pickled import Pickled
 from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import gunzip, read_bytes, write_text
+from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
@@ -219,7 +220,8 @@ def using_models(folder: str | Path | None, *, trusted: bool = False) -> Iterato
     chosen = None if folder is None else load_models(folder, trusted=trusted)
     token = _CHOSEN.set(chosen if chosen is not None else _CHOSEN.get())
     try:
-        yield
+        with answered_by(None if folder is None else Path(folder) / MANIFEST):
+            yield
     finally:
         _CHOSEN.reset(token)
 

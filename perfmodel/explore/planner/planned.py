@@ -20,6 +20,7 @@ from perfmodel.explore.planner.torchrec import greedy, with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, silent
+from perfmodel.provenance import made_by
 from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Plan:
         deployment = self.deployment
         return {
             "schema": SCHEMA,
+            "made_by": made_by(),
             "workload": deployment.workload.name,
             "hardware": self.result.hardware,
             "batch": deployment.batch,

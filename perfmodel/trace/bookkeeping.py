@@ -1,0 +1,130 @@
+"""Is all there that the profiler numbered, once, in its order, to its end, and in microseconds?
+
+PyTorch's profiler numbers what it records on the host (`Ev Idx`, `External id`) in order of start,
+numbers steps one after another, and notes its own time. Events that are missing, repeated, moved or
+in another unit do not fit these books. In all whole files at hand `Ev Idx` runs from 0 without a
+gap, no number comes twice or out of order on its thread, the last event ends less than 1 ms before
+the profiler does, and a step begins less than 0.2 ms after the one before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfmodel.arrays import Ints, distinct
+from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.window import find_steps
+
+LEAST_NUMBERED = 8
+"""Fewer say nothing."""
+SAMPLED_FRAC = 0.1
+"""Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
+AT_ONCE_US = 1.0
+"""Events of one thread that begin so close to one another may be in any order."""
+STEP_GAP_US = 1e3
+END_GAP_US, END_GAP_FRAC = 2e3, 0.02
+"""How long a recording may go on without an event: beyond both, its end is missing."""
+SHORTEST_US, LONGEST_US = 0.1, 500.0
+"""Of half the calls, operators and operations of the device, and of the quickest tenth of launch
+calls and operators. Real files: medians from 1 us, tenths up to 30 us."""
+LATE_US, LATE_FRAC = 100.0, 0.03
+"""How long after the profiler's own end events may end; real files: 1.7 % of its time."""
+_PROFILER = re.compile(r"PyTorch Profiler \(\d+\)$")
+
+
+def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[str]:
+    """A line per fault. Where only some steps were read (not `is_whole`), nothing is missing."""
+    yield from _units(rank)
+    unnamed = int((~rank.name_contains(re.compile(r"\S"))).sum())
+    if unnamed:
+        yield f"{unnamed} events have no name: what they are is not known"
+    numbers = rank.event_index[rank.event_index >= 0]
+    known = distinct(np.concatenate([numbers, rank.memory.numbers]))
+    expected = int(known[-1]) + 1 if len(known) else 0
+    is_sampled = len(known) < SAMPLED_FRAC * expected
+    if is_whole and not is_sampled:
+        if len(known) < expected >= LEAST_NUMBERED:
+            yield (
+                f"{expected - len(known)} of the {expected} events that the profiler numbered on "
+                "the host are not in the file"
+            )
+        yield from _profiler_span(rank)
+    ops = rank.of(Category.CPU_OP)
+    for number, key in ((rank.event_index, "Ev Idx"), (rank.external_id, "External id")):
+        yield from _repeated(rank, ops[number[ops] >= 0], number, key)
+    yield from _steps(rank)
+
+
+def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[str]:
+    """Operators whose number another has, and whose numbers do not ascend along their thread."""
+    if len(rows) < LEAST_NUMBERED:
+        return
+    twice = len(rows) - len(distinct(number[rows]))
+    if twice:
+        yield f"{twice} operators have the number ({key}) of another"
+    rows = rows[np.argsort(rank.thread[rows], kind="stable")]
+    is_back = (rank.thread[rows[1:]] == rank.thread[rows[:-1]]) & (
+        rank.start_us[rows[1:]] > rank.start_us[rows[:-1]] + AT_ONCE_US
+    )
+    is_back &= number[rows[1:]] < number[rows[:-1]]
+    if is_back.any():
+        yield (
+            f"{int(is_back.sum())} operators begin after one of their thread that the profiler "
+            f"numbered later ({key})"
+        )
+
+
+def _steps(rank: RankTrace) -> Iterator[str]:
+    steps = find_steps(rank)
+    if steps.is_window:
+        return
+    numbers = [int(re.findall(r"\d+", name)[0]) for name in steps.names]
+    skipped = int((np.diff(numbers) != 1).sum())
+    if skipped:
+        yield f"{skipped} steps are not numbered one after another: are some missing?"
+    gap_us = steps.start_us[1:] - steps.end_us[:-1]
+    if not skipped and (gap_us > STEP_GAP_US).any():
+        yield (
+            f"{int((gap_us > STEP_GAP_US).sum())} steps begin long after the one before ended "
+            f"(by up to {gap_us.max():.0f} us)"
+        )
+
+
+def _profiler_span(rank: RankTrace) -> Iterator[str]:
+    """The profiler's own time, which it writes as an event, against the last event's end."""
+    own = rank.of(Category.OTHER)
+    own = own[rank.name_matches(_PROFILER)[own]]
+    if not len(own) or len(own) == len(rank):
+        return
+    end_us = float(np.delete(rank.end_us, own).max())
+    gap_us = float(rank.end_us[own].max()) - end_us
+    length_us = float(rank.duration_us[own].max())
+    if gap_us > max(END_GAP_US, END_GAP_FRAC * length_us):
+        yield (
+            f"nothing was recorded in the last {gap_us / 1e3:.1f} of the {length_us / 1e3:.1f} ms "
+            "that the profiler ran: is the end missing?"
+        )
+    if -gap_us > max(LATE_US, LATE_FRAC * length_us):
+        yield (
+            f"events end {-gap_us / 1e3:.1f} ms after the profiler, which ran "
+            f"{length_us / 1e3:.1f} ms: do clocks differ?"
+        )
+
+
+def _units(rank: RankTrace) -> Iterator[str]:
+    """Calls, operators and kernels a thousand times too short or too long for microseconds."""
+    calls = rank.of(Category.RUNTIME)
+    launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
+    ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
+    for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
+        if len(rows) < LEAST_NUMBERED:
+            continue
+        tenth_us, half_us = np.quantile(rank.duration_us[rows], (0.1, 0.5))
+        if half_us < SHORTEST_US:
+            yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
+        if tenth_us > LONGEST_US and what != "device operations":
+            yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: are times microseconds?"

@@ -1,0 +1,46 @@
+"""What made an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+from perfmodel import provenance
+from perfmodel.prediction.types import Prediction
+from perfmodel.provenance import answered_by, made_by
+
+
+def test_fingerprints_move_with_the_files_and_with_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "hardware" / "catalogue"
+    folder.mkdir(parents=True)
+    (folder / "one.toml").write_text("a = 1")
+    monkeypatch.setattr(provenance, "_HERE", tmp_path)
+
+    def found() -> dict[str, str]:
+        provenance._fingerprint.cache_clear()
+        return made_by()
+
+    before = found()
+    (folder / "notes.md").write_text("more")
+    assert found() == before
+    (folder / "one.toml").write_text("a = 2")
+    after = found()
+    assert after["catalogue"] != before["catalogue"]
+    assert after["models"] == before["models"]
+    provenance._fingerprint.cache_clear()
+
+
+def test_own_models_are_named_also_later(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text("{}")
+    with answered_by(manifest):
+        prediction = Prediction({}, [])
+        with answered_by(None):
+            assert made_by()["own_models"] == made_by(prediction.own_models)["own_models"]
+    assert len(prediction.to_dict()["made_by"]["own_models"]) == 12
+    assert "own_models" not in made_by()
+    assert made_by()["perfmodel"] == perfmodel.__version__

@@ -1,0 +1,154 @@
+"""Events that do not fit what the profiler noted of its own recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto_documents import document, event
+from tiny import Tiny
+
+from perfmodel.trace.bookkeeping import bookkeeping_faults
+from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.read import read
+from perfmodel.trace.recording import checked_recording
+
+OPS = 20
+
+
+def ops(**changes: Any) -> list[dict[str, Any]]:
+    """Operators of 10 us, one each 20 us, numbered from 0."""
+    return [
+        event("aten::add", "cpu_op", 20 * i, 10, tid=5, args={"Ev Idx": i, "External id": i + 1})
+        for i in range(OPS)
+    ]
+
+
+def profiler(end_us: float) -> dict[str, Any]:
+    return event("PyTorch Profiler (0)", "Trace", 0, end_us, tid=9)
+
+
+def faults(events: list[dict[str, Any]], *, is_whole: bool = True) -> list[str]:
+    rank = decode_kineto(document(*events), "file")
+    return list(bookkeeping_faults(rank, is_whole=is_whole))
+
+
+def test_a_whole_recording_is_left_alone() -> None:
+    assert faults([*ops(), profiler(400)]) == []
+
+
+@given(st.integers(0, OPS - 2))
+def test_a_missing_event_leaves_a_gap(gone: int) -> None:
+    kept = [each for number, each in enumerate(ops()) if number != gone]
+    (fault,) = faults(kept)
+    assert fault.startswith("1 of the 20 events that the profiler numbered")
+    assert faults(kept, is_whole=False) == []
+
+
+def test_numbers_of_instant_events_count() -> None:
+    instants = [
+        {"ph": "i", "name": name, "ts": 5, "args": {"Ev Idx": OPS + i}}
+        for i, name in enumerate(("[memory]", "[OutOfMemory]"))
+    ]
+    later = event("aten::mul", "cpu_op", 500, 1, tid=5, args={"Ev Idx": OPS + 2})
+    assert faults([*ops(), *instants, later]) == []
+    (fault,) = faults([*ops(), instants[0], later])
+    assert fault.startswith("1 of the 23 events")
+
+
+def test_filtered_files_say_nothing_of_what_is_not_there() -> None:
+    assert faults([each | {"args": {"Ev Idx": 1000 * i}} for i, each in enumerate(ops())]) == []
+
+
+def test_numbers_that_come_twice_or_out_of_order() -> None:
+    repeated = ops()
+    repeated[3]["args"]["External id"] = 3
+    assert faults(repeated) == ["1 operators have the number (External id) of another"]
+    moved = ops()
+    moved[3]["ts"], moved[8]["ts"] = moved[8]["ts"], moved[3]["ts"]
+    assert [fault.split(" begin")[0] for fault in faults(moved)] == ["2 operators"] * 2
+
+
+@pytest.mark.parametrize(
+    ("end_us", "words"),
+    [
+        (2300, []),
+        (2500, ["nothing was recorded in the last 2.1 of the 2.5 ms that the profiler ran"]),
+        (300, []),
+        (280, ["events end 0.1 ms after the profiler, which ran 0.3 ms"]),
+    ],
+)
+def test_events_against_the_profilers_own_time(end_us: float, words: list[str]) -> None:
+    assert [fault.split(":")[0] for fault in faults([*ops(), profiler(end_us)])] == words
+
+
+def test_steps_that_are_missing_or_apart() -> None:
+    t = Tiny()
+    for number, start in ((1, 0), (2, 1000), (4, 2000)):
+        t.step(number, start, start + 1000)
+    (fault,) = bookkeeping_faults(t.rank_trace())
+    assert fault.startswith("1 steps are not numbered one after another")
+    t = Tiny()
+    for number, start in ((1, 0), (2, 1000), (3, 5000)):
+        t.step(number, start, start + 1000)
+    (fault,) = bookkeeping_faults(t.rank_trace())
+    assert "1 steps begin long after the one before ended (by up to 3000 us)" in fault
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1e3, "more than 500"), (1e-3, "less than 0.1")])
+def test_times_in_another_unit(factor: float, word: str) -> None:
+    scaled = [each | {"ts": each["ts"] * factor, "dur": each["dur"] * factor} for each in ops()]
+    (fault,) = faults(scaled)
+    assert word in fault
+    assert fault.endswith("are times microseconds?")
+
+
+def test_events_without_a_name() -> None:
+    events = ops()
+    events[4]["name"] = " "
+    (fault,) = faults(events)
+    assert fault.startswith("1 events have no name")
+
+
+def launched() -> Tiny:
+    t = Tiny()
+    t.op("aten::mm", 0, 400)
+    for start in (10, 110, 210):
+        t.launch(start, start + 5, kernel=(start + 20, start + 60))
+    return t
+
+
+def test_a_stream_runs_in_the_order_of_its_launches() -> None:
+    rank = launched().rank_trace()
+    assert checked_recording(rank)[1] == []
+    work = rank.is_device.nonzero()[0]
+    rank.correlation[work[[0, 1]]] = rank.correlation[work[[1, 0]]]
+    _, (early,) = checked_recording(rank)
+    assert "begin before one of their stream that was launched earlier" in early
+
+
+def test_operations_without_launch_calls_and_calls_without_operations() -> None:
+    rank = launched().rank_trace()
+    rank.correlation[rank.is_device.nonzero()[0][1]] = -1
+    assert any("1 device operations name no launch call" in x for x in checked_recording(rank)[1])
+    rank.correlation[rank.is_device] = -1
+    assert checked_recording(rank)[1] == [
+        "none of the 3 device operations has its launch call in the file"
+    ]
+    t = Tiny()
+    t.call("cudaLaunchKernel", 10, 15)
+    assert checked_recording(t.rank_trace())[1] == [
+        "1 kernel launches, but no device operation is in the file"
+    ]
+
+
+@pytest.mark.slow
+def test_real_recordings_fit_their_books(reference: Path) -> None:
+    paths = [*reference.glob("traces/*/*.json.gz"), *reference.glob("traces_2/*/*.json.gz")]
+    assert len(paths) > 20
+    for path in paths:
+        for rank in read(path).ranks:
+            assert list(bookkeeping_faults(rank)) == [], path
