@@ -79,7 +79,7 @@ def drawn_workload(generator: np.random.Generator, name: str) -> Workload:
     """A DLRM: 2 to 40 tables of 10^3 to 10^8 rows, small to large layers."""
 
     def power(low: float, high: float) -> int:
-        return int(round(2.0 ** generator.uniform(low, high)))
+        return round(2.0 ** generator.uniform(low, high))
 
     count, dim = power(1, 5.3), int(generator.choice([16, 32, 64, 128]))
     kind = str(generator.choice(["dot", "cat", "dcn_v2"]))

@@ -226,8 +226,10 @@ class Fae:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows."""
-        return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        """With fewer hot rows, and with none: no mini-batch is taken for a popular one, where these
+        take longer to launch, or their rows to come and go, than the host's lookups."""
+        fewer = [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        return [*fewer, replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0)]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by
