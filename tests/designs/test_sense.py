@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow import slow_but
 
 from perfmodel.hardware import KINDS, cluster, names
 from perfmodel.hardware.reads import figures_of
@@ -76,11 +77,10 @@ def test_cases_are_of_many_kinds() -> None:
     assert {case.start.machine.nodes > 1 for case in found} == {True, False}
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", slow_but(3, range(6)))
 def test_more_is_never_slower(number: int) -> None:
     case = drawn(number + 1)[number]
-    designs = ("default", "hybrid", "hotline")
-    pairs = list(sense.more(case, designs, lot(number), 10))
+    pairs = list(sense.more(case, ("default", "hybrid", "neo"), lot(number), 8))
     assert len(pairs) > 5
     assert not unexplained(pairs), unexplained(pairs)
 
@@ -105,9 +105,9 @@ def test_more_multiprocessors_at_the_same_rates_say_why_they_are_slower() -> Non
 
 def test_gains_do_not_fall_with_skew_nor_with_the_share_sped_up() -> None:
     case = drawn(1)[0]
-    skewed = list(sense.skew(case, ("fae", "software_cache")))
+    skewed = list(sense.skew(case, ("fae", "smartnic", "software_cache")))
     shared = list(sense.share(case, ("hotline", "recshard")))
-    assert len(skewed) + len(shared) > 6
+    assert len(skewed) + len(shared) > 10
     assert not unexplained(skewed + shared), unexplained(skewed + shared)
 
 
