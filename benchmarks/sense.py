@@ -28,6 +28,7 @@ from perfmodel.designs.composed import DEFAULT, Composed, composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.compare import PredictedDeployment, fastest
+from perfmodel.prediction.deployment import SWITCH
 from perfmodel.prediction.types import Prediction
 
 ALL = (DEFAULT, *(name for name in DESIGNS if name != "balanced_sequences"))
@@ -156,11 +157,20 @@ def share(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Ever larger shares."""
     for name in designs:
         key, values = SHARES[name]
-        found = [us(step(name, case.start, {key: value})) for value in values]
-        for (low, first), (high, second) in pairwise(zip(values, found, strict=True)):
+        answers = [step(name, case.start, {key: value}) for value in values]
+        found = [(us(each), _moves(each)) for each in answers]
+        for (low, (first, _)), (high, (second, told)) in pairwise(zip(values, found, strict=True)):
             if first < inf and second < inf:
                 change = f"{key} {low:g} to {high:g}"
-                yield Pair("share", case.name, name, change, second / first, 1 / FALLS)
+                yield Pair("share", case.name, name, change, second / first, 1 / FALLS, told)
+
+
+def _moves(found: Prediction | None) -> str:
+    """Whether the answer says that rows come and go between phases for a notable part of a step: a
+    larger share of popular samples needs more of them."""
+    bounds = (found.results[0].bound_by if found else None) or {}
+    is_notable = bounds.get(SWITCH, 0.0) > 0.05 * us(found)
+    return "waits for rows that move between phases" if is_notable else ""
 
 
 BATCHES = tuple(2**power for power in range(6, 16))
