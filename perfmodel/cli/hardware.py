@@ -31,8 +31,8 @@ def hardware(
     kind: Annotated[
         str | None,
         typer.Option(
-            help="List only this kind: device, host, link, nic, storage, accelerator, node, "
-            "cluster."
+            help="List only this kind: device, host, link, nic, storage, expansion, "
+            "accelerator, node, cluster."
         ),
     ] = None,
     settings: SetOption = None,

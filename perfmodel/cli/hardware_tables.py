@@ -98,6 +98,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "host": ("cores", "boost_mhz", "single_thread_ratio", "dram_gb_per_s"),
     "link": ("gb_per_s",),
     "nic": ("gb_per_s", "latency_us", "memory_bytes", "memory_gb_per_s"),
+    "expansion": ("capacity_bytes", "read_gb_per_s", "read_latency_us"),
     "storage": ("read_gb_per_s", "write_gb_per_s", "read_iops", "read_latency_us"),
     "accelerator": ("engines", "memory_latency_us", "pcie_gb_per_s"),
     "node": ("gpus", "sockets", "nics", "power_w", "price_usd"),

@@ -13,11 +13,12 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.program import in_program
-from perfmodel.cost.learned.devices import describe, kinship, nearest, original
+from perfmodel.cost.learned.devices import describe, kinship, nearest
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
+from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import Rows, with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER

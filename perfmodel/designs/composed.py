@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding import Pipeline, Placement
+from perfmodel.embedding.memories import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.schema import convert, is_list, parse_value, unknown_key
@@ -61,7 +62,7 @@ def _used(placement: Placement) -> Placement:
 
 def _needed(pipeline: Pipeline, placement: Placement) -> Pipeline:
     hot = _has_hot_rows(placement)
-    on_drives = any(table.tier == "storage" for table in placement.tables)
+    on_drives = any(table.tier in (STORAGE, EXPANSION) for table in placement.tables)
     cached = any(table.tier != "hbm" and table.caches for table in placement.tables)
     by_host = any(table.pooled_on == "host" for table in placement.tables)
     return replace(

@@ -45,6 +45,8 @@ class Deployment:
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
     `pipeline`. `notes`: what a user should know of how it came about, assumptions first.
+    `own_layout`: of tables that the devices' memory cannot hold as the workload's settings lay them
+    out, that layout, which designs that put them elsewhere may take.
     """
 
     workload: Workload
@@ -55,6 +57,7 @@ class Deployment:
     train: bool = True
     notes: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
+    own_layout: Placement | None = field(default=None, compare=False)
 
     @property
     def ranks(self) -> int:
@@ -64,6 +67,18 @@ class Deployment:
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         """A copy with fields changed, and `notes` more."""
         return replace(self, notes=self.notes + tuple(map(Note, notes)), **changes)
+
+    def layouts(self) -> tuple[Deployment, ...]:
+        """This, and where `own_layout` has the tables: what fits decides, not device memory."""
+        plain = replace(self, own_layout=None)
+        if self.own_layout is None:
+            return (plain,)
+        sharding = self.workload.implementation.sharding
+        note = Note(
+            f"tables laid out as implementation.sharding {sharding!r} says, which device memory "
+            "could not hold"
+        )
+        return plain, replace(plain, placement=self.own_layout, notes=(note,))
 
 
 class Design(Protocol):
@@ -164,15 +179,17 @@ def deployment_of(
             f"implementation.sharding {PARTED!r} in the place of "
             f"{workload.implementation.sharding!r}",
         )
-    placement = placement_of(layout, workload)
+    placement, own_layout = placement_of(layout, workload), None
     if not fits(workload, placement, machine, train=train):
         by_size = greedy_placement(workload, machine, train=train)
         if by_size is not None:
-            placement = by_size
+            placement, own_layout = by_size, placement
             in_rows = sum(table.sharding == "row_wise" for table in by_size.tables)
             notes = (
                 f"tables laid out by size, {in_rows} of {len(by_size.tables)} in row-wise parts: "
                 f"implementation.sharding {workload.implementation.sharding!r} does not fit",
             )
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
-    return Deployment(workload, machine, total, placement, pipeline, train, notes)
+    return Deployment(
+        workload, machine, total, placement, pipeline, train, notes, own_layout=own_layout
+    )

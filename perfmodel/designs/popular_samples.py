@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,6 +34,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.storage import row_bytes
 from perfmodel.units import US_PER_S
+from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)
 LEAST_MIB = 1.0
@@ -92,23 +94,8 @@ def choose_hot_rows(
     """
     if any(part.popular for part in deployment.pipeline.micro_batches):
         raise WorkloadError("hot rows: the samples are already split by hot rows")
-    tables, dtypes = deployment.workload.tables, [t.dtype for t in deployment.placement.tables]
-    accesses = [
-        TableAccess(
-            popularity=table.popularity(),
-            lookups=table.pooling,
-            row_bytes=float(row_bytes(dtype, table.dim)),
-        )
-        for table, dtype in zip(tables, dtypes, strict=True)
-    ]
-    least = sum(access.row_bytes for access in accesses)
-    if not budget_bytes >= least:
-        raise WorkloadError(
-            f"hot rows: a budget of {budget_bytes:g} bytes: expected at least a row of each of "
-            f"{len(tables)} tables, {least:g}"
-        )
-    kept = hot_set(accesses, budget_bytes, sampled=sampled)
-    choice = _whole_rows(kept, accesses)
+    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
+    kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
     share = choice.popular_frac if popular_frac is None else popular_frac
     choice.mixed_hot_frac(share)
     rows = [round(count) for count in choice.rows.tolist()]
@@ -126,6 +113,30 @@ def choose_hot_rows(
 
     placement = deployment.placement.edited(edit)
     return HotRowChoice(choice, placement, share, kept.used_bytes)
+
+
+@lru_cache(maxsize=64)
+def _hot_rows(
+    tables: tuple[Table, ...], dtypes: tuple[str, ...], budget_bytes: float, sampled: float
+) -> tuple[HotSet, HotSet]:
+    """What is kept, and the same in whole rows; designs with half a budget ask for what others
+    with all of it have asked for."""
+    accesses = [
+        TableAccess(
+            popularity=table.popularity(),
+            lookups=table.pooling,
+            row_bytes=float(row_bytes(dtype, table.dim)),
+        )
+        for table, dtype in zip(tables, dtypes, strict=True)
+    ]
+    least = sum(access.row_bytes for access in accesses)
+    if not budget_bytes >= least:
+        raise WorkloadError(
+            f"hot rows: a budget of {budget_bytes:g} bytes: expected at least a row of each of "
+            f"{len(tables)} tables, {least:g}"
+        )
+    kept = hot_set(accesses, budget_bytes, sampled=sampled)
+    return kept, _whole_rows(kept, accesses)
 
 
 def _whole_rows(hot: HotSet, tables: Sequence[TableAccess]) -> HotSet:
@@ -226,8 +237,10 @@ class Fae:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows."""
-        return [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        """With fewer hot rows, and with none: no mini-batch is taken for a popular one, where these
+        take longer to launch, or their rows to come and go, than the host's lookups."""
+        fewer = [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        return [*fewer, replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0)]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by

@@ -191,11 +191,12 @@ class SmartNic:
     reads alone. Which
     share is whose is not published: assumed half.
 
-    `applied`: `if_worth` where `cost_by`, a model of what a step saves (`heuristic`, `learned`),
-    says that it saves time, else the step stays as it is and a note says why (`compare` takes the
-    faster of both by the schedule); `always`; `never`. `if_worth` holds rows of other ranks alone,
-    of tables whose bags an adapter adds up sooner than their sums come over the wire where there
-    are such: the device has its own hot rows in its L2. `message_bytes`: keys and vectors travel in
+    `applied`: `if_worth` holds rows of other ranks alone, of tables whose bags an adapter adds up
+    sooner than their sums come over the wire where there are such (the device has its own hot rows
+    in its L2), and whether that pays the schedule decides: `compare` and sweeps take the step
+    without it where that is as fast; `always` holds rows all the same; `never`. A note says what
+    `cost_by`, a model of what a step saves (`heuristic`, `learned`), takes it to save or to lose.
+    `message_bytes`: keys and vectors travel in
     messages of so many bytes at most (8: one per key). `host_bypass`: an adapter writes to the
     device's memory; else by way of the host's, over the bus twice.
     Tables in rows on all devices are served where no table is whole: a rank then sends
@@ -247,7 +248,7 @@ class SmartNic:
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
-        note that says why, where there can be none or none saves time."""
+        note that says why, where there can be none."""
         before, why = deployment.machine, ""
         machine = with_adapter(before, self.adapter)
         tables = deployment.placement.tables
@@ -260,9 +261,7 @@ class SmartNic:
                 for is_free, table in zip(free, tables, strict=True)
             ]
         nic = machine.node.nic
-        if self.applied == "never":
-            why = "as set"
-        elif deployment.ranks == deployment.machine.linked_gpus:
+        if deployment.ranks == deployment.machine.linked_gpus:
             why = "links join all devices, no lookup crosses an adapter"
         elif nic is None or not nic.memory_bytes or not nic.memory_gb_per_s:
             why = (
@@ -281,12 +280,23 @@ class SmartNic:
         cached = self._cached(deployment, served, in_rows)
         if cached is None:
             return _as_it_is(plain, "rows are written as often as they are looked up")
-        if self.applied == "if_worth":
-            change = step_change(cached)
-            saved_us = NIC_COSTS[self.cost_by].saved_us(change)
-            if saved_us <= 0.0:
-                return _as_it_is(plain, f"{-saved_us:,.0f} us would be lost: {_in_words(change)}")
-        return cached
+        if self.applied == "always":
+            return cached
+        told = self._told(step_change(cached))
+        return (
+            _as_it_is(plain, told) if self.applied == "never" else cached.with_(f"smartnic: {told}")
+        )
+
+    def _told(self, change: StepChange) -> str:
+        """What a step would save by the model of its cost, and of what."""
+        saved_us = NIC_COSTS[self.cost_by].saved_us(change)
+        return (
+            f"{abs(saved_us):,.0f} us would be {'lost' if saved_us <= 0 else 'saved'} by "
+            f"the {self.cost_by} model of cost: keys and pooled rows take the wire "
+            f"{change.wire_after_us:,.0f} us in the place of {change.wire_before_us:,.0f}, looking "
+            f"for keys takes {change.probe_us:,.0f}, reading rows {change.read_us:,.0f}, writing "
+            f"changed ones {change.write_us:,.0f}"
+        )
 
     def _cached(
         self, deployment: Deployment, served: list[bool], in_rows: bool
@@ -298,7 +308,7 @@ class SmartNic:
         sizes = {at: total * share for at, share in sizes.items()}
         policies = dict.fromkeys(sizes, self.policy)
         shared = list(served)
-        if self.applied == "if_worth":
+        if self.applied != "always":
             pays = [each and p for each, p in zip(shared, worth_asking(deployment), strict=True)]
             shared = pays if any(pays) else shared
             sizes["nic_local"] = 0.0
@@ -341,14 +351,13 @@ class SmartNic:
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in the adapters, by both models of cost, and without any."""
+        """With fewer rows in the adapters, and without any."""
         machine = with_adapter(deployment.machine, self.adapter)
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
         fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
-        both = [replace(each, cost_by=by) for each in (self, *fewer) for by in NIC_COSTS]
-        return [*both, replace(self, applied="never")]
+        return [*fewer, replace(self, applied="never")]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""
@@ -366,15 +375,6 @@ class SmartNic:
 
 def _as_it_is(deployment: Deployment, why: str) -> Deployment:
     return deployment.with_(f"smartnic: not applied, the step is as without it: {why}")
-
-
-def _in_words(change: StepChange) -> str:
-    return (
-        f"keys and pooled rows take the wire {change.wire_after_us:,.0f} us in the place of "
-        f"{change.wire_before_us:,.0f}, looking for keys takes {change.probe_us:,.0f}, reading "
-        f"rows {change.read_us:,.0f}, writing changed ones {change.write_us:,.0f} "
-        "(smartnic.applied=always caches them anyway)"
-    )
 
 
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
+from perfmodel.embedding.memories import EXPANSION
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
+from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import row_bytes
 
 
@@ -114,7 +116,9 @@ class SoftwareMemory:
     """Tables on drives, their rows read by the host behind a cache of rows in its memory.
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
-    lookups per byte move first, until those that stay take at most `keep_gib` per rank; `cache_gib`
+    lookups per byte move first, until those that stay take at most `keep_gib` per rank. Where nodes
+    have expansion memory (`[expansion]` in a machine's file), those looked up most per byte of what
+    moves lie there, as many as it holds, and the others on drives. `cache_gib`
     of each node's host memory holds rows of those on drives, an equal part for each rank; where
     that is more than the tables, all their rows are there. `rows_ahead`: the next batch's rows
     are read during this step; `writes_behind`: rows go back during the next. In inference, moved
@@ -171,7 +175,9 @@ class SoftwareMemory:
             raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
-        machine = self._machine(deployment.machine)
+        beside = self._in_expansion(deployment, held, moved)
+        on_drives = moved - beside
+        machine = self._machine(deployment.machine, needed=bool(on_drives))
         node = machine.node
         cache_bytes = min(self.cache_gib * GIB / node.gpus, total)
         if self.device_cache_gib * GIB >= cache_bytes:
@@ -179,12 +185,14 @@ class SoftwareMemory:
                 f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
                 f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
             )
-        assert node.storage is not None
-        room = (node.storage.capacity_bytes or 0) * (node.drives or 1) * machine.nodes
-        if room and total * deployment.ranks > room:
+        needed = sum(held[number] for number in on_drives)
+        drive = node.storage.name if node.storage else "no drive"
+        room = (node.storage.capacity_bytes or 0) if node.storage else 0
+        room *= (node.drives or 1) * machine.nodes
+        if room and needed > room:
             raise WorkloadError(
-                f"software_memory: {total * deployment.ranks / 1e9:.4g} GB of tables are larger "
-                f"than {node.drives} {node.storage.name} on each of {machine.nodes} nodes"
+                f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
+                f"{drive} on each of {machine.nodes} nodes"
             )
         caches = self._caches(cache_bytes)
         place = {
@@ -193,15 +201,24 @@ class SoftwareMemory:
             "caches": tuple(cache.name for cache in caches),
         }
         placement = deployment.placement.edited(
-            lambda number, _: place if number in moved else {}, caches=caches
+            lambda number, _: (
+                place | {"tier": EXPANSION}
+                if number in beside
+                else place
+                if number in on_drives
+                else {}
+            ),
+            caches=caches,
         )
         pipeline = replace(
             deployment.pipeline, rows_ahead=self.rows_ahead, writes_behind=self.writes_behind
         )
-        note = (
-            f"software-defined memory: {len(moved)} of {len(held)} tables on {node.drives} "
-            f"{node.storage.name} per node"
-        )
+        places = [f"{len(on_drives)} of {len(held)} tables on {node.drives} {drive} per node"]
+        if beside:
+            assert node.expansion is not None
+            first = f"{len(beside)} of {len(held)} tables in {node.expansion.name}"
+            places = [first, *places] if on_drives else [first]
+        note = f"software-defined memory: {', '.join(places)}"
         if cache_bytes == total:
             note += ", all their rows in the hosts' cache too: they could stay in host memory"
         workload = self._asked(deployment, moved)
@@ -260,7 +277,30 @@ class SoftwareMemory:
             left -= held[number]
         return frozenset(moved)
 
-    def _machine(self, machine: Cluster) -> Cluster:
+    def _in_expansion(
+        self, deployment: Deployment, held: list[float], moved: frozenset[int]
+    ) -> frozenset[int]:
+        """Of the tables that move, those in expansion memory: most lookups per byte first, as long
+        as every node has room for its ranks' parts, the optimizer's state with them."""
+        node = deployment.machine.node
+        if node.expansion is None:
+            return frozenset()
+        tables, placed = deployment.workload.tables, deployment.placement.tables
+        optimizer = deployment.workload.training.table_optimizer if deployment.train else None
+        filled, chosen = [0.0] * deployment.machine.nodes, []
+        for number in sorted(moved, key=lambda n: -tables[n].pooling / held[n]):
+            after, where = list(filled), replace(placed[number], tier=EXPANSION)
+            nodes = [rank // node.gpus for rank in where.ranks]
+            for at in set(nodes) if where.sharding == "data_parallel" else nodes:
+                after[at] += shard_bytes(tables[number], where, optimizer)
+            if max(after) <= node.expansion.capacity_bytes:
+                filled = after
+                chosen.append(number)
+        return frozenset(chosen)
+
+    def _machine(self, machine: Cluster, *, needed: bool) -> Cluster:
+        if not needed:
+            return machine
         if not self.drive:
             if machine.node.storage is None:
                 raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Node
 
 HBM, HOST, STORAGE, NIC = "hbm", "host", "storage", "nic"
+EXPANSION = "expansion"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ MEMORIES.register(HBM)(
 MEMORIES.register(HOST)(
     Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus)
 )
+MEMORIES.register(EXPANSION)(
+    Memory(
+        "expansion memory",
+        lambda node: node.expansion.capacity_bytes if node.expansion else 0.0,
+        lambda node: node.gpus,
+    )
+)
 MEMORIES.register(STORAGE)(Memory("drives", _drives_bytes, lambda node: node.gpus))
 MEMORIES.register(NIC)(
     Memory("memory of adapters", _adapters_bytes, lambda node: node.nics or 1, holds_tables=False)
@@ -72,4 +80,4 @@ CACHE_PLACES.register("nic_local", "nic_remote")(NIC)
 
 def all_memories() -> tuple[str, ...]:
     """Their names, the fastest first, those of plug-ins last."""
-    return tuple(dict.fromkeys((HBM, HOST, STORAGE, NIC, *MEMORIES)))
+    return tuple(dict.fromkeys((HBM, HOST, EXPANSION, STORAGE, NIC, *MEMORIES)))

@@ -163,4 +163,4 @@ def _planned(start: Deployment, plan: str) -> Deployment:
     """`start` with its tables where a planner, or a saved plan, has them."""
     if plan in ESTIMATORS:
         return plan_deployment(start, estimator=plan).deployment
-    return start.with_(placement=read_plan(plan, start.workload, start.machine))
+    return start.with_(placement=read_plan(plan, start.workload, start.machine), own_layout=None)

@@ -23,6 +23,7 @@ _FOLDER_OF = {
     "link": "links",
     "nic": "nics",
     "storage": "storage",
+    "expansion": "expansions",
     "accelerator": "accelerators",
     "node": "nodes",
     "cluster": "clusters",

@@ -18,6 +18,7 @@ LIMITS = {
     "_tflop_per_s": Limits(1e-3, 1e6, "TFLOP/s (dense)"),
     "_bytes": Limits(1e5, 1e15, "bytes"),
     "sector_bytes": Limits(64, 1e6, "bytes"),
+    "line_bytes": Limits(16, 1e6, "bytes"),
     "_bytes_per_sm": Limits(1e3, 1e8, "bytes"),
     "_mhz": Limits(10, 1e5, "MHz"),
     "_w": Limits(1, 1e5, "watts"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import ceil, inf
 
 from perfmodel.designs import Deployment, deployment_of
@@ -71,19 +72,23 @@ def fastest(
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
-    slower. `known` gets what is predicted, and what is in it is not predicted again.
+    slower. Where device memory does not hold the workload's own layout, both that and the one by
+    size are tried (`Deployment.layouts`). `known` gets what is predicted, and what is in it is not
+    predicted again.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
     """
-    whole = design.apply(start)
+    layouts = start.layouts()
+    whole = design.apply(layouts[0])
     budgets = design.within(start) if isinstance(design, Budgeted) else ()
     seen, reads = [], dict[FigureRead, None]()
     best: PredictedDeployment | None = None
     refused: PerfmodelError | None = None
-    for less in (design, *budgets):
+    for layout, less in product(layouts, (design, *budgets)):
+        is_whole = less is design and layout is layouts[0]
         try:
-            deployment = whole if less is design else less.apply(start)
+            deployment = whole if is_whole else less.apply(layout)
         except PerfmodelError:
             continue
         if replace(deployment, notes=()) in seen:
@@ -96,7 +101,7 @@ def fastest(
         try:
             predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)
         except PerfmodelError as error:
-            if less is design:
+            if is_whole:
                 refused = error
             reads |= dict.fromkeys(error.reads if isinstance(error, NotFaster) else ())
             continue
@@ -170,7 +175,7 @@ def compare_designs(
         raise UsageError("a latency that 99 % must have: it is of inference at a rate of samples")
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
-        start = start.with_(placement=placement)
+        start = start.with_(placement=placement, own_layout=None)
     known: list[PredictedDeployment] = []
     rows = tuple(
         _compared(design, start, rate_per_s, prices, overheads, known) for design in designs

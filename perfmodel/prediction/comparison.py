@@ -32,6 +32,7 @@ WORDS = {
     "compute": ("kernels", "kernels twice as fast"),
     "network": ("exchanges", "half the bytes, or links twice as fast"),
     "storage": ("drives", "twice as many drives"),
+    "expansion": ("expansion memory", "half the rows from there"),
     "host memory": ("host memory", "half the rows from there"),
     "data loading": ("data loading", "loaders twice as fast"),
     "input copies": ("copies of the input", "half the bytes, or a faster bus"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 
 from perfmodel.errors import UsageError
@@ -59,13 +59,16 @@ def parts_of(node: Node, share: float) -> tuple[PartBill, ...]:
         parts.append(PartBill("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
     if node.nic is not None and node.nics:
         parts.append(_bill("nic", node.nic, node.nics * share))
+    if node.expansion is not None:
+        parts.append(replace(_bill("expansion", node.expansion, share), part="memory"))
     if node.storage is not None:
         parts.append(_bill("storage", node.storage, (node.drives or 1) * share))
     return tuple(parts)
 
 
-UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0}
-"""Assumed where a part's peak is not in its file: a server's socket, an adapter, a drive."""
+UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
+"""Assumed where a part's peak is not in its file: a server's socket, an adapter, a drive, a card of
+memory."""
 
 
 def _bill(kind: str, part: Part, count: float) -> PartBill:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
+from perfmodel.hardware.originals import slower_multiprocessors
 from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.draft import Built
@@ -218,7 +220,8 @@ def predict_shapes(
         kernels=kernel_table(steps, rank, device),
         grounds=ModelGrounds(steps, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
-    return result, [*steps.notes, *unknown_generations([device]), *remarks(device)]
+    about = (unknown_generations([device]), remarks(device), slower_multiprocessors(device))
+    return result, [*steps.notes, *chain.from_iterable(about)]
 
 
 def _fullest(graphs: Sequence[OpGraph], *, in_host_memory: bool) -> tuple[MemoryUse | None, int]:

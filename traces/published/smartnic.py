@@ -75,14 +75,15 @@ class _Box:
         self._plain_us: dict[tuple[Any, ...], float] = {}
 
     def speed_up(self, point: Point) -> float:
-        """1 where no row is worth a place in an adapter."""
+        """1 where the schedule is no shorter with rows in adapters."""
         plain = self._plain(point, "table_wise")
         alike = (point.adapter, point.ranks, point.pooling, point.alpha, point.batch)
         if alike not in self._plain_us:
             self._plain_us[alike] = predict(plain).results[0].step_us
         try:
             within = _design_of(point, plain).apply(plain)
-            return self._plain_us[alike] / predict(within).results[0].step_us
+            gain = self._plain_us[alike] / predict(within).results[0].step_us
+            return max(gain, 1.0)
         except WorkloadError:
             return 1.0
 
@@ -95,7 +96,7 @@ class _Box:
         except WorkloadError:
             return 1.0
         before, after = (predict(each).results[0].step_us for each in (plain, within))
-        return before / after
+        return max(before / after, 1.0)
 
     def _plain(self, point: Point, sharding: str) -> Deployment:
         """In training steps follow one another, in inference one batch is alone."""

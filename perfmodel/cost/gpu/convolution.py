@@ -11,6 +11,7 @@ from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
     bound_us,
+    has_matrix_units,
     hbm_bytes_per_us,
     issued_per_us,
     l2_bytes_per_us,
@@ -131,7 +132,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     vector = vector_flop_per_us(device)
-    on_matrix = peak > coefficients("gpu.matmul").matrix_units_from * vector
+    on_matrix = has_matrix_units(device, group.dtypes)
     area = kernel_area(dims)
     saves = np.where(
         area > _C.window, _C.large_kernel_saves, np.where(area == _C.window, _C.winograd_saves, 1.0)

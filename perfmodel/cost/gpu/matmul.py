@@ -13,10 +13,10 @@ from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
     bound_us,
+    has_matrix_units,
     l2_bytes_per_us,
     matrix_flop_per_us,
     transfer_us,
-    vector_flop_per_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
@@ -196,7 +196,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     quantise_us = np.where(
         quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
     )
-    item, on_units = _multiplied_bytes(dtypes), _on_matrix_units(device, dtypes)
+    item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)
     peak = matrix_flop_per_us(device, dtypes)
@@ -223,7 +223,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     dims, dtypes = rows.dims_of(op, index), [rows.dtype[row] for row in index.tolist()]
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     peak = matrix_flop_per_us(device, dtypes)
-    is_matrix_unit = _on_matrix_units(device, dtypes)
+    is_matrix_unit = has_matrix_units(device, dtypes)
     reached = np.where(
         is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, _C.vector_reached_frac)
     )
@@ -248,12 +248,6 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
             "wave_frac": tiling.wave_frac,
             "splits": tiling.splits,
         },
-    )
-
-
-def _on_matrix_units(device: Device, dtypes: list[str]) -> NDArray[np.bool_]:
-    return np.asarray(
-        matrix_flop_per_us(device, dtypes) > _C.matrix_units_from * vector_flop_per_us(device)
     )
 
 

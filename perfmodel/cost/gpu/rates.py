@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
+from perfmodel.hardware.originals import original
 from perfmodel.ops.storage import item_bytes
 
 T = TypeVar("T")
@@ -65,6 +67,14 @@ def _matrix_rate(device: Device, dtype: str) -> float:
 def vector_flop_per_us(device: Device) -> float:
     """Peak of fp32 multiply-adds on the vector units, FLOP per microsecond."""
     return device.fp32_tflop_per_s * 1e6
+
+
+def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
+    """Per row, whether the chip has matrix units for the dtype: as the catalogue's device has from
+    which `device` was made, since another rate is not another chip."""
+    chip = original(device)
+    least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
+    return np.asarray(matrix_flop_per_us(chip, dtypes) > least)
 
 
 def special_per_us(device: Device) -> float:

@@ -1,20 +1,17 @@
 """A device as learned models see it: figures of its description, never its name.
 
 A device that was made from one of the catalogue by changing figures (half the bandwidth, another
-clock) is answered for as that one, times what physics makes of the change: measurements hold no
-such pairs, and a nearest measured device that changes with a figure would make times fall where
-hardware gets worse.
+clock) is answered for as that one (`perfmodel.hardware.originals`), times what physics makes of the
+change: measurements hold no such pairs, and a nearest measured device that changes with a figure
+would make times fall where hardware gets worse.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from perfmodel.hardware import Device
-from perfmodel.hardware import devices as catalogue_devices
-from perfmodel.hardware.reads import unrecorded
 
 Description = Mapping[str, float]
 
@@ -74,38 +71,6 @@ def nearest(description: Description, known: Sequence[Description]) -> tuple[Des
 def same_maker(one: Description, other: Description) -> bool:
     """Whether both devices run the libraries of one maker."""
     return one["is_rocm"] == other["is_rocm"]
-
-
-_OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
-_OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
-_FEWEST_EQUAL = 2
-
-
-def original(device: Device) -> Device:
-    """The catalogue's device that `device` is, or was made from by changing figures; else itself.
-
-    That is the one of its chip with most figures of the board in common, two at least.
-    """
-    board = [getattr(device, name) for name in _OF_A_BOARD]
-
-    def in_common(known: Device) -> int:
-        return sum(
-            getattr(known, name) == own for name, own in zip(_OF_A_BOARD, board, strict=True)
-        )
-
-    alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
-    closest = max(alike, key=in_common, default=None)
-    if closest is None or in_common(closest) < _FEWEST_EQUAL or unrecorded(device) == closest:
-        return device
-    return closest
-
-
-@lru_cache(maxsize=1)
-def _boards() -> dict[tuple[object, ...], list[Device]]:
-    boards: dict[tuple[object, ...], list[Device]] = {}
-    for each in catalogue_devices():
-        boards.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
-    return boards
 
 
 _SAME = 0.15

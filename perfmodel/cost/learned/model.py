@@ -23,7 +23,6 @@ from perfmodel.cost.learned.devices import (
     describe,
     distance,
     kinship,
-    original,
     unlikeness,
 )
 from perfmodel.cost.learned.features import BUILDS, Columns
@@ -37,6 +36,7 @@ from perfmodel.cost.learned.lattice import (
 )
 from perfmodel.cost.learned.part import Answer, Groups, Part, Places
 from perfmodel.hardware import Device
+from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (

@@ -5,24 +5,30 @@ that comes while Q - 1 others are there waits for the rest of those on its own c
 each: L = t0 + (Q - 1) / 2X, and never less than Q / X.
 
 All ranks of a node read at the same time and spread evenly over its drives.
+
+A node's expansion memory is timed as one drive of its figures; where cores read it as memory, a
+core waits for a dozen rows at a time, as it does for those of its socket's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import TIERS, Estimate, Explanation
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.parts import Storage
+from perfmodel.hardware.parts import Expansion, Storage
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.tiers import STORAGE
 
+LINE_BYTES = 64
 BLOCK_BYTES = 4096
 """What read rates of drives are given for."""
 
@@ -138,8 +144,8 @@ class StorageTier:
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         taken = _work(rows, machine).duration_us
-        drive, count = drives_of(machine)
-        source = f"figures of {count} {drive.name}"
+        stores = {store.name: count for *_, store, count in _by_store(rows, machine)}
+        source = "figures of " + " and ".join(f"{n} {name}" for name, n in stores.items())
         return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
@@ -177,13 +183,57 @@ def drives_of(machine: Cluster) -> tuple[Storage, int]:
     return node.storage, node.drives or 1
 
 
+def expansion_as_drive(part: Expansion) -> Storage:
+    """A drive of the figures of expansion memory: where none says how many rows it starts, as many
+    as its bandwidth has lines."""
+    line = part.line_bytes or LINE_BYTES
+    return Storage(
+        name=part.name,
+        read_gb_per_s=part.read_gb_per_s,
+        write_gb_per_s=part.write_gb_per_s,
+        read_iops=part.read_iops or part.read_gb_per_s * 1e9 / line,
+        small_read_iops=part.read_iops,
+        read_latency_us=part.read_latency_us,
+        sector_bytes=line,
+        capacity_bytes=part.capacity_bytes,
+    )
+
+
+def expansion_of(machine: Cluster) -> Expansion:
+    """The expansion memory of one node; `ModelError` where it has none."""
+    part = machine.node.expansion
+    if part is None:
+        raise ModelError(
+            f"{machine.name}: tables are in expansion memory, but the node has none: add "
+            "[expansion] to its file"
+        )
+    return part
+
+
+def _by_store(rows: Rows, machine: Cluster) -> Iterator[tuple[str, Ints, Storage, int]]:
+    """Rows by op and by where they are: with the drive, and how many there are of it."""
+    for op, index in rows.groups():
+        is_expansion = rows.dims_of(op, index)["expansion"] > 0
+        if is_expansion.any():
+            yield op, index[is_expansion], expansion_as_drive(expansion_of(machine)), 1
+        if not is_expansion.all():
+            yield op, index[~is_expansion], *drives_of(machine)
+
+
+def _row_us(machine: Cluster, dims: Dims) -> float:
+    """Of one core, per row."""
+    part = machine.node.expansion
+    if not dims["expansion"].any() or part is None or part.access == "reads":
+        return float(_C.row_us)
+    return part.read_latency_us / float(_C.loads_in_flight)
+
+
 def _work(rows: Rows, machine: Cluster) -> _Work:
-    drive, count = drives_of(machine)
     node = machine.node
     cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
     names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
     work = {name: np.zeros(len(rows)) for name in names}
-    for op, index in rows.groups():
+    for op, index, drive, count in _by_store(rows, machine):
         dims = rows.dims_of(op, index)
         each = dims["rows"] * node.gpus / count
         size = dims["row_bytes"]
@@ -199,7 +249,7 @@ def _work(rows: Rows, machine: Cluster) -> _Work:
             together = np.maximum(dims["page_rows"], 1.0)
             moved = moved_bytes(drive, size * together) / together
             work["moved_bytes"][index] = dims["rows"] * moved
-        work["core_us"][index] = dims["rows"] * _C.row_us / cores
+        work["core_us"][index] = dims["rows"] * _row_us(machine, dims) / cores
     return _Work(**work)
 
 

@@ -1,4 +1,4 @@
-"""Tables on drives: behind a cache in host memory, where rows are pooled, or in device memory.
+"""Tables on drives or in expansion memory, behind a cache in host memory or in the device's.
 
 What it stands for: software-defined memory (Ardestani et al. 2021): rows that the cache has not are
 read asynchronously, all tables' at once, then pooled beside those that it has; pooled rows travel
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfmodel.embedding.memories import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
@@ -30,8 +31,6 @@ from perfmodel.workload.tiered.source import (
     row_dims,
 )
 
-STORAGE = "storage"
-"""The resource of a rank's reads and writes on drives."""
 HOST = "cpu"
 POOL = "tier::storage_pool"
 
@@ -56,7 +55,7 @@ class OnDrives:
         with r.with_attributes(prefetch_attributes(group)):
             values = keys.values if group.is_local else to_device(r, keys.values, HOST)
             given = (self.rows, values)
-            record_row_op(r, "storage_read", given, self.reads, stream=STORAGE, dims=missed)
+            _record(r, group, "storage_read", given, self.reads, missed)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
@@ -95,10 +94,24 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     missed = _missed(group)
     if missed["rows"]:
         left = (source.cache,)
-        record_row_op(
-            r, "storage_write", left, source.rows, stream=STORAGE, dims=missed, blocks=waits
-        )
+        _record(r, group, "storage_write", left, source.rows, missed, blocks=waits)
     return [None]
+
+
+def _record(
+    r: Recorder,
+    group: Group,
+    op: str,
+    inputs: tuple[Tensor, ...],
+    out: Tensor,
+    dims: dict[str, float],
+    *,
+    blocks: bool = False,
+) -> None:
+    """`op` where the group's rows are: on drives, or in expansion memory."""
+    at = group.placed.tier
+    about = dims | ({"expansion": 1.0} if at == EXPANSION else {})
+    record_row_op(r, op, inputs, out, stream=at, dims=about, blocks=blocks)
 
 
 def _missed(group: Group) -> dict[str, float]:
@@ -120,8 +133,9 @@ def _on_drives(r: Recorder, group: Group) -> OnDrives:
     return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))
 
 
-TIERED.register("storage_pooled")(_on_drives)
-TIERED.register("storage_pooled/host")(_on_drives)
+for _tier in (STORAGE, EXPANSION):
+    TIERED.register(f"{_tier}_pooled")(_on_drives)
+    TIERED.register(f"{_tier}_pooled/host")(_on_drives)
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ class KernelCacheOverDrives(KernelCache):
         if read:
             dims = {"rows": float(read), "row_bytes": use.row_bytes}
             given = (self.host_rows, wanted)
-            record_row_op(r, "storage_read", given, rows, stream=STORAGE, dims=dims)
+            _record(r, group, "storage_read", given, rows, dims)
         came = to_device(r, rows, r.place, non_blocking=True)
         places = r.tensor((missed,), "int64")
         r.leaf("aten::index_copy_", (self._places(r, use), 0, places, came), self.tables.weights)
@@ -170,7 +184,7 @@ class KernelCacheOverDrives(KernelCache):
             )
         if written:
             dims = {"rows": float(written), "row_bytes": use.row_bytes}
-            record_row_op(r, "storage_write", (there,), self.host_rows, stream=STORAGE, dims=dims)
+            _record(r, group, "storage_write", (there,), self.host_rows, dims)
 
     def _places(self, r: Recorder, use: RowCacheUse) -> Tensor:
         weights = self.tables.weights
@@ -189,5 +203,6 @@ def _read_rows(group: Group, missed: int) -> int:
     return min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
 
 
-TIERED.register("storage/hbm")(KernelCacheOverDrives.of)
-TIERED.register("storage/hbm/host")(KernelCacheOverDrives.of)
+for _tier in (STORAGE, EXPANSION):
+    TIERED.register(f"{_tier}/hbm")(KernelCacheOverDrives.of)
+    TIERED.register(f"{_tier}/hbm/host")(KernelCacheOverDrives.of)

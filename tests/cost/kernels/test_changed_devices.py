@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.learned.devices import original
+from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import with_settings
 from perfmodel.ops.rows import Rows
 

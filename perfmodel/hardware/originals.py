@@ -1,0 +1,74 @@
+"""Which device of the catalogue one was made from by changing figures."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain
+
+from perfmodel.hardware.catalogue import devices as catalogue_devices
+from perfmodel.hardware.parts import Device
+from perfmodel.hardware.reads import unrecorded
+
+_OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
+_OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
+_FEWEST_EQUAL = 2
+
+
+def original(device: Device) -> Device:
+    """The catalogue's device that `device` is, or was made from by changing figures; else itself.
+
+    That is the one of its chip with most figures of the board in common, two at least.
+    """
+    board = [getattr(device, name) for name in _OF_A_BOARD]
+
+    def in_common(known: Device) -> int:
+        return sum(
+            getattr(known, name) == own for name, own in zip(_OF_A_BOARD, board, strict=True)
+        )
+
+    alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
+    closest = max(alike, key=in_common, default=None)
+    if closest is None or in_common(closest) < _FEWEST_EQUAL or unrecorded(device) == closest:
+        return device
+    return closest
+
+
+_FEWEST_OF_RATES = 4
+
+
+def slower_multiprocessors(device: Device) -> list[str]:
+    """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
+    each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
+    """
+    if device.target == "cpu":
+        return []
+
+    def in_common(known: Device) -> int:
+        return sum(getattr(known, name) == getattr(device, name) for name in _OF_A_BOARD)
+
+    def is_faster_each(known: Device) -> bool:
+        own = device.fp32_tflop_per_s / device.sm_count
+        return known.sm_count < device.sm_count and known.fp32_tflop_per_s / known.sm_count > own
+
+    chip = [name for name in _OF_A_CHIP if name != "sm_count"]
+    boards = (
+        known
+        for known in chain.from_iterable(_boards().values())
+        if all(getattr(known, name) == getattr(device, name) for name in chip)
+    )
+    known = max(filter(is_faster_each, boards), key=in_common, default=None)
+    if known is None or in_common(known) < _FEWEST_OF_RATES:
+        return []
+    return [
+        f"{known.name} with {device.sm_count} multiprocessors in the place of {known.sm_count} at "
+        "the same rates: each multiprocessor is slower, and where the waves of blocks are the same "
+        "a kernel takes longer"
+    ]
+
+
+@lru_cache(maxsize=1)
+def _boards() -> dict[tuple[object, ...], list[Device]]:
+    boards: dict[tuple[object, ...], list[Device]] = {}
+    for each in catalogue_devices():
+        boards.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
+    return boards
