@@ -10,8 +10,8 @@ import pytest
 from perfmodel.cost.tiers import TIERS
 from perfmodel.cost.tiers.drives import expansion_as_drive, reads_per_s
 from perfmodel.designs import deployment_of
+from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory
-from perfmodel.designs.tier_hits import tier_hits
 from perfmodel.errors import HardwareError, ModelError, WorkloadError
 from perfmodel.hardware import Cluster, Node, cluster, load
 from perfmodel.ops.rows import Rows
