@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.graph.kinds import Cause, NodeKind, Scope
 from perfmodel.plot import breakdown_figure, timeline_figure
-from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.critical_path import ROUNDING_US, Piece
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:
@@ -80,12 +80,13 @@ def meeting_waits(timeline: Timeline) -> MeetingWaits:
 
 
 def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> Columns:
-    """Pieces of a critical path, or of idle time, in order of time.
+    """Pieces of a critical path, or of idle time, in order of time; none that only rounding made.
 
     Columns `resource`, `label`, `cause`, `start_us`, `end_us`; resource and label are those of the
     node of the piece, empty where it has none.
     """
-    ordered: Sequence[Piece] = sorted(pieces, key=lambda piece: (piece.start_us, piece.end_us))
+    drawn = (piece for piece in pieces if piece.end_us - piece.start_us > ROUNDING_US)
+    ordered: Sequence[Piece] = sorted(drawn, key=lambda piece: (piece.start_us, piece.end_us))
     graph = timeline.graph
     resource = graph.nodes_.resource
     return {
