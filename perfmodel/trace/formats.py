@@ -61,4 +61,5 @@ def _format(module: str, suffixes: tuple[str, ...] = ()) -> TraceFormat:
 FORMATS.register("execution_trace")(_format("execution_trace"))
 FORMATS.register("protobuf_execution_trace")(_format("chakra", (".et",)))
 FORMATS.register("nsight")(_format("nsight", (".sqlite",)))
+FORMATS.register("memory_snapshot")(_format("memory_snapshot", (".pickle",)))
 FORMATS.register("sqlite")(_format("sqlite", (".db",)))
