@@ -15,12 +15,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfmodel.arrays import Ints, distinct
-from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
+from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.window import find_steps
 
 LEAST_NUMBERED = 8
 """Fewer say nothing."""
+FEW = 3
+"""Fewer may take no time in files of whole microseconds."""
 SAMPLED_FRAC = 0.1
 """Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
 AT_ONCE_US = 1.0
@@ -33,12 +35,20 @@ SHORTEST_US, LONGEST_US = 0.1, 500.0
 calls and operators. Real files: medians from 1 us, tenths up to 30 us."""
 LATE_US, LATE_FRAC = 100.0, 0.03
 """How long after the profiler's own end events may end; real files: 1.7 % of its time."""
+_CALL = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
+_STEPS = (Category.CPU_OP, Category.ANNOTATION, Category.GPU_ANNOTATION)
 _PROFILER = re.compile(r"PyTorch Profiler \(\d+\)$")
 
 
 def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[str]:
     """A line per fault. Where only some steps were read (not `is_whole`), nothing is missing."""
     yield from _units(rank)
+    is_call = rank.name_matches(_CALL)
+    host = rank.of(Category.CPU_OP, Category.ANNOTATION)
+    is_step = rank.name_matches(STEP_NAME) & ~np.isin(rank.category, _STEPS)
+    misnamed = int(is_call[host].sum() + is_step.sum())
+    if misnamed:
+        yield f"{misnamed} events have a name of another category (calls, steps)"
     unnamed = int((~rank.name_contains(re.compile(r"\S"))).sum())
     if unnamed:
         yield f"{unnamed} events have no name: what they are is not known"
@@ -121,10 +131,10 @@ def _units(rank: RankTrace) -> Iterator[str]:
     launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
     ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
     for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
-        if len(rows) < LEAST_NUMBERED:
+        if not len(rows):
             continue
         tenth_us, half_us = np.quantile(rank.duration_us[rows], (0.1, 0.5))
-        if half_us < SHORTEST_US:
+        if half_us < SHORTEST_US and len(rows) >= FEW:
             yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
-        if tenth_us > LONGEST_US and what != "device operations":
+        if len(rows) >= LEAST_NUMBERED and tenth_us > LONGEST_US and rows is not work:
             yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: are times microseconds?"

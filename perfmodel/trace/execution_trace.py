@@ -250,7 +250,7 @@ def _decode(
                 "the file was cut; copy it again"
             ) from None
         raise TraceError(f"{where}: {error}") from None
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (UnicodeDecodeError, RecursionError, ValueError, msgspec.MsgspecError) as error:
         raise TraceError(f"{where}: {str(error).splitlines()[0]}") from None
 
 

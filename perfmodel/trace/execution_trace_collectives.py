@@ -56,7 +56,7 @@ def process_groups(values: bytes, warnings: list[str]) -> list[ProcessGroup]:
     try:
         (text,) = msgspec.json.decode(values, type=list[str])
         groups = msgspec.json.decode(text, type=list[_Group])
-    except (ValueError, RecursionError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         warnings.append(f"process groups cannot be read: {str(error).splitlines()[0]:.100}")
         return []
     return [
@@ -88,7 +88,7 @@ class CollectiveReader:
         try:
             stated = _from_arguments(arguments, position)
             self._add(row, stated, attributes, inputs, outputs)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise TraceError(f"{self._where}: nodes[{position}] ({_NAME}): {error}") from None
         return self._strings[self._columns["name"][-1]]
 

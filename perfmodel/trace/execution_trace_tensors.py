@@ -163,7 +163,7 @@ def read_tensors(
                         leaves.append(leaf)
                         leaf_dtype.append(dtype)
                         leaf_argument.append(argument)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise TraceError(f"{where}: nodes[{at}].{key}.{part}: {error}") from None
         bounds.append(len(leaves))
     try:

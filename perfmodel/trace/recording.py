@@ -28,7 +28,8 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import equal_runs, outermost, stream_keys
+from perfmodel.trace.link import equal_runs, stream_keys
+from perfmodel.trace.nesting import crossings_us
 from perfmodel.trace.window import find_steps, take_rows
 
 CLOCK_TOLERANCE_US = 100.0
@@ -248,6 +249,8 @@ def _with_earlier_device(rank: RankTrace, shift_us: float) -> RankTrace:
 
 OVERLAP_US = 3.0
 """What neighbours may overlap by in files of whole microseconds."""
+PYTHON_OVERLAP_US, CALL_OVERLAP_US = 1e3, 1e4
+"""What Python functions and calls may end after what they begin in; real files: 0.2 and 2.5 ms."""
 DEVICE_OVERLAP_US = 25.0
 """What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
 of one graph launch may run at the same time."""
@@ -298,12 +301,18 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
     late_us = steps.end_us[:-1] - steps.start_us[1:]
     yield from _count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
-    ops = outermost(rank, rank.of(Category.CPU_OP))
-    yield from _count_beyond(
-        _overlaps(rank, ops, rank.thread[ops]),
-        OVERLAP_US,
-        "operators begin within another of their thread and end after it",
-    )
+    among: tuple[Category, ...] = (Category.CPU_OP, Category.ANNOTATION)
+    for more, tolerance_us, what in (
+        ((), OVERLAP_US, "operators or annotations"),
+        ((Category.PYTHON,), PYTHON_OVERLAP_US, "Python functions"),
+        ((Category.RUNTIME,), CALL_OVERLAP_US, "calls, or what they are within,"),
+    ):
+        among = (*among, *more)
+        yield from _count_beyond(
+            crossings_us(rank, rank.of(*among)),
+            tolerance_us,
+            f"{what} begin within another event of their thread and end after it",
+        )
     rows = np.flatnonzero(rank.is_device)
     keys = stream_keys(rank, rows)
     order = np.argsort(keys, kind="stable")
