@@ -39,6 +39,9 @@ FALLS = 0.995
 CLIFF = 1.25
 """Twice the batch: how many times as long a sample may take. Where a cache of the host or of the
 device runs out a sample takes up to a quarter longer; nothing else of a machine has such steps."""
+SHIFTS = 1.02
+"""A step that waits for something else: by how much it may be longer, since kernels that end sooner
+run beside other exchanges, and lose to these."""
 SLOWER_EACH = "each multiprocessor is slower"
 """What an answer says where more multiprocessors share the same rates."""
 LAID_OUT = "tables laid out by size"
@@ -137,7 +140,7 @@ def skew(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
             zip(ALPHAS, found, strict=True)
         ):
             if less > 0.0 and gain > 0.0:
-                told = f"waits for {by}" if fast_us <= slow_us / FALLS and by not in ROWS else ""
+                told = f"waits for {by}" if fast_us <= slow_us * SHIFTS and by not in ROWS else ""
                 change = f"{low} to {high}"
                 yield Pair("skew", case.name, name, change, less / gain, 1 / FALLS, told)
 
@@ -166,8 +169,11 @@ def share(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
 
 
 def _moves(found: Prediction | None) -> str:
-    """Whether the answer says that rows come and go between phases for a notable part of a step: a
-    larger share of popular samples needs more of them."""
+    """Whether the answer says that rows come and go between phases for a notable part of a step, or
+    that no mini-batch of popular samples is run for that: a larger share of these needs more rows.
+    """
+    if any("popular_frac 0 in the place of" in note for note in (found.warnings if found else ())):
+        return "popular mini-batches are no faster"
     bounds = (found.results[0].bound_by if found else None) or {}
     is_notable = bounds.get(SWITCH, 0.0) > 0.05 * us(found)
     return "waits for rows that move between phases" if is_notable else ""
