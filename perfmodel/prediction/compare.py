@@ -351,13 +351,15 @@ def _in_native_software(
 
 
 def activity_of(result: Result, deployment: Deployment) -> Activity:
-    """Shares of the period that devices, hosts, adapters and drives work, by the slowest rank."""
+    """Shares of the period that devices (by the ranks that are shown), hosts, adapters and drives
+    (by the slowest) work."""
+    active_us = sum(rank.gpu_active_us for rank in result.ranks) / len(result.ranks)
     step_us = result.step_us
     busy = {row["family"]: min(row["time_us"] / step_us, 1.0) for row in result.families}
     is_cpu = deployment.machine.node.device.target == "cpu"
     across = deployment.machine.nodes > 1
     return Activity(
-        device_frac=1.0 if is_cpu else min(result.rank.gpu_active_us / step_us, 1.0),
+        device_frac=1.0 if is_cpu else min(active_us / step_us, 1.0),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
         nic_frac=busy.get("collective", 0.0) if across else 0.0,
         storage_frac=busy.get("storage", 0.0),
