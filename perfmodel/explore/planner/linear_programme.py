@@ -64,8 +64,7 @@ def solve(
 
     least = np.zeros(len(upper))
     least[goal] = 1.0
-    places = np.array([rows.row, rows.column], np.int32)  # SciPy 1.12 takes no int64
-    matrix = csr_array((rows.value, tuple(places)), shape=(len(rows.low), len(upper)))
+    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), len(upper)))
     with silenced_output():
         return milp(
             least,
