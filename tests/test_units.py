@@ -64,7 +64,7 @@ DIMENSIONLESS = {
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
-    *("value", "values", "measured", "predicted", "rounded", "baseline", "present"),
+    *("value", "values", "measured", "predicted", "baseline", "present"),
     *(
         "by_rank_and_step",
         "per_mark",
