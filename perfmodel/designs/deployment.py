@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, UsageError, WorkloadError
-from perfmodel.hardware import Cluster, Part, kind_of, load, names
+from perfmodel.hardware import Cluster, Part, a_kind_of, kind_of, load, names
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fits, greedy_placement
@@ -148,7 +148,7 @@ def named_part(name: str, cls: type[P], setting: str) -> P:
         raise UsageError(f"{setting} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
     part = load(name, kind)
     if not isinstance(part, cls):
-        raise UsageError(f"{setting} {name}: it is a {kind_of(part)}, expected a {kind}")
+        raise UsageError(f"{setting} {name}: it is {a_kind_of(part)}, expected {a_kind_of(cls)}")
     return part
 
 

@@ -33,6 +33,7 @@ from perfmodel.hardware.parts import (
     Node,
     Part,
     Storage,
+    a_kind_of,
     kind_of,
 )
 from perfmodel.hardware.settings import with_settings
@@ -51,6 +52,7 @@ __all__ = [
     "Node",
     "Part",
     "Storage",
+    "a_kind_of",
     "cluster",
     "device",
     "devices",

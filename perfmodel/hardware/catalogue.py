@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
 from perfmodel.hardware.schema import MAX_BYTES, Lookup, build_part, expand, fields_of
 from perfmodel.schema import Table, read_toml
 
@@ -168,7 +168,7 @@ def unknown_name_error(name: str) -> HardwareError:
 def expect_kind(part: Part, cls: type[P]) -> P:
     """`part`, which must be of type `cls`; raises `HardwareError` where it is another kind."""
     if not isinstance(part, cls):
-        raise HardwareError(f"{part.name} is a {kind_of(part)}; expected a {kind_of(cls)}")
+        raise HardwareError(f"{part.name} is {a_kind_of(part)}; expected {a_kind_of(cls)}")
     return part
 
 

@@ -330,6 +330,12 @@ def kind_of(part: Part | type[Part]) -> str:
     return next(kind for kind, each in KINDS.items() if issubclass(cls, each))
 
 
+def a_kind_of(part: Part | type[Part]) -> str:
+    """`a device`, `an accelerator`, …"""
+    kind = kind_of(part)
+    return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
+
+
 def parts_of(part: Part) -> dict[str, Part]:
     """The parts that a part holds, by key."""
     return {key: value for key, value in _values(part).items() if isinstance(value, Part)}

@@ -9,7 +9,7 @@ from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.parts import KINDS, Device, Node, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Device, Node, Part, a_kind_of, kind_of
 from perfmodel.schema import Limits, Table, convert, describe, short, unknown_key
 
 LIMITS = {
@@ -92,7 +92,7 @@ class Field:
     def expected(self) -> str:
         """What the value must be, in words."""
         if self.is_part:
-            return f"the name of a {kind_of(self.type)}, or a table that describes one"
+            return f"the name of {a_kind_of(self.type)}, or a table that describes one"
         return describe(self.type, self.limits)
 
 
@@ -148,7 +148,7 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
 
 def unknown_part_key(cls: type[Part], key: str, where: str) -> HardwareError:
     """The error for a key that `cls` has not, naming the nearest that it has."""
-    return HardwareError(f"{where}: {unknown_key(key, fields_of(cls), f' of a {kind_of(cls)}')}")
+    return HardwareError(f"{where}: {unknown_key(key, fields_of(cls), f' of {a_kind_of(cls)}')}")
 
 
 def _value(entry: Field, value: Any, where: str) -> Any:
@@ -256,6 +256,6 @@ def _named(
         raise HardwareError(f"{where}: {error}") from None
     if cls is not None and result is not cls:
         raise HardwareError(
-            f"{where}: expected a {kind_of(cls)}, but {name!r} is a {kind_of(result)}"
+            f"{where}: expected {a_kind_of(cls)}, but {name!r} is {a_kind_of(result)}"
         )
     return result, table

@@ -85,13 +85,22 @@ def test_every_part_survives_a_change_of_its_name(part: hardware.Part) -> None:
         ("gpus=4", "settings 'gpus=4': expected KIND.KEY=VALUE, as in device.hbm_gb"),
         ("node.gpus", "expected KIND.KEY=VALUE"),
         ("gpu.sm_count=4", "expected KIND.KEY=VALUE, .*KIND is one of device, host"),
-        ("storage.read_iops=4", ": storage: write_gb_per_s|: storage: read_gb_per_s"),
+        (
+            "storage.read_iops=4",
+            "settings: storage: (write|read)_gb_per_s",
+        ),
         ("cluster.nodes=4", "dgx-h100 is a node and has no cluster"),
-        ("device.hbm=4", ": device: unknown key hbm of a device; expected: hbm_bytes, hbm_gb"),
-        ("node.gpus=0", ": gpus: expected a whole number from 1 .*got 0"),
-        ("node.gpus=two", ": gpus: expected a whole number from 1 .*got 'two'"),
-        ("device.hbm_gb_per_s=3 TB/s", ": device: hbm_gb_per_s: expected .* GB/s.*'3 TB/s'"),
-        ("node.device=h900", ": device: unknown hardware 'h900'; nearest: "),
+        (
+            "device.hbm=4",
+            "settings: device: unknown key hbm of a device; expected: hbm_bytes",
+        ),
+        ("node.gpus=0", "settings: gpus: expected a whole number from 1 .*got 0"),
+        ("node.gpus=two", "settings: gpus: expected a whole number from 1 .*got 'two'"),
+        (
+            "device.hbm_gb_per_s=3 TB/s",
+            "settings: device: hbm_gb_per_s: expected .*'3 TB/s'",
+        ),
+        ("node.device=h900", "settings: device: unknown hardware 'h900'; nearest: "),
         ("node.device=connectx-7", "expected a device, but 'connectx-7' is a nic"),
     ],
 )
