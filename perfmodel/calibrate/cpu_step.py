@@ -22,7 +22,7 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.cost.models.cpu_collective import waiting_frac
 from perfmodel.errors import TraceError
 from perfmodel.files import DEFAULT_MAX_BYTES
-from perfmodel.hardware import Device
+from perfmodel.hardware import Device, load
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -222,9 +222,12 @@ def fit_overheads(
     """One profile of the host overheads of all `traces` (files, archives or folders of ranks).
 
     `profiler_us_per_event` is taken off each sample per event that the profiler recorded in it.
-    `hosts` and `torch_versions` are what the traces do not say of themselves. Raises `TraceError`
-    for a trace without times, `ModelError` where no overhead is found.
+    `hosts` (of the catalogue, or TOML files) and `torch_versions` are what the traces do not say of
+    themselves. Raises `TraceError` for a trace without times, `ModelError` where no overhead is
+    found, `HardwareError` for an unknown host.
     """
+    for host in hosts:
+        load(host, "host")
     samples = []
     for path in begun(traces, begin):
         trace = read(path, max_bytes=max_bytes)

@@ -8,7 +8,7 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.calibrate.cpu_step import fit_overheads
-from perfmodel.errors import TraceError
+from perfmodel.errors import HardwareError, TraceError
 
 
 def _write(path: Path, gap_us: float) -> Path:
@@ -42,3 +42,8 @@ def test_an_execution_trace_has_no_overheads(tmp_path: Path) -> None:
     path.write_text('{"schema": "1.0.1", "pid": 1, "time": "", "start_ts": 1, "nodes": []}')
     with pytest.raises(TraceError, match=r"et\.json"):
         fit_overheads([path])
+
+
+def test_an_unknown_host_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match="epyc-7741.*epyc-7742"):
+        fit_overheads([tmp_path / "none.json"], hosts=["epyc-7741"])
