@@ -45,5 +45,5 @@ def test_an_execution_trace_has_no_overheads(tmp_path: Path) -> None:
 
 
 def test_an_unknown_host_is_named_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(HardwareError, match="epyc-7741.*epyc-7742"):
+    with pytest.raises(HardwareError, match=r"epyc-7741.*epyc-7742"):
         fit_overheads([tmp_path / "none.json"], hosts=["epyc-7741"])
