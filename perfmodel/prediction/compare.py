@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from math import ceil, inf
 
+from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
@@ -167,8 +168,11 @@ def compare_designs(
     `p99_us` asks how many replicas of the machine, with which batch up to this, answer 99 % of
     them so fast at least cost (inference at a rate).
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
-    where the deployment that all start from cannot be, `UsageError` for a rate that cannot.
+    where the deployment that all start from cannot be, `UsageError` for a rate that cannot,
+    `ModelError` for a profile that is none.
     """
+    if overheads is not None:
+        load_profile(overheads)
     if rate_per_s is not None:
         require_rate(rate_per_s)
     if p99_us is not None and (train or rate_per_s is None):

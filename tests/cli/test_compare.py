@@ -257,3 +257,10 @@ def test_names_and_levers_are_whole_at_80_columns(
     assert "no room for" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert shown.count("\nsoftware_memory ") == 3
+
+
+def test_a_profile_that_is_none_is_one_line(run: Run) -> None:
+    found = run("compare", *SMALL, "--designs", "neo", "--overheads", "house")
+    assert found.status == 2
+    assert not found.out
+    assert "house: no such overhead profile" in found.err
