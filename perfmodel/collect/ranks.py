@@ -103,7 +103,7 @@ def _run_rank(
     try:
         worker(backend, ranks, *arguments)
     except PerfmodelError as error:
-        raise SystemExit(f"error: rank {ranks.rank}: {error}") from None
+        raise SystemExit(f"perfmodel: rank {ranks.rank}: {error}") from None
     finally:
         leave_group(backend)
     sys.stdout.flush()
