@@ -52,9 +52,10 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     unnamed = int((~rank.name_contains(re.compile(r"\S"))).sum())
     if unnamed:
         yield f"{unnamed} events have no name: what they are is not known"
+    others = rank.memory.numbers
     numbers = rank.event_index[rank.event_index >= 0]
-    known = distinct(np.concatenate([numbers, rank.memory.numbers]))
-    expected = int(known[-1]) + 1 if len(known) else 0
+    known = distinct(numbers if others is None else np.concatenate([numbers, others]))
+    expected = int(known[-1]) + 1 if len(known) and others is not None else 0
     is_sampled = len(known) < SAMPLED_FRAC * expected
     if is_whole and not is_sampled:
         if len(known) < expected >= LEAST_NUMBERED:

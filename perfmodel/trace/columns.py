@@ -83,8 +83,9 @@ class Allocations:
     reserved_bytes: Ints = field(default_factory=_no_ints)
     unreadable: int = 0
     """Events left out because a size or a total of them is no whole number."""
-    numbers: Ints = field(default_factory=_no_ints)
-    """`Ev Idx` of all instant events that have one, in no order."""
+    numbers: Ints | None = None
+    """`Ev Idx` of all instant events that have one, in no order; None where a format has no such
+    events (exports, frames), so that a gap between numbers says nothing."""
 
     def __len__(self) -> int:
         return len(self.at_us)

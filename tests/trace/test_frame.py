@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -202,3 +203,26 @@ def test_a_frame_that_is_none_is_one_line(
     assert str(caught.value).startswith("DataFrame: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_frame_without_memory_events_is_not_asked_for_their_numbers(tmp_path: Path) -> None:
+    """Nine operators that are numbered in twos: between them `[memory]` events were."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 10.0 * i,
+         "dur": 5.0, "args": {"Ev Idx": 2 * i}}
+        for i in range(9)
+    ]  # fmt: skip
+    memory = [
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "s": "t",
+         "ts": 10.0 * i + 1, "args": {"Ev Idx": 2 * i + 1, "Device Type": 0, "Device Id": -1,
+                                      "Addr": 1, "Bytes": 8, "Total Allocated": 8,
+                                      "Total Reserved": 8}}
+        for i in range(8)
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events + memory}))
+    whole = read(path)
+    assert whole.warnings == []
+    assert read(whole.events).warnings == []
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert any("8 of the 17 events" in line for line in read(path).warnings)
