@@ -112,13 +112,13 @@ _PUBLIC = {
 }
 
 
-_ROOMS = (
+_PACKAGES = (
     *("cost", "designs", "embedding", "explore", "graph", "hardware", "ops", "plot"),
     *("prediction", "workload"),
 )
 """Packages whose own names are public: `perfmodel.hardware.cluster`."""
 
-__getattr__ = exports(__name__, _PUBLIC, _ROOMS)
+__getattr__ = exports(__name__, _PUBLIC, _PACKAGES)
 
 
 def __dir__() -> list[str]:

@@ -7,10 +7,10 @@ from importlib import import_module
 
 
 def exports(
-    package: str, homes: Mapping[str, str], rooms: Collection[str] = ()
+    package: str, homes: Mapping[str, str], packages: Collection[str] = ()
 ) -> Callable[[str], object]:
     """The `__getattr__` of a `package` whose names lie in the modules `homes` (name to module), and
-    which has the packages `rooms` itself.
+    which has the `packages` itself.
 
     No name may be that of one of the package's own modules: importing that would replace it.
     """
@@ -18,7 +18,7 @@ def exports(
     def load(name: str) -> object:
         if name in homes:
             return getattr(import_module(homes[name]), name)
-        if name in rooms:
+        if name in packages:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

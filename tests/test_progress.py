@@ -35,9 +35,9 @@ def test_what_is_left_follows_from_what_was_done() -> None:
     pace.reached(0, 10, 100.0)
     assert pace.told(101.0) == "0 % done"
     pace.reached(2, 10, 104.0)
-    assert pace.left_s(104.0) == 16.0
+    assert pace.left_s(104.0) == pytest.approx(16.0)
     assert pace.told(110.0) == "20 % done, about 10 s left"
-    assert pace.left_s(1000.0) == 0.0
+    assert pace.left_s(1000.0) == pytest.approx(0.0)
 
 
 def test_what_was_done_before_does_not_count_as_fast() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.cli.options import Format, FormatOption
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
-
 
 UNASKED_POINTS = 10_000_000
 """More take hours: they are swept with `--yes` alone."""

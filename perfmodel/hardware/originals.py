@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 
 from perfmodel.hardware.catalogue import devices as catalogue_devices
@@ -19,14 +19,8 @@ def original(device: Device) -> Device:
 
     That is the one of its chip with most figures of the board in common, two at least.
     """
-    board = [getattr(device, name) for name in _OF_A_BOARD]
-
-    def in_common(known: Device) -> int:
-        return sum(
-            getattr(known, name) == own for name, own in zip(_OF_A_BOARD, board, strict=True)
-        )
-
     alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
+    in_common = partial(_in_common, device)
     closest = max(alike, key=in_common, default=None)
     if closest is None or in_common(closest) < _FEWEST_EQUAL or unrecorded(device) == closest:
         return device
@@ -43,9 +37,6 @@ def slower_multiprocessors(device: Device) -> list[str]:
     if device.target == "cpu":
         return []
 
-    def in_common(known: Device) -> int:
-        return sum(getattr(known, name) == getattr(device, name) for name in _OF_A_BOARD)
-
     def is_faster_each(known: Device) -> bool:
         own = device.fp32_tflop_per_s / device.sm_count
         return known.sm_count < device.sm_count and known.fp32_tflop_per_s / known.sm_count > own
@@ -56,6 +47,7 @@ def slower_multiprocessors(device: Device) -> list[str]:
         for known in chain.from_iterable(_boards().values())
         if all(getattr(known, name) == getattr(device, name) for name in chip)
     )
+    in_common = partial(_in_common, device)
     known = max(filter(is_faster_each, boards), key=in_common, default=None)
     if known is None or in_common(known) < _FEWEST_OF_RATES:
         return []
@@ -64,6 +56,11 @@ def slower_multiprocessors(device: Device) -> list[str]:
         "the same rates: each multiprocessor is slower, and where the waves of blocks are the same "
         "a kernel takes longer"
     ]
+
+
+def _in_common(device: Device, known: Device) -> int:
+    """How many figures of the board are equal."""
+    return sum(getattr(known, name) == getattr(device, name) for name in _OF_A_BOARD)
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.diff/1"
 _ALIKE = (MEASURED, "prediction")
 """Kinds of answers with the same figures."""
+_SAME_INPUT = "same input as far as they say"
+"""Of what-ifs and settings of a workload they do not."""
 MOST_SHOWN = 12
 """Changes of each group, for people."""
 
@@ -73,15 +75,20 @@ class Difference:
         """Whether the input or the tool moved what differs; None unless both are stored answers."""
         if self.same_input is None:
             return None
-        of_input = "same input" if self.same_input else "the inputs differ"
+        of_input = _SAME_INPUT if self.same_input else "the inputs differ"
         if self.tool_changed is None:
             silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
             return f"{of_input}; {silent} does not say what made it: it is of an older release"
         if not self.tool_changed:
-            return f"{of_input}, same tool" + (": nothing may differ" * self.same_input)
+            is_moved = self.same_input and any(change.change_us for change in self.changes)
+            return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
         changes = [_tool_change(self.a, self.b, key) for key in self.tool_changed]
-        moved = "what differs is the tool's doing" if self.same_input else "and so does the tool"
-        return f"{of_input}: {moved} ({', '.join(changes)})"
+        moved = (
+            ": what differs is the tool's doing, or was asked otherwise"
+            if self.same_input
+            else ", and so does the tool"
+        )
+        return f"{of_input}{moved} ({', '.join(changes)})"
 
     def __repr__(self) -> str:
         steps = ", ".join(

@@ -43,7 +43,7 @@ _INTEGERS = tuple(
     for each in fields(RankTrace)
     if each.type == "Ints" and each.name not in (*TEXT_COLUMNS, "file_index")
 )
-_COMPLETE = "X"
+_COMPLETE, _INSTANT = "X", "i"
 _EXACT_US = 1e-3
 """Times of floats that lie farther apart are said to be inexact."""
 _LIMIT_US = 2.0**62 / 1e3
@@ -164,10 +164,13 @@ def _chrome_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[
     for name in ("name", "cat"):
         _codes(frame, name, lambda text: 0, needed=name == "name", among=is_complete)
     apart_us = float(np.spacing(np.abs(start_us).max()))
+    has_instants = "ph" in frame and bool((frame["ph"] == _INSTANT).any())
     events = list(_chrome_events(frame))
     for number, rows in rows_of.items():
         document = {"traceEvents": [events[row] for row in rows.tolist()]}
         rank = replace(decode_kineto(_ENCODER.encode(document), FRAME_NAME), rank=number)
+        if not has_instants:  # a choice of the events: numbers that it lacks are of no others
+            rank = replace(rank, memory=replace(rank.memory, numbers=None))
         if frame["ts"].dtype.kind == "f" and apart_us > _EXACT_US:
             rank.warnings.append(
                 f"column ts: floats of {start_us.max():.3g} us are {apart_us:.2g} us apart, and so "

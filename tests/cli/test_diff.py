@@ -107,14 +107,15 @@ def test_answers_of_two_versions_of_the_tool(run: Run, tmp_path: Path, kind: str
     same = json.loads(run("diff", path, path, "--format", "json").out)
     check_schema("diff", same)
     assert (same["same_input"], same["tool_changed"]) == (True, [])
-    assert same["remark"] == "same input, same tool: nothing may differ"
+    assert same["remark"] == "same input as far as they say, same tool"
     assert same["changes"]
     old = tmp_path / "old.json"
     old.write_text(json.dumps(answer | {"made_by": answer["made_by"] | {"perfmodel": "0.0.9"}}))
     diff = json.loads(run("diff", old, path, "--format", "json").out)
     assert diff["tool_changed"] == ["perfmodel"]
     assert diff["remark"] == (
-        f"same input: what differs is the tool's doing (perfmodel 0.0.9 to {__version__})"
+        "same input as far as they say: what differs is the tool's doing, or was asked otherwise "
+        f"(perfmodel 0.0.9 to {__version__})"
     )
     del answer["made_by"]
     old.write_text(json.dumps(answer))
@@ -131,8 +132,16 @@ def test_other_inputs_are_told_from_another_tool(
     assert _remark(run, one, other) == "the inputs differ, same tool"
     one.write_text(json.dumps(answer | {"made_by": answer["made_by"] | {"models": "0" * 12}}))
     remark = _remark(run, one, other)
-    assert remark.startswith("the inputs differ: and so does the tool (models 000000000000 to ")
+    assert remark.startswith("the inputs differ, and so does the tool (models 000000000000 to ")
     assert _remark(run, pair[0], pair[1]) is None
+
+
+def test_a_what_if_is_not_taken_for_the_same_answer(run: Run, tmp_path: Path) -> None:
+    """Answers do not say what was scaled: that they differ is said, and not put down to nothing."""
+    plain, _ = _stored(run, tmp_path, "plain.json", "predict")
+    scaled, _ = _stored(run, tmp_path, "scaled.json", "predict", "--scale", "host=0.5")
+    said = "same input as far as they say, same tool: what differs was asked otherwise"
+    assert _remark(run, plain, scaled) == said
 
 
 @pytest.mark.parametrize("schema", ["prediction/2", "kernel/1"])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from alarm import Late, limit
 
 from perfmodel.errors import PerfmodelError
 
@@ -41,30 +41,12 @@ class Outcome:
         return self.how != "clean" or damage in BROKEN
 
 
-class _Hang(BaseException):
-    pass
-
-
-@contextmanager
-def _alarm(limit_s: float) -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise _Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def outcome_of(read: Reader, path: Path, limit_s: float = HANG_S) -> Outcome:
     """Read `path`; NumPy's and pandas' warnings count as tracebacks: a number went wrong."""
     began = time.monotonic()
     how, detail = "clean", ""
     try:
-        with _alarm(limit_s), warnings.catch_warnings():
+        with limit(limit_s), warnings.catch_warnings():
             warnings.simplefilter("error")
             answer, told = read(path)
         how, detail = ("warned", told[0]) if told else ("clean", "")
@@ -74,7 +56,7 @@ def outcome_of(read: Reader, path: Path, limit_s: float = HANG_S) -> Outcome:
     except ValueError as error:
         how = "not_json" if "JSON compliant" in str(error) else "traceback"
         detail = _place(error)
-    except _Hang:
+    except Late:
         how = "hang"
     except Exception as error:
         how, detail = "traceback", _place(error)

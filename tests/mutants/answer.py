@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from alarm import Late, limit
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.breakdown import breakdown
@@ -50,29 +50,11 @@ def _change(one: Mapping[str, float], other: Mapping[str, float], name: str) -> 
     return abs(b_us - a_us) / max(abs(whole_us), 1e-3)
 
 
-class _Late(BaseException):
-    pass
-
-
-@contextmanager
-def _limit(limit_s: float) -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise _Late
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def answer(path: Path, limit_s: float = LIMIT_S) -> Answer:
     """Break the trace at `path` down; a warning of NumPy counts as a crash."""
     began = time.monotonic()
     try:
-        with _limit(limit_s), warnings.catch_warnings():
+        with limit(limit_s), warnings.catch_warnings():
             warnings.simplefilter("error")
             found = breakdown(path)
             rank = found.ranks[0]
@@ -90,7 +72,7 @@ def answer(path: Path, limit_s: float = LIMIT_S) -> Answer:
         if "\n" in str(error):
             return Answer({}, crashed=f"several lines: {error}")
         return Answer({}, refused=str(error))
-    except _Late:
+    except Late:
         return Answer({}, crashed=f"took more than {time.monotonic() - began:.0f} s")
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]

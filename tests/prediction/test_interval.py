@@ -120,4 +120,6 @@ def test_what_is_off_alike_in_two_steps_leaves_their_ratio_alone() -> None:
 
 
 def test_the_ratio_of_a_step_to_itself_is_one() -> None:
-    assert ratio_interval(Step(100.0, (0.5, 2.0)), Step(100.0, (0.5, 2.0))) == (1.0, 1.0)
+    assert ratio_interval(Step(100.0, (0.5, 2.0)), Step(100.0, (0.5, 2.0))) == pytest.approx(
+        (1.0, 1.0)
+    )

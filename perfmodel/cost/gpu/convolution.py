@@ -35,7 +35,8 @@ QUERY_GRADIENTS = 2.0
 @analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
     """Both products at the matrix units' rate, in waves of blocks of queries; at least as long as
-    one block takes, which goes over all keys, a block of them after the other."""
+    one block takes, which goes over its keys, a block of them after the other (as many as were
+    seen to)."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
@@ -46,9 +47,9 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
     keys = np.where(dims["s_kv"] > 0, dims["s_kv"], dims["past"] + dims["s"])
-    turn_us = _C.table("key_block_us").get(device.target, 0.0)
-    one_block = turn_us * np.ceil(keys / _C.queries_per_block)
-    compute = np.maximum(compute, one_block)
+    keys = np.where(dims["window_size"] > 0, np.minimum(keys, dims["window_size"]), keys)
+    turns = np.minimum(np.ceil(keys / _C.queries_per_block), _C.key_blocks)
+    compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return Analysis(
@@ -95,11 +96,11 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         "elementwise": instructions + specials,
         "cache": loads,
     }
-    serial = sum(parts.values()) / _C.serial_frac + adding
+    serial = sum(parts.values()) / _C.serial_frac
     pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    compute = np.where(overlapped, pipelined, serial)
+    compute = np.where(overlapped, pipelined, serial) + adding
     return Analysis(
         bound_us=bound,
         kernel_us=_C.attention_start_us + np.maximum(np.maximum(compute, memory), bound),
