@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise, zip_longest
 from math import prod
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.lowering.piece import MissingArguments, Piece
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
@@ -200,7 +201,8 @@ def in_units(
     """The pieces, fp32 products as TF32 where the device has it and it is allowed.
 
     PyTorch allows it for convolutions unless told otherwise, for matrix products (since 1.12) only
-    when told. A dtype that is not known counts as fp32.
+    when told. A dtype that is not known counts as fp32. Ahead of such a convolution cuDNN lays
+    input and weights out channels last, each by a kernel, where that pays.
     """
     allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
     has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
@@ -210,4 +212,19 @@ def in_units(
             piece = replace(piece, dtype=FP32)
         if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
             piece = replace(piece, dtype=TF32)
+            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
+                piece = replace(piece, launches=piece.launches + LAYOUTS)
         yield piece
+
+
+LAYOUTS = 2
+
+
+def is_laid_out(piece: Piece, device: Device | None) -> bool:
+    """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
+    if device is None or piece.dims.get("channels_last"):
+        return False
+    if 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]:
+        return False
+    over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
+    return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below
