@@ -62,6 +62,8 @@ IDENTITY = (
     *("b", "m", "n", "k", "layout", "bias", "rows", "cols", "elements", "tensors"),
     *("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"),
     *("hash_size", "dim", "pooling", "zipf_alpha", "histogram", "ranks", "library"),
+    *("tokens", "pairs", "heads", "head_dim", "value_dim", "max_length", "lengths"),
+    *("reads", "writes", "flop_per_element"),
 )
 """What tells one measurement from another; empty where a dim does not apply."""
 
