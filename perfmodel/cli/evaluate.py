@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli import evaluate_steps
+from perfmodel.cli import evaluate_modules, evaluate_steps
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -247,6 +247,7 @@ Examples:
   perfmodel evaluate traces my-traces/ one.json.gz
   perfmodel evaluate kernels --data test.parquet
   perfmodel evaluate ops my-trace.json.gz
+  perfmodel evaluate modules collected/modules.csv --programs models/
   perfmodel evaluate pairs one_h100.json.gz one_mi300x.json.gz
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
@@ -260,6 +261,7 @@ evaluate = verb_of(
     traces,
     kernels,
     ops,
+    evaluate_modules.modules,
     evaluate_steps.pairs,
     evaluate_steps.steps,
     evaluate_steps.published,

@@ -204,8 +204,11 @@ class Profiling:
             activities.append(profiler.ProfilerActivity.CUDA)
         # Since PyTorch 2.2 the profiler starts and stops an observer that it is handed, so that
         # both files cover the same steps; before that it has to be started by hand.
-        self._handed = "execution_trace_observer" in inspect.signature(profiler.profile).parameters
+        taken = inspect.signature(profiler.profile).parameters
+        self._handed = "execution_trace_observer" in taken
         options = {"execution_trace_observer": self._observer} if self._handed else {}
+        if "acc_events" in taken:  # there is one cycle: without it, some versions warn of a second
+            options["acc_events"] = True
         self._done, self._total = 0, PROFILER_WARMUP + active
         self._running = profiler.profile(
             activities=activities,

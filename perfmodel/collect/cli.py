@@ -6,13 +6,23 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, ops, overheads, reference, trace, truth
+from perfmodel.collect import (
+    collectives,
+    kernels,
+    modules,
+    ops,
+    overheads,
+    reference,
+    trace,
+    truth,
+)
 from perfmodel.collect.shown import Parser, fault
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
     "collectives": collectives,
     "kernels": kernels,
+    "modules": modules,
     "ops": ops,
     "overheads": overheads,
     "reference": reference,

@@ -1,0 +1,219 @@
+"""Calls of modules as `collect modules` measured them, beside what their source alone predicts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.evaluation.results import Tabular
+from perfmodel.files import read_bytes
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.hardware import from_driver_name
+from perfmodel.ops.read.program import HOW, Call, Program, as_run
+from perfmodel.prediction.run import predict
+from perfmodel.prediction.types import Result
+from perfmodel.progress import Begin, begun, silent
+
+SCHEMA = "perfmodel.evaluation.modules/1"
+NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
+HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
+
+
+@dataclass(frozen=True)
+class MeasuredCall:
+    """A row of the table, in microseconds; `device_us` is None where no GPU was."""
+
+    program: str
+    class_name: str
+    mode: str
+    is_training: bool
+    device: str
+    call_us: float
+    host_us: float
+    device_us: float | None
+
+
+@dataclass(frozen=True)
+class ModuleError:
+    """One call: of all of it, and of its host and its device by themselves, in microseconds."""
+
+    program: str
+    mode: str
+    is_training: bool
+    hardware: str
+    predicted_us: float
+    low_us: float
+    high_us: float
+    measured_us: float
+    host_predicted_us: float
+    host_us: float
+    device_predicted_us: float
+    device_us: float | None
+
+    @property
+    def error_pct(self) -> float:
+        """Of the call, with its sign."""
+        return 100 * (self.predicted_us / self.measured_us - 1)
+
+    @property
+    def within(self) -> bool:
+        """Whether the 90 % interval holds what was measured."""
+        return self.low_us <= self.measured_us <= self.high_us
+
+    @property
+    def host_error_pct(self) -> float:
+        """Of the host's time in the call."""
+        return 100 * (self.host_predicted_us / self.host_us - 1)
+
+    @property
+    def device_error_pct(self) -> float | None:
+        """Of the device's time, where it was measured."""
+        if self.device_us is None:
+            return None
+        return 100 * (self.device_predicted_us / self.device_us - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        keys = ("error_pct", "within", "host_error_pct", "device_error_pct")
+        return asdict(self) | {key: getattr(self, key) for key in keys}
+
+
+@dataclass(frozen=True)
+class ModuleErrors(Tabular):
+    """All calls of a table; `left_out` says why a row has no prediction."""
+
+    rows: tuple[ModuleError, ...]
+    left_out: tuple[str, ...] = ()
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per mode, forward or training: median absolute errors in percent, intervals that hold."""
+        kinds = dict.fromkeys((row.mode, row.is_training) for row in self.rows)
+        return [
+            {"mode": mode, "is_training": is_training}
+            | _figures([r for r in self.rows if (r.mode, r.is_training) == (mode, is_training)])
+            for mode, is_training in kinds
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "summary": self.summary(),
+            "rows": [row.to_dict() for row in self.rows],
+            "warnings": list(self.left_out),
+        }
+
+
+def _figures(rows: Sequence[ModuleError]) -> dict[str, Any]:
+    def median(values: Sequence[float]) -> float | None:
+        return float(np.median(np.abs(values))) if values else None
+
+    calls = [row.error_pct for row in rows]
+    return {
+        "n": len(rows),
+        "median_pct": median(calls),
+        "bias_pct": float(np.median(calls)),
+        "coverage_frac": float(np.mean([row.within for row in rows])),
+        "host_median_pct": median([row.host_error_pct for row in rows]),
+        "host_bias_pct": float(np.median([row.host_error_pct for row in rows])),
+        "device_median_pct": median(
+            [row.device_error_pct for row in rows if row.device_error_pct is not None]
+        ),
+    }
+
+
+def read_calls(path: Path) -> list[MeasuredCall]:
+    """The table at `path`, as `collect modules` wrote it.
+
+    Raises `UsageError` that names the file and the line where it is none.
+    """
+    try:
+        reader = csv.DictReader(io.StringIO(read_bytes(path).decode()))
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not text: expected a table of `collect modules`") from None
+    missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+    if missing:
+        raise UsageError(f"{path}: no column {missing[0]!r}: expected a table of `collect modules`")
+    return [_call(row, f"{path}: line {number}") for number, row in enumerate(reader, 2)]
+
+
+def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
+    try:
+        times = {name: float(row[name]) for name in ("median_us", "host_us")}
+        device_us = float(row["device_us"]) if row["device_us"] else None
+    except (TypeError, ValueError):
+        raise UsageError(f"{where}: a time is no number") from None
+    if not all(0 < us < float("inf") for us in (*times.values(), device_us or 1.0)):
+        raise UsageError(f"{where}: a time is not above 0")
+    if row["mode"] not in HOW:
+        raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
+    return MeasuredCall(
+        program=row["program"],
+        class_name=row["class"],
+        mode=row["mode"],
+        is_training=row["training"] == "1",
+        device=row["device"],
+        call_us=times["median_us"],
+        host_us=times["host_us"],
+        device_us=device_us,
+    )
+
+
+def evaluate_modules(
+    calls: Sequence[MeasuredCall],
+    programs: Path,
+    *,
+    hardware: str | None = None,
+    overheads: str | None = None,
+    begin: Begin = silent,
+) -> ModuleErrors:
+    """Predictions of `calls`, whose files are in the folder `programs`, which are executed.
+
+    They are made for `hardware`, by default the device that the table names, with the host of the
+    profile `overheads`. Raises `HardwareError` for a device that the catalogue lacks.
+    """
+    rows: list[ModuleError] = []
+    left_out: list[str] = []
+    for call in begun(calls, begin, lambda call: call.program):
+        target = hardware or from_driver_name(call.device)
+        try:
+            rows.append(_error(call, programs / f"{call.program}.py", target, overheads))
+        except PerfmodelError as error:
+            left_out.append(f"left out: {error}")
+    return ModuleErrors(tuple(rows), tuple(dict.fromkeys(left_out)))
+
+
+def _error(call: MeasuredCall, path: Path, target: Any, overheads: str | None) -> ModuleError:
+    from perfmodel.ops.read.module import graph_of_program  # needs PyTorch
+
+    graph = graph_of_program(Program(path, call.class_name), Call(training=call.is_training))
+    answer = predict(as_run(graph, call.mode), hardware=[target], overheads=overheads)
+    (result,) = answer.results
+    assert result.low_us is not None
+    assert result.high_us is not None
+    return ModuleError(
+        program=call.program,
+        mode=call.mode,
+        is_training=call.is_training,
+        hardware=result.hardware,
+        predicted_us=result.step_us,
+        low_us=result.low_us,
+        high_us=result.high_us,
+        measured_us=call.call_us,
+        host_predicted_us=host_us(result),
+        host_us=call.host_us,
+        device_predicted_us=float(result.rank.gpu_active_us),
+        device_us=call.device_us,
+    )
+
+
+def host_us(result: Result) -> float:
+    """What the host of a predicted call is busy with, waiting aside."""
+    nodes, timeline = result.timeline.graph.nodes_, result.timeline
+    is_host = np.isin(nodes.kind, HOST_KINDS)
+    return float((timeline.end_us - timeline.start_us)[is_host].sum())
