@@ -64,13 +64,13 @@ def module_call(
     torch = backend.torch
     spec = importlib.util.spec_from_file_location("_perfmodel_measured", path)
     if spec is None or spec.loader is None:
-        raise PerfmodelError(f"{path}: cannot be read as Python")
+        raise PerfmodelError(f"{path.name}: cannot be read as Python")
     source = importlib.util.module_from_spec(spec)
     with torch.device(backend.device):
         spec.loader.exec_module(source)
         made, get_inputs = getattr(source, class_name, None), getattr(source, "get_inputs", None)
         if made is None or get_inputs is None:
-            raise PerfmodelError(f"{path}: has no {'get_inputs()' if made else class_name}")
+            raise PerfmodelError(f"{path.name}: has no {'get_inputs()' if made else class_name}")
         get_init_inputs = getattr(source, "get_init_inputs", list)
         module = made(*get_init_inputs()).to(backend.device)
         inputs = [_on_device(backend, each) for each in get_inputs()]
@@ -84,7 +84,7 @@ def module_call(
     def train() -> None:
         outputs = [each for each in _tensors(torch, called(*inputs)) if each.requires_grad]
         if not outputs:
-            raise PerfmodelError(f"{path}: no output depends on a parameter: nothing to train")
+            raise PerfmodelError(f"{path.name}: no output depends on a parameter: nothing to train")
         sum(each.float().sum() for each in outputs).backward()
 
     def reset() -> None:
