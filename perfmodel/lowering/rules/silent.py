@@ -168,8 +168,7 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
         "reads": sum(map(tensor_bytes, inputs)) / full,
         "writes": sum(map(tensor_bytes, outputs)) / full,
     }
-    if "flop_per_element" in op.attributes:
-        dims |= numbers(op, "flop_per_element")
+    dims |= numbers(op, *(name for name in ("flop_per_element", "random") if name in op.attributes))
     return (Piece("elementwise", dims, widest.dtype),)
 
 
