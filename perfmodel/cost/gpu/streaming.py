@@ -83,8 +83,8 @@ def accumulate_waits_us(group: Group, device: Device) -> Floats:
 
 def atomic_waits_us(group: Group, device: Device) -> Floats:
     """Warps that add to the line of a table which most add to, one after another: one per row that
-    fills lines, or all that add to the short rows of one line; or all elements at the rate at which
-    the L2 adds, each by itself."""
+    fills lines, or all that add to the short rows of one line; or, unless vectors are added, all
+    elements at the rate at which the L2 adds, each by itself."""
     dims = group.dims
     known = dims["hash_size"] > 0
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
@@ -94,9 +94,8 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     turns: Floats = np.minimum(most * rows_per_line, warps)
     queued = _C.table("atomic_line_us")[device.target] * turns
     rate = _C.table("adds_per_sm_per_clock").get(device.target, np.inf)
-    return np.maximum(
-        queued, dims["rows"] * dims["cols"] / (rate * device.sm_count * device.boost_mhz)
-    )
+    added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])
+    return np.maximum(queued, added / (rate * device.sm_count * device.boost_mhz))
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
