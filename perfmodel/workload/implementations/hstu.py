@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.ops.graph import FORWARD, INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
@@ -282,7 +282,8 @@ def _with_dropout(
     if mask is not None:
         r.leaf(name, (*given, mask), *made, about=about)
     else:
-        r.leaf(name, given, *made, about=about | (DRAWS if r.tape is not None else {}))
+        trains = r.tape is not None or r.phase != FORWARD
+        r.leaf(name, given, *made, about=about | (DRAWS if trains else {}))
 
 
 def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
