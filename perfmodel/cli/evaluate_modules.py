@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.options import FormatOption, OutputOption, SetOption
 from perfmodel.cli.output import Output, working
 from perfmodel.cli.tables import fitted, say
 from perfmodel.units import human_us
@@ -29,6 +29,7 @@ def modules(
         str | None,
         typer.Option(metavar="NAME|FILE", help="What to predict for, if not the table's device."),
     ] = None,
+    settings: SetOption = None,
     overheads: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="The host, as a profile of overheads.")
     ] = None,
@@ -37,9 +38,13 @@ def modules(
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device.
 
+    Calls that the host bounds say which `host.single_thread_ratio` fits this machine: with `--set`,
+    predictions of other modules then have its speed.
+
     \b
     Examples:
       perfmodel evaluate modules collected/modules.csv --programs models/
+      perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
       perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
     """
     target = Output(format, output, sources=[table])
@@ -49,7 +54,12 @@ def modules(
     calls = read_calls(table)
     with working("predicting") as begin:
         evaluation = evaluate_modules(
-            calls, programs, hardware=hardware, overheads=overheads, begin=begin
+            calls,
+            programs,
+            hardware=hardware,
+            settings=settings or (),
+            overheads=overheads,
+            begin=begin,
         )
     target.write_result(
         evaluation, lambda console: _show_modules(console, evaluation), evaluation.left_out
@@ -77,6 +87,14 @@ def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
             f"intervals hold {each['coverage_frac']:.0%}; host {each['host_median_pct']:.1f} % "
             f"(bias {each['host_bias_pct']:+.1f} %)"
             f"{'' if device is None else f', device {device:.1f} %'}",
+        )
+
+    speed = evaluation.measured_host_speed
+    if speed is not None:
+        say(
+            console,
+            f"the host, by {len(evaluation.host_bound)} calls that it bounds: "
+            f"--set host.single_thread_ratio={speed:.2g} (taken: {evaluation.host_speed:.2g})",
         )
 
 

@@ -15,8 +15,8 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.results import Tabular
 from perfmodel.files import read_bytes
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import from_driver_name
-from perfmodel.ops.read.program import HOW, Call, Program, as_run
+from perfmodel.hardware import Node, from_driver_name, node, with_settings
+from perfmodel.ops.read.program import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, begun, silent
@@ -86,10 +86,29 @@ class ModuleError:
 
 @dataclass(frozen=True)
 class ModuleErrors(Tabular):
-    """All calls of a table; `left_out` says why a row has no prediction."""
+    """All calls of a table; `left_out` says why a row has no prediction, `host_speed` what the
+    host's `single_thread_ratio` was taken to be, where it was one for all."""
 
     rows: tuple[ModuleError, ...]
     left_out: tuple[str, ...] = ()
+    host_speed: float | None = None
+
+    @property
+    def host_bound(self) -> list[ModuleError]:
+        """Eager calls whose measured host takes longer than their device."""
+        return [
+            row
+            for row in self.rows
+            if row.mode == EAGER and row.device_us is not None and row.host_us > row.device_us
+        ]
+
+    @property
+    def measured_host_speed(self) -> float | None:
+        """The `single_thread_ratio` with which the median of those calls' hosts is as measured."""
+        ratios = [row.host_predicted_us / row.host_us for row in self.host_bound]
+        if self.host_speed is None or not ratios:
+            return None
+        return self.host_speed * float(np.median(ratios))
 
     def summary(self) -> list[dict[str, Any]]:
         """Per mode, forward or training: median absolute errors in percent, intervals that hold."""
@@ -104,6 +123,8 @@ class ModuleErrors(Tabular):
         return {
             "schema": SCHEMA,
             "summary": self.summary(),
+            "host_bound": len(self.host_bound),
+            "measured_host_speed": self.measured_host_speed,
             "rows": [row.to_dict() for row in self.rows],
             "warnings": list(self.left_out),
         }
@@ -169,26 +190,34 @@ def evaluate_modules(
     programs: Path,
     *,
     hardware: str | None = None,
+    settings: Sequence[str] = (),
     overheads: str | None = None,
     begin: Begin = silent,
 ) -> ModuleErrors:
     """Predictions of `calls`, whose files are in the folder `programs`, which are executed.
 
-    They are made for `hardware`, by default the device that the table names, with the host of the
-    profile `overheads`. Raises `HardwareError` for a device that the catalogue lacks.
+    They are made for `hardware` with `settings` (`KIND.KEY=VALUE`), by default the device that the
+    table names in its usual node, and with the host of the profile `overheads`. Raises
+    `HardwareError` for a device that the catalogue lacks.
     """
     rows: list[ModuleError] = []
     left_out: list[str] = []
+    nodes: dict[str, Node] = {}
     for call in begun(calls, begin, lambda call: call.program):
-        target = hardware or from_driver_name(call.device)
+        if call.device not in nodes:
+            named = hardware or from_driver_name(call.device)
+            nodes[call.device] = with_settings(node(named), settings)
         try:
-            rows.append(_error(call, programs / f"{call.program}.py", target, overheads))
+            path = programs / f"{call.program}.py"
+            rows.append(_error(call, path, nodes[call.device], overheads))
         except PerfmodelError as error:
             left_out.append(f"left out: {error}")
-    return ModuleErrors(tuple(rows), tuple(dict.fromkeys(left_out)))
+    speeds = {each.host.single_thread_ratio for each in nodes.values()}
+    speed = speeds.pop() if len(speeds) == 1 else None
+    return ModuleErrors(tuple(rows), tuple(dict.fromkeys(left_out)), speed)
 
 
-def _error(call: MeasuredCall, path: Path, target: Any, overheads: str | None) -> ModuleError:
+def _error(call: MeasuredCall, path: Path, target: Node, overheads: str | None) -> ModuleError:
     from perfmodel.ops.read.module import graph_of_program  # needs PyTorch
 
     graph = graph_of_program(Program(path, call.class_name), Call(training=call.is_training))

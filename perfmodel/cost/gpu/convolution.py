@@ -168,24 +168,24 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
     m, n, k = _product(dims, group.direction, flop)
+    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
+    full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
+    is_direct = peak / vector < _C.tf32_direct_below
+    reached_frac, filled_frac, passes = _tf32(dims, group.direction, is_direct)
+    reached = np.minimum(peak, full_rate * reached_frac)
     tiling = fastest_of_either(
         dims["groups"],
         m,
         n,
         k,
         group.item_bytes,
-        peak * device.gemm_peak_frac * implicit,
+        np.where(in_tf32, reached / filled_frac, peak * device.gemm_peak_frac * implicit),
         device,
         on_matrix,
     )
     usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
     memory = transfer_us(group.moved_bytes, device)
-    in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
-    full_rate = np.maximum(peak, _C.tf32_over_fp32 * vector)
-    is_direct = peak / vector < _C.tf32_direct_below
-    reached_frac, passes = _tf32(dims, group.direction, is_direct)
-    reached = np.minimum(peak, full_rate * reached_frac)
-    usual = np.where(in_tf32, flop / reached, usual)
+    usual = np.where(in_tf32, np.maximum(flop / reached, tiling.time_us), usual)
     if group.direction == "bwd_data":
         unaligned = np.where(is_direct, 0.0, _unaligned_us(dims, device))
         usual = np.where(in_tf32, np.maximum(usual, unaligned), usual)
@@ -201,9 +201,12 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         memory,
     )
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
+    is_laid_out = ~is_direct & (dims["channels_last"] <= 0.0)
+    starts = _C.tf32_start_us + np.where(is_laid_out, _C.layout_starts_us, 0.0)
+    starts = np.where(in_tf32 & ~is_depthwise, starts, 0.0)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=np.maximum(np.maximum(compute, memory), bound) + starts,
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=flop,
         read_bytes=group.read_bytes,
@@ -219,10 +222,13 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
 
 
-def _tf32(dims: Dims, direction: str, is_direct: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Of fp32 images on tensor cores: the share of the peak, and passes over input and output.
+def _tf32(
+    dims: Dims, direction: str, is_direct: NDArray[np.bool_]
+) -> tuple[Floats, Floats, Floats]:
+    """Of fp32 images on tensor cores: the share of the peak, what few channels, which fill few
+    lanes, leave of it, and passes over input and output.
 
-    Few channels fill few lanes. `is_direct`: tensor cores are hardly faster than vector units, so
+    `is_direct`: tensor cores are hardly faster than vector units, so
     that forward passes take channels first as they come, instead of exchanging their order. What
     lies channels last moves once.
     """
@@ -239,7 +245,7 @@ def _tf32(dims: Dims, direction: str, is_direct: NDArray[np.bool_]) -> tuple[Flo
     reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
     forward = np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
     first = forward if is_forward else _C.layout_passes
-    return reached, np.where(dims["channels_last"] > 0.0, 1.0, first)
+    return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
 
 
 def _unaligned_us(dims: Dims, device: Device) -> Floats:
@@ -274,15 +280,16 @@ def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, 
 
 @analyse_by_group
 def analyse_pooling(group: Group, device: Device) -> Analysis:
-    """The larger of bytes at the memory's rate and work on the windows."""
-    dims = group.dims
+    """The larger of bytes at the memory's rate and work on outputs and their windows."""
+    dims, is_forward = group.dims, group.direction == "fwd"
     memory = group.moved_bytes / stream_bytes_per_us(device)
-    threads = dims["outputs"] if group.direction == "fwd" else dims["elements"]
+    threads = dims["outputs"] if is_forward else dims["elements"]
     windows = np.maximum(1.0, dims["kernel_size"] ** 2) / _C.window
+    volume = np.where(dims["sides"] > 2.0, _C.table("volume_outputs")[group.op], 0.0)
+    work = _C.output_share + volume + (1.0 - _C.output_share) * windows
     way = f"{group.op}_{group.direction}"
     each = _C.table("clocks")
-    per_window = windows if group.direction == "fwd" else 1.0
-    clocks = each.get(f"{device.target}_{way}", each[way]) * threads * per_window
+    clocks = each.get(f"{device.target}_{way}", each[way]) * threads * (work if is_forward else 1.0)
     compute = clocks / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
     return Analysis(

@@ -181,12 +181,11 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     told = group.dims["longest_bag"]
     longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
     at_once = device.sm_count * _C.lookup_warps_per_sm
-    waited = use.missed * _C.miss_us + (use.lookups - use.missed) * _C.hit_us
-    one_bag = longest * _C.hit_us + _missed_alone(group, use, longest, device) * (
-        _C.miss_us - _C.hit_us
-    )
-    in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
     one_table = "tables" not in group.dims
+    miss_us, hit_us = _waits_us(device, one_table=one_table)
+    waited = use.missed * miss_us + (use.lookups - use.missed) * hit_us
+    one_bag = longest * hit_us + _missed_alone(group, use, longest, device) * (miss_us - hit_us)
+    in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
     early = group.dims.get("early", np.full_like(longest, one_table)) > 0
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
@@ -198,6 +197,17 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
         "start": np.where(early & (not one_table), _C.early_start_us, _C.start_us),
     }
+
+
+def _waits_us(device: Device, *, one_table: bool) -> tuple[float, float]:
+    """What one more row of a bag takes from memory and from the L2; PyTorch's own kernels of later
+    generations have several on their way."""
+    known = _C.tuples("one_table_waits_us")
+    generation = nearest_known(device.architecture, known) if one_table else None
+    if generation is None:
+        return _C.miss_us, _C.hit_us
+    miss_us, hit_us = known[generation]
+    return miss_us, hit_us
 
 
 def _missed_alone(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:

@@ -60,15 +60,24 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
         latency = _C.short_us * (1.0 + _C.pass_shorts * passes)
     memory = transfer_us(passes * group.moved_bytes, device)
     bound = bound_us(group.moved_bytes, device)
+    busy = np.maximum(memory, bound)
+    if group.op == "cumsum":
+        busy = np.maximum(busy, _scanned_rows_us(group.dims, device))
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(memory, bound) + latency,
+        kernel_us=busy + latency,
         shares={"memory": memory, "latency": latency},
         flop=group.flop,
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
         features={"passes": passes},
     )
+
+
+def _scanned_rows_us(dims: Dims, device: Device) -> Floats:
+    """Sums along several rows: a tree of sums with barriers for every few columns."""
+    clocks = _C.scan_clocks * dims["rows"] * dims["cols"]
+    return np.where(dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
 
 
 def _sort(dims: Dims, item: Floats, device: Device) -> tuple[Floats, Floats]:

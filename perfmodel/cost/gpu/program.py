@@ -20,6 +20,7 @@ from perfmodel.cost.gpu.streaming import (
     accumulate_waits_us,
     atomic_waits_us,
     cat_waits_us,
+    row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
 )
@@ -60,10 +61,8 @@ _SELECT = CacheState("index_select", sectors=True, waited_us=select_waits_us)
 _ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_us)
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
-    **{
-        op: CacheState(op)
-        for op in ("sum_rows", "layer_norm", "rms_norm", "split", "transpose_copy")
-    },
+    **{op: CacheState(op) for op in ("sum_rows", "rms_norm", "split", "transpose_copy")},
+    "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
     "cat": CacheState("cat", waited_us=cat_waits_us),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),

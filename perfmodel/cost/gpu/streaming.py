@@ -99,13 +99,22 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
-    """Rows that start amid a vector, too long for a warp: an element per load and thread."""
+    """Rows that start amid a vector, too long for a warp, and those whose elements lie apart: an
+    element per load and thread."""
     cols = group.dims["cols"]
     elements = group.dims["rows"] * cols
     threads = device.sm_count * (device.max_threads_per_sm or _C.usual_threads_per_sm)
     is_unaligned = cols * group.item_bytes % _C.vector_bytes != 0
     slow = is_unaligned & (cols > _C.softmax_warp_cols)
-    return np.where(slow, _C.softmax_step_us * elements / threads, 0.0)
+    step_us = np.where(slow, _C.softmax_step_us, 0.0)
+    step_us = np.where(group.dims["strided"] > 0, _C.softmax_strided_us, step_us)
+    return step_us * elements / threads
+
+
+def row_block_waits_us(group: Group, device: Device) -> Floats:
+    """A block of threads per row, which lives for some us however short the row is: those that
+    follow the first on their multiprocessor."""
+    return (_turns(group.dims["rows"], _C.norm_block_threads, device) - 1.0) * _C.norm_block_us
 
 
 @analyse_by_group
@@ -217,11 +226,19 @@ def _random_flop(group: Group, device: Device) -> Floats:
 def _row_blocks_us(group: Group, device: Device) -> Floats:
     """One block of threads goes through each row, however long it is and however few there are."""
     rows, cols = group.dims["rows"], group.dims["cols"]
-    threads = device.max_threads_per_sm or _C.usual_threads_per_sm
-    at_once = device.sm_count * np.maximum(threads // _C.row_block_threads, 1)
     bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
-    times_us: Floats = np.maximum(rows / at_once, 1.0) * cols * group.item_bytes / bytes_per_us
-    return times_us
+    row_us = cols * group.item_bytes / bytes_per_us
+    if group.op not in _C.tuples("statistics_first"):
+        return _turns(rows, _C.row_block_threads, device) * row_us
+    threads = np.where(cols < _C.row_block_threads, _C.warp_threads, _C.row_block_threads)
+    return _turns(rows, threads, device) * (_C.moments_block_us + row_us)
+
+
+def _turns(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
+    """How many blocks of `threads` follow one another on a multiprocessor; at least one."""
+    resident = (device.max_threads_per_sm or _C.usual_threads_per_sm) // np.asarray(threads)
+    at_once = device.sm_count * np.clip(resident, 1.0, _C.most_blocks_per_sm)
+    return np.maximum(blocks / at_once, 1.0)
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

@@ -237,6 +237,7 @@ def _part(op: Op, mask: Argument) -> Sequence[Piece]:
     return _backward(op, gradient, values, weight, (4, 3, 5, 6), mask)
 
 
+USUAL_SIDES = 2
 USUAL_STRIDE = 2
 USUAL_KERNEL = 3
 
@@ -248,7 +249,7 @@ def windows(
     kernel: tuple[int, ...] | None,
     stride: tuple[int, ...] | None,
     direction: str,
-    sides: int = 2,
+    sides: int = USUAL_SIDES,
 ) -> Sequence[Piece]:
     """One kernel from or to `values` over windows of `sides` dimensions; without an output, its
     size is taken from the stride."""
@@ -264,6 +265,8 @@ def windows(
         "outputs": float(pooled or max(total // size(step), 1)),
         "kernel_size": float(size(window)) ** 0.5,
     }
+    if sides != USUAL_SIDES:
+        dims["sides"] = float(sides)
     guessed = pooled is None and not stride and not kernel
     return (Piece(op, dims, values.dtype, direction, guessed=guessed),)
 

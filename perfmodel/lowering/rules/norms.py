@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import HOST, argument, integers, length, rows_cols, size, tensor
+from perfmodel.lowering.arguments import (
+    HOST,
+    argument,
+    integer,
+    integers,
+    length,
+    rows_cols,
+    size,
+    tensor,
+)
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
 
@@ -13,22 +22,33 @@ TRAINING = 5
 
 
 def along_last(
-    op: str, values: Tensor, direction: str = "fwd", *, cols: int | None = None, launches: int = 1
+    op: str,
+    values: Tensor,
+    direction: str = "fwd",
+    *,
+    cols: int | None = None,
+    launches: int = 1,
+    strided: bool = False,
 ) -> Sequence[Piece]:
-    """One row of the table over `values`, that run along the last `cols` elements."""
+    """One row of the table over `values`, that run along the last `cols` elements; `strided`: along
+    as many that do not lie side by side."""
     total = size(values.shape)
     if not total:
         return ()
     dims = rows_cols(values.shape)
     if cols:
         dims = {"rows": total / cols, "cols": float(cols)}
+    if strided:
+        dims["strided"] = 1.0
     return (Piece(op, dims, values.dtype, direction, launches=launches),)
 
 
 def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
     dims = integers(op, position)
-    cols = length(values, dims[0]) if dims and values.shape else None
-    return along_last(name, values, direction, cols=cols)
+    if not dims or not values.shape:
+        return along_last(name, values, direction)
+    cols, behind = length(values, dims[0]), values.shape[dims[0] % len(values.shape) + 1 :]
+    return along_last(name, values, direction, cols=cols, strided=size(behind) > 1)
 
 
 @LOWERINGS.register(*entries("_softmax", "_safe_softmax"))
@@ -150,6 +170,12 @@ def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("native_group_norm", "native_group_norm_backward"))
 def group_norm(op: Op) -> Sequence[Piece]:
-    """Statistics per group, then the normalisation."""
-    direction = "bwd" if op.name.endswith("backward") else "fwd"
-    return along_last("group_norm", tensor(op, 0), direction, launches=2)
+    """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
+    sample, then the normalisation."""
+    is_backward = op.name.endswith("backward")
+    values, at = tensor(op, 0), 8 if is_backward else 6
+    groups = integer(op, at)
+    cols = None
+    if groups and values.shape:
+        cols = size(values.shape[1:]) // groups
+    return along_last("group_norm", values, "bwd" if is_backward else "fwd", cols=cols, launches=2)

@@ -25,7 +25,6 @@ OPS = {
     "any": "amax",
     "norm": "vector_norm",
     "linalg_vector_norm": "vector_norm",
-    "logsumexp": "sum",
     "std": "sum",
     "var": "sum",
     "var_mean": "sum",
@@ -93,6 +92,29 @@ def reduction(op: Op) -> Sequence[Piece]:
 
         return general(op)
     return reduced(OPS[name], values, _kept(op, values, DIMENSIONS.get(name, 1)))
+
+
+@LOWERINGS.register(*entries("logsumexp"))
+def logsumexp(op: Op) -> Sequence[Piece]:
+    """`logsumexp(x, dims, …)`, ten kernels: the largest, which of them are infinite, what is above
+    it, its exponential, the sum and its logarithm."""
+    values = tensor(op, 0)
+    if not size(values.shape):
+        return ()
+    kept = _kept(op, values, 1)
+    shape = tuple(side if d in kept else 1 for d, side in enumerate(values.shape))
+    left, mask = Tensor(shape, values.dtype), Tensor(shape, "bool")
+    return (
+        *reduced("amax", values, kept),
+        *pointwise([left], [left]),
+        *pointwise([left], [mask]),
+        *pointwise([left, mask], [left]),
+        *pointwise([values, left], [values]),
+        *pointwise([values], [values]),
+        *reduced("sum", values, kept),
+        *pointwise([left], [left]),
+        *pointwise([left, left], [left]),
+    )
 
 
 NO_REDUCTION = 0

@@ -126,8 +126,8 @@ def _window(dims: Dims) -> Floats:
 
 
 def _pooling(index_bytes: float) -> OpSpec:
-    """`index_bytes` per output: where the largest of its window was."""
-    defaults = {"kernel_size": 1.0}
+    """`index_bytes` per output: where the largest of its window was. Windows have `sides`."""
+    defaults = {"kernel_size": 1.0, "sides": 2.0}
     return OpSpec(
         family=POOLING,
         dims=DIMS,
@@ -205,8 +205,8 @@ def _normalisation(
 for _reduction in ("sum", "mean", "amax", "vector_norm"):
     OPS.register(_reduction)(streaming(rows_cols, ROWS_COLS, writes=_per_row))
 OPS.register("sum_rows")(streaming(rows_cols, ROWS_COLS, writes=_per_column))
-OPS.register("softmax")(_normalisation(4.0, 4.0))
-OPS.register("log_softmax")(_normalisation(4.0, 4.0))
+OPS.register("softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))
+OPS.register("log_softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))
 OPS.register("layer_norm")(_normalisation(8.0, 12.0, lambda dims: 2.0 * _per_column(dims)))
 OPS.register("rms_norm")(_normalisation(4.0, 8.0, _per_column))
 OPS.register("group_norm")(_normalisation(8.0, 12.0))
