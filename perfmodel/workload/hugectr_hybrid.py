@@ -276,7 +276,7 @@ def _gathered(r: Recorder, run: Run, dtype: str, rows: int, vectors: int, unique
 def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
     """`vectors` added to the `rows` that each belongs to."""
     places = r.tensor((vectors.shape[0],), "int64")
-    r.leaf("aten::index_add_", (rows, 0, places, vectors, 1), rows)
+    r.leaf("hugectr::add_rows", (rows, 0, places, vectors, 1), rows)
 
 
 def _keys(r: Recorder, vectors: int) -> tuple[Tensor, Tensor]:

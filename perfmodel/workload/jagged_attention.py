@@ -82,6 +82,7 @@ def _about(workload: Workload, lengths: Lengths) -> dict[str, str]:
         "value_dim": about.hidden_dim,
         "cutlass": about.kernels == "cutlass",
         "bias_buckets": TIME_BUCKETS * about.relative_bias,
+        "sequences": lengths.samples if about.length_std > 0 else 0,
     }
     return {name: repr(float(value)) for name, value in dims.items()}
 

@@ -1,6 +1,6 @@
 """Triton kernels over jagged sequences beside PyTorch in fp32, run by Triton's interpreter.
 
-In a process of its own, which `test_jagged.py` starts: the interpreter is chosen on Triton's import.
+In a process of its own, which `test_jagged.py` starts: Triton chooses it when it is imported.
 
 The interpreter multiplies no bf16, so fp16 stands for it.
 """

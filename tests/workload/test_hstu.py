@@ -13,6 +13,7 @@ from perfmodel.designs import DESIGNS, deployment_of
 from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster
+from perfmodel.lowering import lower
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload, op_graph
@@ -338,3 +339,39 @@ def test_a_design_with_a_cache_keeps_the_step_of_sequences() -> None:
     assert cached.memory
     assert plain.memory
     assert cached.memory["tables_bytes"] < 0.3 * plain.memory["tables_bytes"]
+
+
+def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
+    """NVIDIA's GPUs copy repeats by vectors, each read again; gradients of the position and of the
+    time embedding are read once, in the order of their rows."""
+    few = equal.with_(sequence__unique_frac=[0.25] * 11, sequence__index_dedup=True)
+    pieces = {
+        target: lower(op_graph(few, 64, target=target), target).to_frame()
+        for target in ("cuda", "rocm")
+    }
+    copies = {target: found[found["op"] == "index_select"] for target, found in pieces.items()}
+    assert [len(found) for found in copies.values()] == [0, 11]
+    by_vectors = pieces["cuda"][pieces["cuda"]["owner"] == "hstu::index_select"]
+    assert (by_vectors["reads"] == 1.0).all()
+    assert (by_vectors["writes"] == 1.0).all()
+    for found in pieces.values():
+        sums = found[found["owner"] == "hstu::add_sorted_rows"]
+        assert len(sums) == 2
+        assert sums["reads"].to_list() == pytest.approx([1.0 + 8 / 1024] * 2)
+
+
+def test_random_numbers_are_drawn_where_no_mask_was(equal: Workload) -> None:
+    """One call of Philox for three factors: ahead, once a layer, or in both passes and again."""
+    drawn = {
+        ahead: lower(op_graph(equal.with_(sequence__separate_random=ahead), 64), "cuda").to_frame()
+        for ahead in (True, False)
+    }
+    owners = {
+        ahead: found[found["random"] > 0]["owner"].value_counts().to_dict()
+        for ahead, found in drawn.items()
+    }
+    assert owners[True] == {"hstu::dropout_mask": 3}
+    assert owners[False] == {
+        "hstu::norm_mul_dropout": 6,
+        "hstu::norm_mul_dropout_backward": 3,
+    }

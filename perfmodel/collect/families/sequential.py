@@ -2,10 +2,10 @@
 and its gradients, gated norms, dropout, joins, sums of rows, products over millions of positions.
 
 Dims are those of the ops in perfmodel's vocabulary. Attention: `tokens` of all sequences, `pairs`
-of a position and one that it sees (the sum of squared lengths is `2 * pairs - tokens`). Gradients of
-queries are added to an fp32 buffer, whose zeros and rounding are not timed; `atomic` variants have
-a program per block of keys, `whole` one per sequence and head. An `elementwise` row counts its
-widest operand, `reads` and `writes` in parts of that.
+of a position and one that it sees (the sum of squared lengths is `2 * pairs - tokens`). Gradients
+of queries are added to an fp32 buffer, whose zeros and rounding are not timed; `atomic` variants
+have a program per block of keys, `whole` one per sequence and head. An `elementwise` row counts
+its widest operand, `reads` and `writes` in parts of that.
 """
 
 from __future__ import annotations

@@ -67,17 +67,19 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
 def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
 
-    Blocks on the diagonal are computed whole. Triton's programs do one after the other; CUTLASS's
-    warps take turns, so the slowest decides. A bias by distance in places and time is looked up for
-    each score of each head; its gradient (`bwd_bias`) is a kernel of its own, which computes the
-    scores again, sums over heads and adds each sum to the bucket of its time.
+    Blocks on the diagonal are computed whole, and so is the last of each of `sequences`. Triton's
+    programs start anew for each block and do products and SiLU in turn, while the next block is
+    loaded; CUTLASS's warps take turns, so the slowest decides. A bias by distance in places and
+    time is looked up for each score of each head; its gradient (`bwd_bias`) is a kernel of its own,
+    which computes the scores again, sums over heads and adds each sum to the bucket of its time.
     """
     dims, flop, way = group.dims, group.flop, group.direction
     peak = matrix_flop_per_us(device, group.dtypes)
     overlapped = dims["cutlass"] > 0
     rows = _C.table("tile_rows")
     tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
-    whole = 1.0 + dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
+    sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
+    whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
     scores = whole * dims["pairs"] * dims["heads"]
     biased = np.where(dims["bias_buckets"] > 0.0, scores, 0.0)
     adding = np.zeros(len(scores))
@@ -96,7 +98,11 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         "elementwise": instructions + specials,
         "cache": loads,
     }
-    serial = sum(parts.values()) / _C.serial_frac
+    crowded = np.where(_sums_bytes(dims, way, tile_rows) > _most_sums(device), _C.crowded_frac, 1.0)
+    in_turn = (parts["products"] + parts["elementwise"]) / (_C.serial_frac * crowded)
+    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / _C.start_rows
+    starts = _C.program_us * blocks * dims["heads"] * dims["head_dim"] / _C.head_dim
+    serial = np.maximum(in_turn, loads) + starts / device.sm_count
     pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
@@ -114,6 +120,20 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         written_bytes=group.written_bytes,
         features={"peak_us": flop / peak},
     )
+
+
+def _sums_bytes(dims: Dims, way: str, tile_rows: Floats) -> Floats:
+    """What a program adds up on chip: its rows of the output, or of the gradients of keys and
+    values and half as many of those of queries."""
+    widths = dims["value_dim"]
+    if way == "bwd":
+        widths = widths + dims["head_dim"] + dims["head_dim"] / 2.0
+    return np.asarray(item_bytes(["fp32"]) * tile_rows * widths)
+
+
+def _most_sums(device: Device) -> float:
+    """Bytes of sums from which on a program takes more than half of the registers."""
+    return _C.table("register_bytes")[device.target] / 2.0
 
 
 def _adding_us(dims: Dims, device: Device) -> Floats:

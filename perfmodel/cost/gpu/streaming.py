@@ -83,7 +83,8 @@ def accumulate_waits_us(group: Group, device: Device) -> Floats:
 
 def atomic_waits_us(group: Group, device: Device) -> Floats:
     """Warps that add to the line of a table which most add to, one after another: one per row that
-    fills lines, or all that add to the short rows of one line."""
+    fills lines, or all that add to the short rows of one line; or, unless vectors are added, all
+    elements at the rate at which the L2 adds, each by itself."""
     dims = group.dims
     known = dims["hash_size"] > 0
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
@@ -91,7 +92,10 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     rows_per_line = np.maximum(_C.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
     warps = dims["rows"] * dims["cols"] / _C.table("lanes")[device.target]
     turns: Floats = np.minimum(most * rows_per_line, warps)
-    return _C.table("atomic_line_us")[device.target] * turns
+    queued = _C.table("atomic_line_us")[device.target] * turns
+    rate = _C.table("adds_per_sm_per_clock").get(device.target, np.inf)
+    added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])
+    return np.maximum(queued, added / (rate * device.sm_count * device.boost_mhz))
 
 
 def softmax_waits_us(group: Group, device: Device) -> Floats:
@@ -191,7 +195,8 @@ def analyse(group: Group, device: Device) -> Analysis:
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
     elements = group.written_bytes / _C.element_bytes
     special = _C.table("special_per_element").get(group.op, 0.0) * elements / special_per_us(device)
-    compute = np.maximum(group.flop / vector_flop_per_us(device), special)
+    flop = group.flop + _random_flop(group, device)
+    compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
     if group.op in _C.table("block_bytes_per_clock"):
@@ -208,6 +213,14 @@ def analyse(group: Group, device: Device) -> Analysis:
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
     )
+
+
+def _random_flop(group: Group, device: Device) -> Floats:
+    """Work of drawing the random numbers of a kernel that draws some."""
+    if "random" not in group.dims:
+        return np.zeros(len(group.index))
+    calls: Floats = group.dims["random"] * group.dims["elements"]
+    return calls * _C.table("random_flop")[device.target]
 
 
 def _row_blocks_us(group: Group, device: Device) -> Floats:

@@ -83,7 +83,10 @@ def backward_heads_first(op: Op) -> Sequence[Piece]:
     )
 
 
-_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass", "bias_buckets")
+_JAGGED = (
+    *("tokens", "pairs", "heads", "head_dim", "value_dim"),
+    *("cutlass", "bias_buckets", "sequences"),
+)
 _JAGGED_WAYS = {
     "any/hstu::attention": "fwd",
     "any/hstu::attention_backward": "bwd",

@@ -240,12 +240,17 @@ def index_select(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`."""
-    name = "index_add" if "add" in op.name else "index_put"
     table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
     cols = max(size(source.shape) // max(rows, 1), 1)
-    return added(op, rows, cols) if name == "index_add" else gathered(name, table, rows, cols)
+    return added(op, rows, cols) if "add" in op.name else gathered("index_put", table, rows, cols)
+
+
+@LOWERINGS.register("any/hugectr::add_rows")
+def hugectr_add_rows(op: Op) -> Sequence[Piece]:
+    """As `index_add_`, whole vectors at once (assumed)."""
+    return [replace(piece, dims={**piece.dims, "by_vectors": 1.0}) for piece in index_add(op)]
 
 
 @LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))

@@ -155,7 +155,7 @@ def inductor_kernel(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register("any/hugectr::*", "any/hstu::*")
 def hugectr_kernel(op: Op) -> Sequence[Piece]:
-    """One kernel over all operands, counted in the widest."""
+    """One kernel over all operands, counted in the widest; attributes say what tensors do not."""
     inputs, outputs = list(op.tensors), list(tensors_in(op.outputs))
     widest = max([*inputs, *outputs], key=tensor_bytes, default=None)
     if widest is None:
@@ -168,8 +168,8 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
         "reads": sum(map(tensor_bytes, inputs)) / full,
         "writes": sum(map(tensor_bytes, outputs)) / full,
     }
-    if "flop_per_element" in op.attributes:
-        dims |= numbers(op, "flop_per_element")
+    told = ("reads", "flop_per_element", "random")
+    dims |= numbers(op, *(name for name in told if name in op.attributes))
     return (Piece("elementwise", dims, widest.dtype),)
 
 

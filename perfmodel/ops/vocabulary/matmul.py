@@ -106,6 +106,7 @@ OPS.register("attention")(
 # Attention of HSTU over sequences of many lengths: `tokens` positions in all, `pairs` of query and
 # key that are not masked (half the sum of squared lengths, where causal), a pointwise SiLU in place
 # of the softmax. `cutlass` = 1: kernels that overlap it with the products; else Triton's.
+# `sequences`: how many there are, 0 where all are whole numbers of blocks long.
 # Backward: scores again, then the gradients of scores, values, queries and keys.
 _JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim")
 
@@ -135,7 +136,7 @@ def _jagged_attention(
     return OpSpec(
         family="jagged_attention",
         dims=_JAGGED,
-        defaults={"cutlass": 0.0, "bias_buckets": 0.0},
+        defaults={"cutlass": 0.0, "bias_buckets": 0.0, "sequences": 0.0},
         flop=_jagged_flop(*flop),
         read_bytes=_jagged_elements(*read),
         written_bytes=_jagged_elements(*written),

@@ -59,8 +59,10 @@ for _name in ("index_select", "gather", "embedding"):
         )
     )
 # Adds into a table: the rows to add, and the rows they are added to, read and written. Where that
-# is by atomics, `most_repeated` is how often the row comes that comes most often (0: as the mean).
-_ADDED = {"index_add": {"most_repeated": 0.0}, "scatter_add": {"most_repeated": 0.0}}
+# is by atomics, `most_repeated` is how often the row comes that comes most often (0: as the mean);
+# `by_vectors` = 1: not element by element, as PyTorch's kernels add.
+_ATOMICS = {"most_repeated": 0.0, "by_vectors": 0.0}
+_ADDED = {"index_add": _ATOMICS, "scatter_add": _ATOMICS}
 for _name in (*_ADDED, "index_put_accumulate"):
     OPS.register(_name)(
         streaming(

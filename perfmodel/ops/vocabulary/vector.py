@@ -49,6 +49,7 @@ OPS.register("rotary_embedding")(
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
 # counts for the share that it is of a full one, one of another dtype for its share of bytes.
+# `random`: calls of Philox per element, each of which gives four random numbers.
 OPS.register("elementwise")(
     streaming(
         elements,
@@ -56,7 +57,7 @@ OPS.register("elementwise")(
         reads=_reads,
         writes=_writes,
         flop=lambda dims: dims["flop_per_element"],
-        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0} | STRIDED,
+        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "random": 0.0} | STRIDED,
     )
 )
 OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0))

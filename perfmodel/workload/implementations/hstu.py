@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.ops.graph import FORWARD, INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
@@ -41,12 +41,6 @@ LAYER, STREAM, LAST = "hstu::layer", "hstu::streaming", "hstu::last_positions"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding. Source: recommendation_v4, README."""
-RANDOM_FLOP = 440 / 3
-"""Work of a random number: a call of Philox 4x32-10 has 10 rounds of 4 multiplications at a quarter
-of the rate and 6 other instructions, each a lane's multiply-add; it makes one for each of the three
-parts. Source: Salmon et al., Parallel Random Numbers (2011); Triton's `rand3x`, recalled."""
-
-
 TIMES = 3
 """Of each position, beside its rows: when, what was done, and for how long."""
 COPIES = 2
@@ -55,7 +49,12 @@ looked up; from memory that the loader has not pinned. Source: mlcommons/trainin
 recommendation_v4, `Samples.to`."""
 ROUNDING_LIKE = "trtllm"
 """assumed: a layer in fp8 rounds its input as TensorRT-LLM does, in one kernel with one scale."""
-DRAWS = {"flop_per_element": repr(RANDOM_FLOP)}
+DRAWS = {"random": repr(1 / 3)}
+"""A call of Philox makes a number for each of three parts. Source: Triton's `rand3x`, recalled."""
+NORM_FLOP, NORM_BACKWARD_FLOP = 24.0, 55.0
+"""Work of a gated norm per element of what it writes beside one another, forward, and reads,
+backward. Source: traces/h200/sequential.csv.gz, what is left of 2.63 and 3.39 ms for 1 million rows
+of 512 on an H200 when random numbers take 2.06."""
 
 
 @implementation("hstu", mixed_dims=False, layer_precisions=False, int32_keys=False, fp8=True)
@@ -207,8 +206,8 @@ def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradie
         ids = r.tensor((gradient.shape[0],), "int32")
         ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
         r.leaf("aten::sort", (ids, 0, False), ordered, order)
-        table = new_zeros(r, gradient, (rows, gradient.shape[1]), gradient.dtype)
-        r.leaf("aten::index_add", (table, 0, order, gradient, 1), table)
+        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
+        r.leaf("hstu::add_sorted_rows", (gradient, order), table)
     return [gradient]
 
 
@@ -266,18 +265,25 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
 def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
     """Norm of what was attended to x gate with dropout, beside both."""
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
-    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, joined)
+    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
     return joined
 
 
 def _with_dropout(
-    r: Recorder, name: str, given: tuple[Tensor, ...], mask: Tensor | None, *made: Tensor
+    r: Recorder,
+    name: str,
+    given: tuple[Tensor, ...],
+    mask: Tensor | None,
+    flop: float,
+    *made: Tensor,
 ) -> None:
     """A kernel that reads the `mask`, or draws its random numbers where there is none."""
+    about = {"flop_per_element": repr(flop)}
     if mask is not None:
-        r.leaf(name, (*given, mask), *made)
+        r.leaf(name, (*given, mask), *made, about=about)
     else:
-        r.leaf(name, given, *made, about=DRAWS if r.tape is not None else {})
+        trains = r.tape is not None or r.phase != FORWARD
+        r.leaf(name, given, *made, about=about | (DRAWS if trains else {}))
 
 
 def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
@@ -303,7 +309,8 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     of_out = _product(r, workload, t(r, gradient), joined)
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
-    _with_dropout(r, "hstu::norm_mul_dropout_backward", given, mask, of_u, of_attended)
+    name = "hstu::norm_mul_dropout_backward"
+    _with_dropout(r, name, given, mask, NORM_BACKWARD_FLOP, of_u, of_attended)
     of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])

@@ -34,8 +34,14 @@ def model_of(rows: Rows) -> KernelModel:
     return KERNELS[f"gpu/{OPS[rows.op[0]].family}/heuristic"]
 
 
-def time_us(op: str, device: hardware.Device = V100, dtype: str = "fp32", **dims: float) -> float:
-    rows = Rows.of([{"op": op, "dtype": dtype, **dims}])
+def time_us(
+    op: str,
+    device: hardware.Device = V100,
+    dtype: str = "fp32",
+    direction: str = "fwd",
+    **dims: float,
+) -> float:
+    rows = Rows.of([{"op": op, "dtype": dtype, "direction": direction, **dims}])
     return float(model_of(rows).estimate(rows, device).duration_us[0])
 
 
@@ -75,13 +81,37 @@ def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:
 
 
 def test_blocks_on_the_diagonal_are_computed_whole() -> None:
-    """With blocks of 64, 64 positions of a sequence add 32 pairs each to half their square."""
-    dims = {"heads": 4.0, "head_dim": 128.0, "value_dim": 128.0}
-    short, long = (
-        time_us("jagged_attention", H100, "bf16", tokens=1e6, pairs=1e6 * length / 2, **dims)
-        for length in (1024.0, 2048.0)
-    )
-    assert long / short == pytest.approx((2048 + 64) / (1024 + 64), rel=1e-3)
+    """With blocks of 64, 64 positions of a sequence add 32 pairs each to half their square; as many
+    again where the last block of a sequence is not full. Each block of a head starts a program."""
+    dims = {"heads": 4.0, "head_dim": 128.0, "value_dim": 128.0, "tokens": 1e6}
+    starts_us = 1.96 * 1e6 / 64 * 4 / 132
+
+    def scores_us(length: float, more_blocks: float = 0.0, **more: float) -> float:
+        taken = time_us("jagged_attention", H100, "bf16", pairs=1e6 * length / 2, **dims, **more)
+        return taken - 3.0 - starts_us * (1.0 + more_blocks)
+
+    short, long = scores_us(1024.0), scores_us(2048.0)
+    assert long / short == pytest.approx((2048 + 64) / (1024 + 64), rel=1e-6)
+    ragged = scores_us(1024.0, sequences=1000.0, more_blocks=1000 * 32 / 1e6)
+    assert ragged / short == pytest.approx((1024 + 128) / (1024 + 64), rel=1e-6)
+
+
+def test_sums_that_fill_the_registers_slow_attention_down() -> None:
+    """Backward a program of 64 keys adds up 64 x (256 + 256 + 128) numbers of 4 bytes, more than
+    half of 256 KB; with heads of 128 half as many, and forward 64 x 256."""
+    dims = {"heads": 4.0, "tokens": 1e6, "pairs": 1e11}
+
+    def growth(direction: str) -> float:
+        wide, narrow = (
+            time_us(
+                "jagged_attention", H100, "bf16", direction, head_dim=dim, value_dim=dim, **dims
+            )
+            for dim in (256.0, 128.0)
+        )
+        return wide / narrow
+
+    assert growth("fwd") < 2.0
+    assert growth("bwd") / growth("fwd") > 2.0
 
 
 @given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))
@@ -320,3 +350,11 @@ def test_no_more_turns_are_counted_than_were_seen() -> None:
     assert turns(s_kv=1024.0) == pytest.approx(known.key_blocks)
     assert turns(s_kv=4096.0) == pytest.approx(known.key_blocks)
     assert turns(s_kv=4096.0, window_size=256.0) == pytest.approx(2.0)
+
+
+def test_random_numbers_are_work_of_their_own() -> None:
+    """A million calls of 256 FLOP beside a million elements; the numbers hide the bytes."""
+    dims = {"elements": 1e9, "flop_per_element": 44.0}
+    drawn = time_us("elementwise", H100, "bf16", random=1.0, **dims)
+    assert drawn - 2.0 == pytest.approx(1e9 * 300.0 / (H100.fp32_tflop_per_s * 1e6), rel=0.01)
+    assert time_us("elementwise", H100, "bf16", **dims) < drawn / 3
