@@ -59,6 +59,12 @@ X = T((8, 32))
         ("aten::sum", (X, None), "sum rows=1 cols=256"),
         ("aten::mean", (X, None), "mean rows=1 cols=256"),
         ("aten::_softmax", (X, -1, False), "softmax rows=8 cols=32"),
+        ("aten::_softmax", (T((2, 4, 5, 5)), 1, False), "softmax rows=50 cols=4 strided=1"),
+        (
+            "aten::native_group_norm",
+            (T((2, 6, 5)), None, None, 2, 6, 5, 3, 1e-5),
+            "group_norm rows=6 cols=10 x2",
+        ),
         ("aten::_softmax_backward_data", (X, X, -1, 6), "softmax.bwd rows=8 cols=32"),
         ("aten::native_layer_norm", (X, (32,), T((32,))), "layer_norm rows=8 cols=32"),
         ("aten::cudnn_batch_norm", (T((2, 3, 4, 4)),), "batch_norm rows=32 cols=3"),
@@ -142,6 +148,22 @@ def test_convolution_forward() -> None:
     unknown = (None,) * 7
     made = T((2, 4, 4, 4))
     assert becomes("aten::cudnn_convolution", *CONV, *unknown, out=made) == expected
+
+
+def test_a_transposed_convolution_is_the_gradient_of_one() -> None:
+    values, weight = T((2, 8, 5, 5)), T((8, 4, 3, 3))
+    settings = ((1, 1), (1, 1), (2, 2), (1, 1), 1)  # padding, output padding, stride, dilation
+    found = becomes("aten::cudnn_convolution_transpose", values, weight, *settings)
+    general = becomes(
+        "aten::convolution", values, weight, None, (2, 2), (1, 1), (1, 1), True, (1, 1), 1
+    )
+    assert found == general
+    assert "input_size=10" in found  # (5 - 1) * 2 - 2 + 3 + 1
+
+
+def test_logsumexp_is_the_kernels_of_its_parts() -> None:
+    found = [piece.op for piece in pieces(Op("aten::logsumexp", (X, (1,), True)))]
+    assert found == ["amax", *["elementwise"] * 5, "sum", *["elementwise"] * 2]
 
 
 def test_convolution_backward_as_its_mask_says() -> None:

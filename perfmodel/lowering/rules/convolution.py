@@ -157,18 +157,33 @@ def convolution(op: Op) -> Sequence[Piece]:
     values, weight, numbers = tensor(op, 0), tensor(op, 1), (3, 4, 5, 8)
     if not _transposed(op, 6):
         return _with_bias(op, _forward(op, values, weight, numbers))
-    made = output(op) or _transposed_output(op, values, weight, numbers)
+    return _with_bias(op, _spread_out(op, values, weight, numbers, 7))
+
+
+@LOWERINGS.register(*entries("cudnn_convolution_transpose"))
+def cudnn_convolution_transpose(op: Op) -> Sequence[Piece]:
+    """`(x, weight, padding, output_padding, stride, dilation, groups, …)`, as a profile has it."""
+    return _spread_out(op, tensor(op, 0), tensor(op, 1), (4, 2, 5, 6), 3)
+
+
+def _spread_out(
+    op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int], extra: int
+) -> Sequence[Piece]:
+    """A transposed convolution; `extra` is the argument that pads its output."""
     if not size(values.shape):
         return ()
+    made = output(op) or _transposed_output(op, values, weight, numbers, extra)
     dims = _dims(op, made, weight, values, numbers)
-    return _with_bias(op, (Piece("conv2d", dims, values.dtype, "bwd_data"),))
+    return (Piece("conv2d", dims, values.dtype, "bwd_data"),)
 
 
-def _transposed_output(op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int]) -> Tensor:
+def _transposed_output(
+    op: Op, values: Tensor, weight: Tensor, numbers: Sequence[int], padded: int
+) -> Tensor:
     """What a transposed convolution makes, where the graph does not say."""
     count = len(values.shape) - 2
     stride, padding, spread = (per_side(integers(op, at), count) for at in numbers[:3])
-    extra = per_side(integers(op, 7), count) or (0,) * count
+    extra = per_side(integers(op, padded), count) or (0,) * count
     if stride is None or padding is None or spread is None:
         raise MissingArguments
     sides = zip(values.shape[2:], stride, padding, spread, weight.shape[2:], extra, strict=True)

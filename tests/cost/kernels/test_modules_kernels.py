@@ -1,0 +1,98 @@
+"""Kernels of modules as profiles on an H200 showed them, by answers counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel import hardware
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.durations import durations_of
+from perfmodel.hardware import Cluster, node_of
+from perfmodel.lowering.arguments import is_laid_out
+from perfmodel.lowering.piece import Piece
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+
+H200, L40S = hardware.device("h200-sxm"), hardware.device("l40s")
+SMS, MHZ = 132, 1830.0
+STREAMING, CONVOLUTION = coefficients("gpu.streaming"), coefficients("gpu.convolution")
+
+
+def physics_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
+    rows = Rows.of([{"op": op, "dtype": dtype, "direction": direction, **dims}])
+    model = KERNELS[f"gpu/{OPS[op].family}/heuristic"]
+    return float(model.estimate(rows, H200).duration_us[0])
+
+
+def test_blocks_of_moments_follow_one_another() -> None:
+    # 2,097,152 rows of 64: a warp each, 32 blocks on a multiprocessor, 496 turns
+    turns = 2_097_152 / (SMS * 32)
+    block_us = STREAMING.moments_block_us + 64 * 4 / (1.9 * MHZ)
+    found = physics_us("group_norm", rows=2_097_152, cols=64)
+    short = physics_us("group_norm", rows=2_097_152 / 2, cols=64)
+    assert found - short == pytest.approx(turns / 2 * block_us, rel=0.25)
+    assert found > turns * block_us
+
+
+def test_pooling_counts_outputs_and_windows() -> None:
+    def work_us(taps: float, sides: float = 2.0) -> float:
+        dims = {"elements": 1e8, "outputs": 1e8, "kernel_size": taps**0.5, "sides": sides}
+        return physics_us("avg_pool", **dims) - CONVOLUTION.pooling_start_us
+
+    per_output_us = 3.0 * 1e8 / (SMS * MHZ)
+    assert work_us(9) == pytest.approx(per_output_us)
+    assert work_us(18) == pytest.approx(per_output_us * (0.58 + 0.42 * 2))
+    assert work_us(9, sides=3.0) == pytest.approx(per_output_us * 1.7)
+
+
+def test_sums_along_many_rows_take_clocks_per_element() -> None:
+    found = physics_us("cumsum", rows=32_768, cols=32_768)
+    assert found == pytest.approx(32_768**2 / (SMS * MHZ), rel=0.01)
+    assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
+
+
+def test_softmax_over_channels_waits_for_each_load() -> None:
+    (last, across) = (
+        float(
+            durations_of(
+                Rows.of(
+                    [
+                        {
+                            "op": "softmax",
+                            "dtype": "fp32",
+                            "timing": "profiler_kernel",
+                            "rows": 524_288,
+                            "cols": 64,
+                            "strided": strided,
+                        }
+                    ]
+                ),
+                Cluster(name="one", node=node_of(H200), nodes=1),
+            ).duration_us[0]
+        )
+        for strided in (0.0, 1.0)
+    )
+    waited_us = STREAMING.softmax_strided_us * 524_288 * 64 / (SMS * 2048)
+    assert across > waited_us
+    assert across > 2 * last
+
+
+def test_a_small_convolution_fills_whole_tiles() -> None:
+    def layer_us(batch: float) -> float:
+        dims = {"in_channels": 256.0, "out_channels": 256.0, "kernel_size": 3.0, "padding": 1.0}
+        return physics_us("conv2d", dtype="tf32", batch=batch, input_size=14.0, **dims)
+
+    # two images of 14 x 14 leave most multiprocessors idle: four times as many take not twice as long
+    assert layer_us(8) < 2 * layer_us(2)
+    assert layer_us(256) > 8 * layer_us(8)
+
+
+def test_operands_are_laid_out_where_that_pays() -> None:
+    piece = Piece("conv2d", {"in_channels": 64.0, "groups": 1.0}, "tf32")
+    assert is_laid_out(piece, H200)
+    assert not is_laid_out(piece, L40S)  # TF32 is hardly faster than fp32 there
+    last = Piece("conv2d", {"in_channels": 64.0, "channels_last": 1.0}, "tf32")
+    depthwise = Piece("conv2d", {"in_channels": 64.0, "groups": 64.0}, "tf32")
+    assert not is_laid_out(last, H200)
+    assert not is_laid_out(depthwise, H200)
