@@ -83,7 +83,7 @@ def test_a_small_convolution_fills_whole_tiles() -> None:
         dims = {"in_channels": 256.0, "out_channels": 256.0, "kernel_size": 3.0, "padding": 1.0}
         return physics_us("conv2d", dtype="tf32", batch=batch, input_size=14.0, **dims)
 
-    # two images of 14 x 14 leave most multiprocessors idle: four times as many take not twice as long
+    # two images of 14 x 14 leave most multiprocessors idle: four times as many take less than twice
     assert layer_us(8) < 2 * layer_us(2)
     assert layer_us(256) > 8 * layer_us(8)
 
