@@ -41,7 +41,6 @@ from perfmodel.calibrate.kernel_left_out import (
 )
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
-from perfmodel.cost.learned.features import Tiles
 from perfmodel.cost.learned.part import (
     NAMED,
     Part,
@@ -51,6 +50,7 @@ from perfmodel.cost.learned.part import (
     same_kernels_dtype,
 )
 from perfmodel.cost.learned.store import pack_estimator
+from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.ops.rows import Rows
 
 _HELD_FRAC = 0.2

@@ -15,7 +15,8 @@ from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, weights
 from perfmodel.cost.gpu.heuristic import Floor
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship
-from perfmodel.cost.learned.features import BUILDS, Tiles, tile_key
+from perfmodel.cost.learned.features import BUILDS
+from perfmodel.cost.learned.tiles import Tiles, tile_key
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 

@@ -20,8 +20,9 @@ from perfmodel.cost.learned.devices import (
     same_maker,
     unlikeness,
 )
-from perfmodel.cost.learned.features import Columns, Tiles
+from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
+from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
