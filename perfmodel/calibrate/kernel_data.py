@@ -237,6 +237,12 @@ def above_launch_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> p
     return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]
 
 
+def told_of(measured_us: Floats, floor_us: Floats) -> Floats:
+    """Per row, how much it tells of its kernel: little near its floor, and all far above."""
+    told = (measured_us / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR
+    return np.asarray(np.clip(told, 0.01, 1.0))
+
+
 def weights(
     frame: pd.DataFrame, floor_us: Floats, work: Floats, small_weight: float = 1.0
 ) -> Floats:
@@ -245,8 +251,7 @@ def weights(
     `small_weight` is that of the least `work` of a device's op against the most: what is asked
     about is larger than what is measured.
     """
-    measured = frame["duration_us"].to_numpy(np.float64)
-    told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR, 0.01, 1.0)
+    told = told_of(frame["duration_us"].to_numpy(np.float64), floor_us)
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
     groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
     size = np.bincount(groups)

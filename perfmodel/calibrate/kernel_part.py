@@ -97,7 +97,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
     spread_of = {}
     taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
     left_out = [data.target - each for each in (taught, mixture.physics)]
-    of_all = [ends_left_out(each, chips) for each in left_out]
+    of_all = [ends_left_out(each, data.told, chips) for each in left_out]
     named = Rows.from_frame(data.frame).in_framework() > 0.0
     ops = sorted(set(data.ops))
     for key in ["*", *ops, *(f"{op}{NAMED}" for op in ops if (named & (data.ops == op)).any())]:
@@ -108,7 +108,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
         unseen, alone = (
-            ends_left_out(each[own], chips[own])
+            ends_left_out(each[own], data.told[own], chips[own])
             if len(set(chips[own & np.isfinite(each)])) >= _FEWEST_CHIPS
             else ends
             for ends, each in zip(of_all, left_out, strict=True)

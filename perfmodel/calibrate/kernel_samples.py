@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, weights
+from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, told_of, weights
 from perfmodel.cost.gpu.heuristic import Floor
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship
@@ -129,6 +129,11 @@ class Samples:
     def ops(self) -> np.ndarray:
         """`[n]` the op of each row."""
         return np.asarray(self.frame["op"].to_numpy(object))
+
+    @cached_property
+    def told(self) -> Floats:
+        """`[n]` how much each row tells of its kernel, 0.01 to 1."""
+        return told_of(self.frame["duration_us"].to_numpy(np.float64), self.floor_us)
 
     @cached_property
     def seen_as(self) -> dict[str, Description]:

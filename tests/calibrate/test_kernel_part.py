@@ -15,8 +15,10 @@ from perfmodel.calibrate.kernel_left_out import (
     chips_left_out,
     chips_of,
     ends_left_out,
+    error_left_out,
     nearest_mixture,
     physics_left_out,
+    quantiles,
 )
 from perfmodel.calibrate.kernel_part import HeldOut, fit_part, set_aside, spreads
 from perfmodel.calibrate.kernel_samples import Samples, samples
@@ -129,8 +131,26 @@ def test_the_mixture_is_what_is_nearest_to_chips_left_out() -> None:
 def test_each_chip_counts_once_in_what_physics_is_off() -> None:
     off, ops = np.array([0.0, 0.0, 0.0, 1.0, 3.0]), np.array(["mm"] * 4 + ["add"])
     chips, among = np.array([0, 0, 0, 1, 1]), np.ones(5, bool)
-    found = centres(off, ops, chips, among)
+    found = centres(off, np.ones(5), ops, chips, among)
     assert found == pytest.approx({"mm": 0.5, "add": 3.0, "*": 1.0})
+
+
+def test_rows_near_their_floor_say_little_of_what_physics_is_off() -> None:
+    """Eight of ten rows tell a hundredth of what the others tell: the two are the median."""
+    off, told = np.repeat([2.0, 0.1], [8, 2]), np.repeat([0.01, 1.0], [8, 2])
+    ops, chips = np.array(["softmax"] * 10), np.zeros(10, int)
+    found = centres(off, told, ops, chips, np.ones(10, bool))
+    assert found["softmax"] == pytest.approx(0.1)
+    assert centres(off, np.ones(10), ops, chips, np.ones(10, bool))["softmax"] == 2.0
+    assert error_left_out(off, told, chips) == pytest.approx(2.0 * (0.16 + 0.2) / 2.08)
+
+
+def test_quantiles_count_by_weight() -> None:
+    values = np.array([3.0, 1.0, 2.0])
+    assert quantiles(values, np.ones(3), 0.5) == pytest.approx(2.0)
+    assert quantiles(values, np.array([1.0, 1.0, 2.0]), np.array([0.125, 0.5])) == pytest.approx(
+        [1, 2]
+    )
 
 
 def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
@@ -138,7 +158,7 @@ def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
     generator = np.random.default_rng(0)
     chips = np.repeat(np.arange(4), 500)
     residual = np.array([-0.3, -0.1, 0.1, 0.3])[chips] + generator.normal(0, 0.01, 2000)
-    low, high = ends_left_out(residual, chips)
+    low, high = ends_left_out(residual, np.ones(len(residual)), chips)
     plain = np.quantile(residual, (0.05, 0.95))
     assert low < 1.3 * plain[0]
     assert high > 1.3 * plain[1]
@@ -161,12 +181,12 @@ def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> No
 def test_each_chip_counts_once_however_many_rows_it_has() -> None:
     residual = np.concatenate([np.zeros(5000), np.linspace(0.5, 1.0, 50), np.linspace(0.5, 1, 50)])
     chips = np.repeat([0, 1, 2], [5000, 50, 50])
-    assert ends_left_out(residual, chips)[1] >= 0.9
+    assert ends_left_out(residual, np.ones(len(residual)), chips)[1] >= 0.9
 
 
 def test_rows_that_nobody_asked_about_do_not_count() -> None:
     residual = np.concatenate([np.full(100, np.nan), np.linspace(-0.2, 0.2, 100)])
-    low, high = ends_left_out(residual, np.repeat([0, 1], 100))
+    low, high = ends_left_out(residual, np.ones(200), np.repeat([0, 1], 100))
     assert (low, high) == pytest.approx((-0.18, 0.18), abs=0.01)
 
 
