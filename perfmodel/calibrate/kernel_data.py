@@ -243,15 +243,12 @@ def told_of(measured_us: Floats, floor_us: Floats) -> Floats:
     return np.asarray(np.clip(told, 0.01, 1.0))
 
 
-def weights(
-    frame: pd.DataFrame, floor_us: Floats, work: Floats, small_weight: float = 1.0
-) -> Floats:
-    """Per row: little where it is flagged, small or near its floor; groups weigh more alike.
+def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float = 1.0) -> Floats:
+    """Per row: little where it is flagged, small or `told` of little; groups weigh more alike.
 
     `small_weight` is that of the least `work` of a device's op against the most: what is asked
     about is larger than what is measured.
     """
-    told = told_of(frame["duration_us"].to_numpy(np.float64), floor_us)
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
     groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
     size = np.bincount(groups)

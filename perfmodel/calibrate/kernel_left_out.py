@@ -175,20 +175,18 @@ def quantiles(values: Floats, weight: Floats, at: Floats | float) -> Floats:
     return np.asarray(np.interp(np.multiply(at, weight.sum()), place, values[order]))
 
 
-def ends_left_out(residual: Floats, told: Floats, chips: np.ndarray) -> tuple[float, float]:
-    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once and its rows by what
-    they tell, widened around their middle until nine of ten rows of a chip lie within what the
-    others show, on average."""
+def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
+    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once, widened around their
+    middle until nine of ten rows of a chip lie within what the others show, on average."""
     known = np.isfinite(residual)
-    rows = [np.flatnonzero(known & (chips == chip)) for chip in sorted(set(chips[known]))]
-    rows = [each for each in rows if len(each) >= _FEWEST]
-    if len(rows) < 2:
+    by_chip = [np.sort(residual[known & (chips == chip)]) for chip in sorted(set(chips[known]))]
+    by_chip = [each for each in by_chip if len(each) >= _FEWEST]
+    if len(by_chip) < 2:
         return ends_of(residual)
-    count = min(len(each) for each in rows)
-    evenly = (np.arange(count) + 0.5) / count
-    by_chip = [quantiles(residual[each], told[each], evenly) for each in rows]
 
-    def ends(alike: list[Floats], widening: float = 1.0) -> tuple[float, float]:
+    def ends(among: list[Floats], widening: float = 1.0) -> tuple[float, float]:
+        count = min(len(each) for each in among)
+        alike = [np.quantile(each, np.linspace(0.0, 1.0, count)) for each in among]
         low, high = np.quantile(np.concatenate(alike), _QUANTILES)
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         ends = middle - widening * half, middle + widening * half

@@ -124,16 +124,13 @@ class Samples:
     lift: Floats
     floor_us: Floats
     offset_us: Floats
+    told: Floats
+    """How much each row tells of its kernel, 0.01 to 1."""
 
     @property
     def ops(self) -> np.ndarray:
         """`[n]` the op of each row."""
         return np.asarray(self.frame["op"].to_numpy(object))
-
-    @cached_property
-    def told(self) -> Floats:
-        """`[n]` how much each row tells of its kernel, 0.01 to 1."""
-        return told_of(self.frame["duration_us"].to_numpy(np.float64), self.floor_us)
 
     @cached_property
     def seen_as(self) -> dict[str, Description]:
@@ -182,6 +179,7 @@ def samples(
     measured = whole["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.5 * np.minimum(measured, base + extra))
     kernel = np.maximum(kernel - extra, 0.3 * kernel)
+    told = told_of(measured, floor_us)
     return Samples(
         frame=whole,
         figures=figures,
@@ -189,7 +187,7 @@ def samples(
         devices=whole["device"].to_numpy(object),
         known=known,
         target=np.log(kernel / base),
-        weight=weights(whole, floor_us, work, _SMALL_WEIGHT.get(build, 1.0)),
+        weight=weights(whole, told, work, _SMALL_WEIGHT.get(build, 1.0)),
         base_us=base,
         bound_us=np.concatenate([each.bound_us for each in parts]),
         extra_us=extra,
@@ -197,4 +195,5 @@ def samples(
         lift=np.concatenate([each.lift for each in parts]),
         floor_us=floor_us,
         offset_us=offset_us,
+        told=told,
     )

@@ -158,7 +158,7 @@ def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
     generator = np.random.default_rng(0)
     chips = np.repeat(np.arange(4), 500)
     residual = np.array([-0.3, -0.1, 0.1, 0.3])[chips] + generator.normal(0, 0.01, 2000)
-    low, high = ends_left_out(residual, np.ones(len(residual)), chips)
+    low, high = ends_left_out(residual, chips)
     plain = np.quantile(residual, (0.05, 0.95))
     assert low < 1.3 * plain[0]
     assert high > 1.3 * plain[1]
@@ -181,12 +181,12 @@ def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> No
 def test_each_chip_counts_once_however_many_rows_it_has() -> None:
     residual = np.concatenate([np.zeros(5000), np.linspace(0.5, 1.0, 50), np.linspace(0.5, 1, 50)])
     chips = np.repeat([0, 1, 2], [5000, 50, 50])
-    assert ends_left_out(residual, np.ones(len(residual)), chips)[1] >= 0.9
+    assert ends_left_out(residual, chips)[1] >= 0.9
 
 
 def test_rows_that_nobody_asked_about_do_not_count() -> None:
     residual = np.concatenate([np.full(100, np.nan), np.linspace(-0.2, 0.2, 100)])
-    low, high = ends_left_out(residual, np.ones(200), np.repeat([0, 1], 100))
+    low, high = ends_left_out(residual, np.repeat([0, 1], 100))
     assert (low, high) == pytest.approx((-0.18, 0.18), abs=0.01)
 
 

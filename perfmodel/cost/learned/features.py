@@ -304,6 +304,10 @@ BUILD_OF_FAMILY = {
 FALLING = {"matmul": MATMUL_FALLING}
 """Per build, figures in which the time over its base never rises."""
 
+NOT_BELOW = {"matmul": ("depth", "k_bytes", ALIGNED)}
+"""Per build, figures below whose least measured value other kernels run or other things decide:
+loops too short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
+
 GAINS = {"matmul": ALIGNED}
 """Per build, the figure whose effect is a slope of its own per op and device: its large values,
 which programs ask about, are rare in measurements of random sizes."""
