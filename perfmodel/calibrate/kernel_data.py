@@ -237,16 +237,18 @@ def above_launch_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> p
     return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]
 
 
-def weights(
-    frame: pd.DataFrame, floor_us: Floats, work: Floats, small_weight: float = 1.0
-) -> Floats:
-    """Per row: little where it is flagged, small or near its floor; groups weigh more alike.
+def told_of(measured_us: Floats, floor_us: Floats) -> Floats:
+    """Per row, how much it tells of its kernel: little near its floor, and all far above."""
+    told = (measured_us / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR
+    return np.asarray(np.clip(told, 0.01, 1.0))
+
+
+def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float = 1.0) -> Floats:
+    """Per row: little where it is flagged, small or `told` of little; groups weigh more alike.
 
     `small_weight` is that of the least `work` of a device's op against the most: what is asked
     about is larger than what is measured.
     """
-    measured = frame["duration_us"].to_numpy(np.float64)
-    told = np.clip((measured / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR, 0.01, 1.0)
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
     groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
     size = np.bincount(groups)

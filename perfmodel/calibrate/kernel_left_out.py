@@ -124,7 +124,8 @@ def nearest_mixture(
             for share in _SHARES:
                 mixed = share * each + (1.0 - share) * physics
                 answer = np.where(np.isfinite(each), mixed, physics)
-                error = error_left_out(data.target[asked], answer[asked], chips[asked])
+                off = data.target[asked] - answer[asked]
+                error = error_left_out(off, data.told[asked], chips[asked])
                 mixture = Mixture(share, as_nearest, centre, answer, physics, np.isfinite(each))
                 found.append((error, mixture))
     return min(found, key=lambda each: each[0])[1]
@@ -138,28 +139,40 @@ def physics_left_out(
     alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
     centred = alone.copy()
     for chip in sorted(set(chips[asked])):
-        elsewhere = centres(off, data.ops, chips, asked & (chips != chip))
+        elsewhere = centres(off, data.told, data.ops, chips, asked & (chips != chip))
         for row in np.flatnonzero(asked & (chips == chip)):
             centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
-    return [(alone, {}), (centred, centres(off, data.ops, chips, asked))]
+    return [(alone, {}), (centred, centres(off, data.told, data.ops, chips, asked))]
 
 
-def centres(off: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray) -> dict[str, float]:
-    """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`."""
+def centres(
+    off: Floats, told: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray
+) -> dict[str, float]:
+    """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`, of rows that
+    count by what they tell of their kernels."""
 
     def median(own: np.ndarray) -> float:
-        each = [np.median(off[own & (chips == chip)]) for chip in sorted(set(chips[own]))]
-        return float(np.median(each))
+        each = [own & (chips == chip) for chip in sorted(set(chips[own]))]
+        return float(np.median([quantiles(off[rows], told[rows], 0.5) for rows in each]))
 
     by_op = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
     return by_op | {"*": median(among)} if by_op else {}
 
 
-def error_left_out(target: Floats, answer: Floats, chips: np.ndarray) -> float:
-    """Median and mean over chips, added, of their mean absolute error; outliers count as 2."""
-    off = np.minimum(np.abs(target - answer), _MOST_ERROR)
-    by_chip = [off[chips == chip].mean() for chip in sorted(set(chips))] or [0.0]
+def error_left_out(off: Floats, told: Floats, chips: np.ndarray) -> float:
+    """Median and mean over chips, added, of their mean absolute error `off` `[n]`, where rows count
+    by what they tell; outliers count as 2."""
+    size = np.minimum(np.abs(off), _MOST_ERROR)
+    each = [chips == chip for chip in sorted(set(chips))]
+    by_chip = [np.average(size[own], weights=told[own]) for own in each] or [0.0]
     return float(np.median(by_chip) + np.mean(by_chip))
+
+
+def quantiles(values: Floats, weight: Floats, at: Floats | float) -> Floats:
+    """The quantiles `at` of `values` `[n]` that count by `weight`, each the middle of its share."""
+    order = np.argsort(values, kind="stable")
+    place = np.cumsum(weight[order]) - 0.5 * weight[order]
+    return np.asarray(np.interp(np.multiply(at, weight.sum()), place, values[order]))
 
 
 def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from perfmodel.calibrate.kernel_left_out import (
 )
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
-from perfmodel.cost.learned.features import Tiles
+from perfmodel.cost.learned.features import NOT_BELOW
 from perfmodel.cost.learned.part import (
     NAMED,
     Part,
@@ -51,11 +51,13 @@ from perfmodel.cost.learned.part import (
     same_kernels_dtype,
 )
 from perfmodel.cost.learned.store import pack_estimator
+from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.ops.rows import Rows
 
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
 _LEAST_QUANTILE = 0.02
+_LAST = 0.01
 _FARTHER = 2.0
 """Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
@@ -233,6 +235,7 @@ def fit_part(
         measured=_measured(measured),
         extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
         gains=gains.gains,
+        least=least_figures(data, build),
     )
     return FittedPart(family, part, measured, mixture.answer, aside)
 
@@ -261,6 +264,21 @@ def set_aside(data: Samples) -> tuple[str, ...]:
         if agreed and off[list(alike).index(device)]:
             kept.append("/".join((device, *kind)))
     return tuple(kept)
+
+
+def least_figures(data: Samples, build: str) -> dict[tuple[str, str], dict[str, float]]:
+    """By op and kind of dtype, the least that rows show of each figure in `NOT_BELOW`, but for the
+    last of a hundred."""
+    kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
+        own = (data.ops == op) & (kinds == kind) & (data.weight > 0.0)
+        if own.any():
+            found[op, kind] = {
+                name: float(np.quantile(data.matrix[own, data.figures.index(name)], _LAST))
+                for name in NOT_BELOW.get(build, ())
+            }
+    return found
 
 
 def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:

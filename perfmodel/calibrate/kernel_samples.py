@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, weights
+from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, told_of, weights
 from perfmodel.cost.gpu.heuristic import Floor
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship
-from perfmodel.cost.learned.features import BUILDS, Tiles, tile_key
+from perfmodel.cost.learned.features import BUILDS
+from perfmodel.cost.learned.tiles import Tiles, tile_key
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 
@@ -123,6 +124,8 @@ class Samples:
     lift: Floats
     floor_us: Floats
     offset_us: Floats
+    told: Floats
+    """How much each row tells of its kernel, 0.01 to 1."""
 
     @property
     def ops(self) -> np.ndarray:
@@ -176,6 +179,7 @@ def samples(
     measured = whole["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.5 * np.minimum(measured, base + extra))
     kernel = np.maximum(kernel - extra, 0.3 * kernel)
+    told = told_of(measured, floor_us)
     return Samples(
         frame=whole,
         figures=figures,
@@ -183,7 +187,7 @@ def samples(
         devices=whole["device"].to_numpy(object),
         known=known,
         target=np.log(kernel / base),
-        weight=weights(whole, floor_us, work, _SMALL_WEIGHT.get(build, 1.0)),
+        weight=weights(whole, told, work, _SMALL_WEIGHT.get(build, 1.0)),
         base_us=base,
         bound_us=np.concatenate([each.bound_us for each in parts]),
         extra_us=extra,
@@ -191,4 +195,5 @@ def samples(
         lift=np.concatenate([each.lift for each in parts]),
         floor_us=floor_us,
         offset_us=offset_us,
+        told=told,
     )

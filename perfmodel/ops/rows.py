@@ -229,6 +229,8 @@ def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:
     if column not in frame:
         return (usual,) * len(frame)
     values = frame[column].tolist()
+    if set(map(type, values)) == {str}:
+        return tuple(values)
     return tuple(each if isinstance(each, str) else _text(each, usual) for each in values)
 
 

@@ -15,8 +15,10 @@ from perfmodel.calibrate.kernel_left_out import (
     chips_left_out,
     chips_of,
     ends_left_out,
+    error_left_out,
     nearest_mixture,
     physics_left_out,
+    quantiles,
 )
 from perfmodel.calibrate.kernel_part import HeldOut, fit_part, set_aside, spreads
 from perfmodel.calibrate.kernel_samples import Samples, samples
@@ -129,8 +131,26 @@ def test_the_mixture_is_what_is_nearest_to_chips_left_out() -> None:
 def test_each_chip_counts_once_in_what_physics_is_off() -> None:
     off, ops = np.array([0.0, 0.0, 0.0, 1.0, 3.0]), np.array(["mm"] * 4 + ["add"])
     chips, among = np.array([0, 0, 0, 1, 1]), np.ones(5, bool)
-    found = centres(off, ops, chips, among)
+    found = centres(off, np.ones(5), ops, chips, among)
     assert found == pytest.approx({"mm": 0.5, "add": 3.0, "*": 1.0})
+
+
+def test_rows_near_their_floor_say_little_of_what_physics_is_off() -> None:
+    """Eight of ten rows tell a hundredth of what the others tell: the two are the median."""
+    off, told = np.repeat([2.0, 0.1], [8, 2]), np.repeat([0.01, 1.0], [8, 2])
+    ops, chips = np.array(["softmax"] * 10), np.zeros(10, int)
+    found = centres(off, told, ops, chips, np.ones(10, bool))
+    assert found["softmax"] == pytest.approx(0.1)
+    assert centres(off, np.ones(10), ops, chips, np.ones(10, bool))["softmax"] == 2.0
+    assert error_left_out(off, told, chips) == pytest.approx(2.0 * (0.16 + 0.2) / 2.08)
+
+
+def test_quantiles_count_by_weight() -> None:
+    values = np.array([3.0, 1.0, 2.0])
+    assert quantiles(values, np.ones(3), 0.5) == pytest.approx(2.0)
+    assert quantiles(values, np.array([1.0, 1.0, 2.0]), np.array([0.125, 0.5])) == pytest.approx(
+        [1, 2]
+    )
 
 
 def test_intervals_hold_chips_that_the_others_do_not_show() -> None:

@@ -28,6 +28,8 @@ class Floor:
 
 
 _C = coefficients("gpu.heuristic")
+SHORTEST_ENDS = _C.table("shortest_ends")["low"], _C.table("shortest_ends")["high"]
+"""Of the device's shortest kernel, the ends of a 90 % interval."""
 TIMINGS = {name: Floor(*floor) for name, floor in _C.tuples("timings").items()}
 
 
@@ -82,13 +84,14 @@ class Heuristic:
         floor_us, offset_us = floors_of(rows)
         spread = _C.table("spread")[self.family]
 
-        def shown(kernel_us: Floats) -> Floats:
-            return measured_us(at_least(kernel_us, analysis, device), floor_us, offset_us)
+        def shown(kernel_us: Floats, shortest: float) -> Floats:
+            least = at_least(kernel_us, analysis, device, shortest)
+            return measured_us(least, floor_us, offset_us)
 
         return Estimate(
-            shown(analysis.kernel_us),
-            shown(analysis.kernel_us / spread),
-            shown(analysis.kernel_us * spread),
+            shown(analysis.kernel_us, 1.0),
+            shown(analysis.kernel_us / spread, SHORTEST_ENDS[0]),
+            shown(analysis.kernel_us * spread, SHORTEST_ENDS[1]),
             self.name,
             DATASHEET,
         )
@@ -101,9 +104,12 @@ class Heuristic:
         return [replace(each, formula=self.formula) for each in why]
 
 
-def at_least(kernel_us: Floats, analysis: Analysis, device: Device) -> Floats:
-    """`kernel_us`, raised to the physical bound and to the device's shortest kernel."""
-    return np.maximum(np.maximum(kernel_us, analysis.bound_us), device.kernel_floor_us)
+def at_least(
+    kernel_us: Floats, analysis: Analysis, device: Device, shortest: float = 1.0
+) -> Floats:
+    """`kernel_us`, at least the physical bound and `shortest` of the device's shortest kernel."""
+    least_us = np.maximum(analysis.bound_us, shortest * device.kernel_floor_us)
+    return np.maximum(kernel_us, least_us)
 
 
 def explanations(

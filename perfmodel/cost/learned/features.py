@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.gpu import convolution, matmul, streaming
@@ -20,6 +19,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
+from perfmodel.cost.learned.tiles import Problem, Tiles, fastest_tiles, tile_key
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORKS, Rows
 
@@ -48,9 +48,6 @@ class Columns:
             matrix[:, column] = constants.get(name, 0.0) if value is None else value
         return matrix
 
-
-Tiles = Mapping[str, Sequence[Sequence[float]]]
-"""`op/target/capability` to the tiles its library was seen to use: rows, columns, share of peak."""
 
 Build = Callable[[Rows, Device, Tiles], Columns]
 
@@ -176,23 +173,6 @@ def _dim_of(rows: Rows, name: str) -> np.ndarray:
     return np.where(np.isnan(values) | (values <= 0), 1.0, values)
 
 
-_ANY_TILES = (
-    (256.0, 128.0, 1.0),
-    (128.0, 256.0, 1.0),
-    (128.0, 128.0, 0.95),
-    (64.0, 256.0, 0.85),
-    (256.0, 64.0, 0.85),
-    (64.0, 128.0, 0.8),
-    (128.0, 64.0, 0.8),
-    (64.0, 64.0, 0.6),
-    (32.0, 128.0, 0.5),
-    (128.0, 32.0, 0.5),
-    (16.0, 128.0, 0.3),
-    (128.0, 16.0, 0.3),
-)
-_SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-_SPLIT_US = 3.0
-_LEAST_DEPTH = 128.0
 _CORNER = 8.0
 _REPLAYED = "cuda_graph_replay"
 _WEIGHT_COPIES = 5.0
@@ -228,11 +208,8 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     sms = float(device.sm_count)
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
     for key, index in rows.grouped(lambda kind: tile_key(kind.op, kind.dtype, device)):
-        chosen = _choose(
-            Problem(b[index], m[index], n[index], k[index], rate[index], device),
-            _candidates(key, tiles),
-            _may_split(key),
-        )
+        problem = Problem(b[index], m[index], n[index], k[index], rate[index], device)
+        chosen = fastest_tiles(problem, key, tiles)
         tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
     blocks = b * np.ceil(m / tile_rows) * np.ceil(n / tile_columns) * splits
     per_sm = blocks / sms
@@ -311,63 +288,6 @@ def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
-def tile_key(op: str, dtype: str, device: Device) -> str:
-    """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
-    return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
-
-
-def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
-    """Of the nearest generation for the same op, dtype and target; else any tile."""
-    *same, capability = key.split("/")
-    near = [
-        (abs(float(each.split("/")[-1]) - float(capability)), each)
-        for each in tiles
-        if each.split("/")[:-1] == same
-    ]
-    return tiles[min(near)[1]] if near else _ANY_TILES
-
-
-def _may_split(key: str) -> bool:
-    return not key.startswith("bmm/")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Sizes per row, the rate of all multiprocessors together, and whose they are."""
-
-    b: Floats
-    m: Floats
-    n: Floats
-    k: Floats
-    rate_flop_per_us: Floats
-    device: Device
-
-
-def _choose(
-    problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
-) -> NDArray[np.float64]:
-    """`[4, n]`: rows and columns of the fastest tile, its splits of k, its time at the peak with
-    its blocks' starts."""
-    allowed = _SPLITS if may_split else (1.0,)
-    rows, columns, frac, splits = np.array(
-        [(*each, own) for each in candidates for own in allowed]
-    ).T[:, :, None]
-    sms = float(problem.device.sm_count)
-    blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
-    step = 2.0 * rows * columns * sms / problem.rate_flop_per_us
-    rounds = np.ceil(blocks * splits / sms)
-    starts = matmul.starts_us(rounds, rows * columns, problem.device)
-    compute = rounds * np.ceil(problem.k / splits) * step
-    is_split = splits > 1.0
-    time = compute / frac + starts + np.where(is_split, _SPLIT_US, 0.0)
-    time = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, time)
-    best = time.argmin(axis=0)
-    at = np.arange(len(best))
-    return np.stack(
-        [rows[best, 0], columns[best, 0], splits[best, 0], (compute + starts)[best, at]]
-    )
-
-
 BUILDS: dict[str, Build] = {
     "matmul": matmul_features,
     "stream": streaming_features,
@@ -383,6 +303,10 @@ BUILD_OF_FAMILY = {
 
 FALLING = {"matmul": MATMUL_FALLING}
 """Per build, figures in which the time over its base never rises."""
+
+NOT_BELOW = {"matmul": ("depth", "k_bytes", ALIGNED)}
+"""Per build, figures below whose least measured value other kernels run or other things decide:
+loops too short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
 
 GAINS = {"matmul": ALIGNED}
 """Per build, the figure whose effect is a slope of its own per op and device: its large values,

@@ -12,6 +12,7 @@ from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
+    SHORTEST_ENDS,
     Floor,
     Heuristic,
     at_least,
@@ -135,7 +136,7 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, answer = _told(part, own, groups, original(device))
+                columns, answer, _ = _told(part, own, groups, original(device))
                 near[index] = answer.weight * _kinship_of_change(device)
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
@@ -196,8 +197,11 @@ class Learned:
         )
         away = distance(describe(device), describe(known))
         kernel, (low, high), answer = self._of_known(part, rows, known, away)
-        own = (at_least(us * ratio, changed, device) for us in (kernel, low, high))
-        kernel, low, high = own
+        ends = (1.0, *SHORTEST_ENDS)
+        kernel, low, high = (
+            at_least(us * ratio, changed, device, shortest)
+            for us, shortest in zip((kernel, low, high), ends, strict=True)
+        )
         return kernel, (low, high), answer
 
     def _of_known(
@@ -205,7 +209,7 @@ class Learned:
     ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
-        columns, answer = _told(part, rows, groups, device)
+        columns, answer, told = _told(part, rows, groups, device)
         answer = replace(
             answer,
             weight=answer.weight * kinship(changed),
@@ -215,7 +219,9 @@ class Learned:
         low, high = np.zeros((2, len(rows)))
         is_named = rows.in_framework() > 0.0
         for op, index in groups:
-            low[index], high[index] = part.ends(op, columns.work[index], answer, is_named[index])
+            low[index], high[index] = part.ends(
+                op, columns.work[index], answer, is_named[index], told[index]
+            )
             low[index] -= answer.weight * columns.lift[index]
             high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
@@ -223,13 +229,13 @@ class Learned:
                 factors[index] = log_us - np.log(columns.base_us[index])
         kernel_us = _kernel_us(columns, factors, device)
         held = self._held(part, rows, device, kernel_us) if has_lattice(part) else kernel_us
-        moved, least_us = held / kernel_us, _least_us(columns, device)
+        moved = held / kernel_us
 
-        def end(logarithm: Floats) -> Floats:
-            us = _kernel_us(columns, factors + logarithm, device)
-            return np.maximum(us * moved, least_us)
+        def end(logarithm: Floats, shortest: float) -> Floats:
+            us = _kernel_us(columns, factors + logarithm, device, shortest)
+            return np.maximum(us * moved, _least_us(columns, device, shortest))
 
-        return held, (end(low), end(high)), answer
+        return held, (end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])), answer
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
@@ -258,21 +264,24 @@ def _kinship_of_change(device: Device) -> float:
 
 def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
     """Microseconds of `rows` without a launch floor, before anything holds them together."""
-    columns, answer = _told(part, rows, list(rows.groups()), device)
+    columns, answer, _ = _told(part, rows, list(rows.groups()), device)
     return _kernel_us(columns, answer.factors, device)
 
 
-def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Answer]:
-    """The columns of `rows`, and the part's answer as far as measurements told of such times.
+def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Answer, Floats]:
+    """The columns of `rows`, the part's answer as far as measurements told of such rows, and how
+    far that is.
 
     The same devices tell of them all.
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
     answer = part.log_factors(columns, groups, device, known)
-    for op, index in groups:
-        answer.factors[index] *= part.told(op, columns.base_us[index])
-    return columns, answer
+    told = np.ones(len(rows))
+    for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
+        told[index] = part.told(op, dtype, columns, index)
+    answer.factors[:] *= told
+    return columns, answer, told
 
 
 def off_by_both(one: Floats, other: Floats) -> Floats:
@@ -291,13 +300,13 @@ def _factor_of_hosts(times: Floats) -> Floats:
     return np.asarray(np.exp(_NORMAL_5_PCT * spread))
 
 
-def _kernel_us(columns: Columns, factors: Floats, device: Device) -> Floats:
+def _kernel_us(columns: Columns, factors: Floats, device: Device, shortest: float = 1.0) -> Floats:
     learned_us = columns.base_us * np.exp(factors) + columns.extra_us
-    return np.maximum(learned_us, _least_us(columns, device))
+    return np.maximum(learned_us, _least_us(columns, device, shortest))
 
 
-def _least_us(columns: Columns, device: Device) -> Floats:
-    return np.maximum(columns.bound_us, device.kernel_floor_us)
+def _least_us(columns: Columns, device: Device, shortest: float) -> Floats:
+    return np.maximum(columns.bound_us, shortest * device.kernel_floor_us)
 
 
 def _grounds(answer: Answer) -> str:

@@ -20,8 +20,9 @@ from perfmodel.cost.learned.devices import (
     same_maker,
     unlikeness,
 )
-from perfmodel.cost.learned.features import Columns, Tiles
+from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
+from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
@@ -38,7 +39,8 @@ _WIDER_BEYOND = 1.3
 OWN_FRAC = 0.5
 """Of a device's own trees in the answers for it; the rest is of the trees that all share."""
 _FADES_OVER = np.log(4.0)
-"""Logarithm of time below the shortest kernels told over which what was learned is left behind."""
+"""Logarithm of time below the shortest kernels told, or of a figure below those that were measured,
+over which what was learned is left behind."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class Part:
     """By op and kind of dtype, the places among `devices` of those with enough rows of it."""
     extensions: Mapping[str, Extension]
     """Per op, where the largest rows told how it goes on."""
+    least: Mapping[tuple[str, str], Mapping[str, float]]
+    """By op and kind of dtype, the least of the figures in `NOT_BELOW` that was measured."""
     gains: Gains = NONE
 
     def answers_for(self, op: str, dtype: str) -> bool:
@@ -168,14 +172,25 @@ class Part:
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
         return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
-    def told(self, op: str, base_us: Floats) -> Floats:
-        """How much of the factors holds for rows of `op`: less below what was measured.
+    def told(self, op: str, dtype: str, columns: Columns, index: Ints) -> Floats:
+        """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
+        was measured, in time or in a figure.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
         least_us = self.spreads.get(op, self.spreads["*"]).least_us
-        below = np.log(least_us / np.maximum(base_us, np.finfo(float).tiny))
+        below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
+        for name, least in self._least_of(op, dtype).items():
+            below = np.maximum(below, least - columns.figures[name][index])
         return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
+
+    def _least_of(self, op: str, dtype: str) -> Mapping[str, float]:
+        """Of an op that was measured nowhere: the least of those that were."""
+        kind = same_kernels_dtype(dtype)
+        if (op, kind) in self.least:
+            return self.least[op, kind]
+        alike = [each for (_, own), each in self.least.items() if own == kind]
+        return {name: min(each[name] for each in alike) for name in (alike[0] if alike else ())}
 
     def is_inside(self, op: str, work: Floats) -> Mask:
         """Whether rows of `op` have as much work as some that were measured."""
@@ -183,17 +198,30 @@ class Part:
         log_work = np.log(np.maximum(work, 1.0))
         return np.asarray((log_work >= least) & (log_work <= most))
 
-    def ends(self, op: str, work: Floats, answer: Answer, is_named: Mask) -> tuple[Floats, Floats]:
+    def ends(
+        self,
+        op: str,
+        work: Floats,
+        answer: Answer,
+        is_named: Mask,
+        told: Floats | float = 1.0,
+    ) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op.
 
-        `is_named` says of which rows the framework is known: others may be of any.
+        `is_named` says of which rows the framework is known: others may be of any. Rows that
+        measurements `told` little of have the intervals of physics.
         """
         usual = self.spreads.get(op, self.spreads["*"])
         named = self.spreads.get(f"{op}{NAMED}", usual)
         (low, high), (of_named_low, of_named_high) = (
             self._ends(spread, op, work, answer) for spread in (usual, named)
         )
-        return np.where(is_named, of_named_low, low), np.where(is_named, of_named_high, high)
+        ends = np.where(is_named, of_named_low, low), np.where(is_named, of_named_high, high)
+        widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
+        least, most = (
+            each + (1.0 - told) * (wide - each) for each, wide in zip(ends, widest, strict=True)
+        )
+        return least, most
 
     def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         outside = ~self.is_inside(op, work)

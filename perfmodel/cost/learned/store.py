@@ -23,7 +23,7 @@ from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.corrections import Extension, Gains, Growth
 from perfmodel.cost.learned.devices import COLUMNS
-from perfmodel.cost.learned.features import BUILDS
+from perfmodel.cost.learned.features import BUILDS, NOT_BELOW
 from perfmodel.cost.learned.forest import MOST_LOG, Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.part import Part, Spread
@@ -35,12 +35,13 @@ from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/7"
+SCHEMA = "perfmodel.kernel-models/8"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
 """Key of a file that is a user's regressor: whether it is there decides how the file is read."""
 _SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
+_ALIKE = ("name", "build", "dtypes", "ops", "figures", "share", "as_nearest", "devices", "tiles")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 _Log = Annotated[float, msgspec.Meta(ge=-MOST_LOG, le=MOST_LOG)]
@@ -100,6 +101,7 @@ class _Part(msgspec.Struct):
     measured: list[tuple[str, str, tuple[_Place, ...]]]
     extensions: dict[str, _Extension]
     gains: _Gains
+    least: list[tuple[str, str, dict[str, float]]]
 
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
@@ -108,6 +110,8 @@ class _Part(msgspec.Struct):
             raise ValueError("a place among the devices that there are not")
         if any(set(COLUMNS) - set(device) for device in self.devices):
             raise ValueError("a device without all of its figures")
+        if any(set(least) != set(NOT_BELOW.get(self.build, ())) for *_, least in self.least):
+            raise ValueError("least values of other figures than those of its build")
         if self.build not in BUILDS:
             raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
         if "*" not in self.spreads:
@@ -327,6 +331,7 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
         },
         "tiles": {key: [list(tile) for tile in tiles] for key, tiles in part.tiles.items()},
         "measured": [[*key, list(places)] for key, places in part.measured.items()],
+        "least": [[*key, dict(least)] for key, least in part.least.items()],
         "extensions": {
             op: {
                 "trust": each.trust,
@@ -354,18 +359,10 @@ def _written(trees: Ensemble, path: Path) -> dict[str, Any]:
 
 def _part_of(stored: _Part, folder: Path) -> Part:
     return Part(
-        name=stored.name,
-        build=stored.build,
-        dtypes=stored.dtypes,
-        ops=stored.ops,
-        figures=stored.figures,
+        **{name: getattr(stored, name) for name in _ALIKE},
         trees=_trees(stored.trees, folder),
         own={at: _trees(msgspec.structs.asdict(own), folder) for at, own in stored.own.items()},
-        share=stored.share,
-        as_nearest=stored.as_nearest,
-        devices=stored.devices,
         spreads={op: Spread(*msgspec.structs.astuple(each)) for op, each in stored.spreads.items()},
-        tiles=stored.tiles,
         measured={(op, kind): places for op, kind, places in stored.measured},
         extensions={
             op: Extension(
@@ -375,6 +372,7 @@ def _part_of(stored: _Part, folder: Path) -> Part:
             for op, each in stored.extensions.items()
         },
         gains=Gains(stored.gains.figure, stored.gains.slopes),
+        least={(op, kind): least for op, kind, least in stored.least},
     )
 
 

@@ -70,6 +70,24 @@ def test_kernels_that_the_floor_of_their_measurements_hid_take_what_physics_says
     assert durations_of(row, target).duration_us[0] == pytest.approx(physics, rel=0.3)
 
 
+def test_products_that_start_anywhere_or_loop_once_are_left_to_physics() -> None:
+    """Linear layers in bf16 were measured with sides that are multiples of 32."""
+    part = next(each for each in default_models()["matmul"].parts if each.name == "matmul_half")
+    sides = {"whole": (1024, 4096), "odd": (1023, 4096), "shallow": (1024, 1)}
+    rows = Rows.of([{"op": "linear", "m": 2048, "n": n, "k": k} for n, k in sides.values()])
+    columns = matmul_features(rows, hardware.device("h200-sxm"), part.tiles)
+    told = part.told("linear", "bf16", columns, np.arange(3))
+    assert told.tolist() == [1.0, 0.0, 0.0]
+    wide, narrow = (
+        durations_of(
+            Rows.of([{"op": "linear", "dtype": "bf16", "m": 2048, "n": n, "k": 4096}]),
+            hardware.device("h200-sxm"),
+        )
+        for n in (1023, 1024)
+    )
+    assert wide.high_us / wide.low_us > 1.5 * narrow.high_us / narrow.low_us
+
+
 def test_indices_are_not_a_matter_of_elements() -> None:
     assert all(op != "embedding" for op, _ in FLAT)
     assert {"add", "relu"} <= {op for op, _ in FLAT}

@@ -187,6 +187,13 @@ def test_a_launch_floor_is_apart_from_the_kernel() -> None:
     assert 25 < alone < 35
 
 
+def test_the_shortest_kernels_have_an_interval_too() -> None:
+    rows = Rows.of([{"op": "fill", "rows": 1, "cols": 1, "timing": "profiler_repeated"}])
+    found = model_of(rows).estimate(rows, replace(V100, kernel_floor_us=9.0))
+    ends = (found.low_us[0], found.duration_us[0], found.high_us[0])
+    assert ends == pytest.approx((0.8 * 9.0, 9.0, 2.0 * 9.0))
+
+
 def test_an_unknown_timing_is_an_error_that_lists_them() -> None:
     rows = Rows.of([{"op": "add", "rows": 8, "cols": 8, "timing": "stopwatch"}])
     with pytest.raises(ModelError, match="unknown timing 'stopwatch'; one of cuda_graph_replay"):

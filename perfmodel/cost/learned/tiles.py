@@ -1,0 +1,114 @@
+"""The tile that a library would take for a product, of those that it was seen to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.gpu import matmul
+from perfmodel.hardware import Device
+
+Tiles = Mapping[str, Sequence[Sequence[float]]]
+"""`op/target/capability` to the tiles its library was seen to use: rows, columns, share of peak."""
+
+_ANY_TILES = (
+    (256.0, 128.0, 1.0),
+    (128.0, 256.0, 1.0),
+    (128.0, 128.0, 0.95),
+    (64.0, 256.0, 0.85),
+    (256.0, 64.0, 0.85),
+    (64.0, 128.0, 0.8),
+    (128.0, 64.0, 0.8),
+    (64.0, 64.0, 0.6),
+    (32.0, 128.0, 0.5),
+    (128.0, 32.0, 0.5),
+    (16.0, 128.0, 0.3),
+    (128.0, 16.0, 0.3),
+)
+_SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+_SPLIT_US = 3.0
+_LEAST_DEPTH = 128.0
+
+
+def tile_key(op: str, dtype: str, device: Device) -> str:
+    """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
+    return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
+
+
+def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
+    """Of the nearest generation for the same op, dtype and target, and any tile that is smaller:
+    names tell of products that were measured, and libraries have kernels for smaller ones; else any
+    tile."""
+    *same, capability = key.split("/")
+    near = [
+        (abs(float(each.split("/")[-1]) - float(capability)), each)
+        for each in tiles
+        if each.split("/")[:-1] == same
+    ]
+    if not near:
+        return _ANY_TILES
+    seen = tiles[min(near)[1]]
+    least = min(rows * columns for rows, columns, _ in seen)
+    return [*seen, *(each for each in _ANY_TILES if each[0] * each[1] < least)]
+
+
+def _may_split(key: str) -> bool:
+    return not key.startswith("bmm/")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes per row, the rate of all multiprocessors together, and whose they are."""
+
+    b: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    rate_flop_per_us: Floats
+    device: Device
+
+    def rows(self, begin: int, end: int) -> Problem:
+        """The rows from `begin` to `end`."""
+        own = slice(begin, end)
+        rate = self.rate_flop_per_us[own]
+        return Problem(self.b[own], self.m[own], self.n[own], self.k[own], rate, self.device)
+
+
+_AT_ONCE = 1024
+"""Rows whose candidates are weighed together: few enough for a processor's cache."""
+
+
+def fastest_tiles(problem: Problem, key: str, tiles: Tiles) -> NDArray[np.float64]:
+    """`[4, n]`: rows and columns of the fastest tile of those under `key`, its splits of k, and its
+    time at the peak with its blocks' starts."""
+    candidates, may_split = _candidates(key, tiles), _may_split(key)
+    parts = [
+        _fastest(problem.rows(begin, begin + _AT_ONCE), candidates, may_split)
+        for begin in range(0, len(problem.m), _AT_ONCE)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _fastest(
+    problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
+) -> NDArray[np.float64]:
+    """The same, of all candidates `[tiles, splits, n]` at once."""
+    rows, columns, frac = np.array(candidates).T[:, :, None, None]
+    splits = np.array(_SPLITS if may_split else (1.0,))[:, None]
+    sms = float(problem.device.sm_count)
+    blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
+    step = 2.0 * rows * columns * sms / problem.rate_flop_per_us
+    rounds = np.ceil(blocks * splits / sms)
+    starts = matmul.starts_us(rounds, rows * columns, problem.device)
+    compute = rounds * np.ceil(problem.k / splits) * step
+    is_split = splits > 1.0
+    joining = np.where(is_split, _SPLIT_US, 0.0)
+    joining = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, joining)
+    time = compute / frac + starts + joining
+    tile, split = np.divmod(time.reshape(-1, time.shape[-1]).argmin(axis=0), len(splits))
+    took = (compute + starts)[tile, split, np.arange(len(tile))]
+    return np.stack([rows[tile, 0, 0], columns[tile, 0, 0], splits[split, 0], took])
