@@ -25,9 +25,11 @@ from perfmodel.cost.gpu.streaming import (
     softmax_waits_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
+HOPPER = "hopper"
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
@@ -43,10 +45,12 @@ class CacheState:
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
 
-    @property
-    def latency_us(self) -> float:
+    def latency_us(self, device: Device) -> float:
         """Of steps that wait for one another, such as the tree of a reduction."""
-        return _C.table("latency_us").get(self.like, 0.0)
+        usual = _C.table("latency_us").get(self.like, 0.0)
+        if nearest_known(device.architecture, (HOPPER,)) is None:
+            return usual
+        return _C.table("hopper_latency_us").get(self.like, usual)
 
     @property
     def traffic(self) -> float:
@@ -116,7 +120,10 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
             moved = moved + _wasted_bytes(group)
         is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         unknown = 1.0 - measured_share[group.index]
-        traffic, latency_us = 1.0 + unknown * (habit.traffic - 1.0), unknown * habit.latency_us
+        traffic, latency_us = (
+            1.0 + unknown * (habit.traffic - 1.0),
+            unknown * habit.latency_us(device),
+        )
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         moving = np.maximum(factor * moved / rate, waited)
