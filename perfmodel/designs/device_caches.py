@@ -150,8 +150,6 @@ class RecShard:
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
-        if capacity_bytes > deployment.machine.node.device.hbm_bytes:
-            raise WorkloadError(f"recshard: {self.hbm_gb:g} GB are more than the device has")
         cost = read_us(deployment, hot_fracs(deployment, capacity_bytes * deployment.ranks))
         ranks = ranks_by_load(cost, deployment.ranks)
         tables = tuple(

@@ -177,8 +177,8 @@ class Fae:
     of `inputs` before training. `popular_frac` is a measured share of the samples that need no
     other; without it, lookups are taken as independent, so that of samples with many lookups
     hardly any is popular and steps are those of `hybrid` (a note says so). After
-    `switch_every_steps` steps, on average, mini-batches of the other kind follow: the hot rows go
-    to the GPUs, or back. Who looks
+    `switch_every_steps` steps, on average, mini-batches of the other kind follow: in training the
+    hot rows go to the GPUs, or back. Who looks
     rows up in those, `pooled_on`, is as in `hybrid`. On several nodes the hosts share the tables.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
@@ -212,7 +212,7 @@ class Fae:
         cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
         share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
-        both = 0.0 < share < 1.0
+        both = deployment.train and 0.0 < share < 1.0
         phases = (
             Phase(
                 "popular",

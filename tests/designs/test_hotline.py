@@ -474,3 +474,24 @@ def test_hot_rows_beyond_device_memory_are_refused() -> None:
     large = deployment_of(whole, cluster("hotline-server"), 4096)
     with pytest.raises(WorkloadError, match="hot rows"):
         predict(KNOWN(hot_mib=40_000).apply(large))
+
+
+def test_inference_leaves_hot_rows_on_the_devices() -> None:
+    """Nothing changes them, so that none goes back and comes again."""
+    serving = replace(start(), train=False)
+    phases = Fae(popular_frac=0.2).apply(serving).phases
+    assert [phase.to_device_bytes for phase in phases] == [0.0, 0.0]
+    assert Fae(popular_frac=0.2).apply(start()).phases[0].to_device_bytes > 0
+
+
+@pytest.mark.parametrize("design", [Hybrid(), Fae(), Hotline()], ids=lambda each: each.__class__)
+def test_on_two_nodes_what_every_rank_has_stays_on_devices(design: Design) -> None:
+    """In training: no gradient goes from host to host."""
+    nodes = cluster("dgx-a100-80gb", 2)
+    begun = deployment_of(load_workload("dlrm-dcnv2"), nodes, 16 * 64)
+    copied = [at for at, it in enumerate(begun.placement.tables) if it.sharding == "data_parallel"]
+    assert copied
+    found = design.apply(begun)
+    last = found.phases[-1].placement if found.phases else found.placement
+    assert {last.tables[at].tier for at in copied} == {"hbm"}
+    assert predict(found).results[0].step_us > 0

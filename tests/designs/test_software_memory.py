@@ -177,3 +177,14 @@ def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     found = SoftwareMemory(cache_gib=0.4).apply(unlike)
     few, every = (predict(found, every_rank=each).results[0].step_us for each in (False, True))
     assert few == pytest.approx(every, rel=0.01)
+
+
+def test_a_machine_of_cpus_has_rows_on_drives_there_alone() -> None:
+    """226 GB of tables leave its memory, of which the cache then takes 17.2."""
+    start = deployment_of(load_workload("criteo-terabyte"), cluster("xeon-platinum-8380"))
+    memory = predict(SoftwareMemory().apply(start)).results[0].memory
+    assert memory is not None
+    used = {use["tier"]: use["total_bytes"] for use in memory["tiers"]}
+    assert used["storage"] == pytest.approx(226e9, rel=0.01)
+    assert used["host"] == 16 * 2**30
+    assert used["dram"] < 2e9
