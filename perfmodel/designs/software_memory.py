@@ -14,7 +14,7 @@ from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.memory_tiers import fitting
 from perfmodel.workload.tables import row_bytes
 
 
@@ -281,22 +281,18 @@ class SoftwareMemory:
         self, deployment: Deployment, held: list[float], moved: frozenset[int]
     ) -> frozenset[int]:
         """Of the tables that move, those in expansion memory: most lookups per byte first, as long
-        as every node has room for its ranks' parts, the optimizer's state with them."""
-        node = deployment.machine.node
-        if node.expansion is None:
+        as every node has room."""
+        memory, tables = deployment.machine.node.expansion, deployment.workload.tables
+        if memory is None:
             return frozenset()
-        tables, placed = deployment.workload.tables, deployment.placement.tables
-        optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-        filled, chosen = [0.0] * deployment.machine.nodes, []
-        for number in sorted(moved, key=lambda n: -tables[n].pooling / held[n]):
-            after, where = list(filled), replace(placed[number], tier=EXPANSION)
-            nodes = [rank // node.gpus for rank in where.ranks]
-            for at in set(nodes) if where.sharding == "data_parallel" else nodes:
-                after[at] += shard_bytes(tables[number], where, optimizer)
-            if max(after) <= node.expansion.capacity_bytes:
-                filled = after
-                chosen.append(number)
-        return frozenset(chosen)
+        return fitting(
+            deployment.workload,
+            deployment.placement,
+            deployment.machine,
+            sorted(moved, key=lambda n: -tables[n].pooling / held[n]),
+            memory.capacity_bytes,
+            train=deployment.train,
+        )
 
     def _machine(self, machine: Cluster, *, needed: bool) -> Cluster:
         if not needed:

@@ -18,7 +18,12 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
-TIER_TEXTS = {"hbm": "", "host": " in host memory", "storage": " on drives"}
+TIER_TEXTS = {
+    "hbm": "",
+    "host": " in host memory",
+    "expansion": " in expansion memory",
+    "storage": " on drives",
+}
 
 
 def reasons(
