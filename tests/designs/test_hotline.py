@@ -18,7 +18,8 @@ from perfmodel.cost.durations import explanations_of
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
 from perfmodel.designs.baselines import GpuOnly, Hybrid
 from perfmodel.designs.composed import composed
-from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
+from perfmodel.designs.hot_row_choice import MIB, choose_hot_rows
+from perfmodel.designs.popular_samples import Fae, Hotline
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.kinds import NodeKind
@@ -495,3 +496,15 @@ def test_on_two_nodes_what_every_rank_has_stays_on_devices(design: Design) -> No
     last = found.phases[-1].placement if found.phases else found.placement
     assert {last.tables[at].tier for at in copied} == {"hbm"}
     assert predict(found).results[0].step_us > 0
+
+
+def test_fewer_hot_rows_have_at_most_the_share_that_they_allow() -> None:
+    """Of a measured share of 60 % popular samples: no more than of one table's lookups are hot, so
+    that more popular samples never need more rows to come and go."""
+    shares = [each.popular_frac for each in Fae(popular_frac=0.6).within(start()) if each.hot_mib]
+    assert shares[-1] == 0.0
+    assert shares[:-1] == sorted(shares[:-1], reverse=True)
+    assert 0.0 < shares[-2] < shares[0] <= 0.6
+    for each in Fae(popular_frac=0.6).within(start()):
+        each.apply(start())
+    assert {each.popular_frac for each in Hotline().within(start())} == {None}
