@@ -130,7 +130,7 @@ SAMPLES = 8
 """A device's popular samples, where there are as many, come in multiples of so many, the rest with
 the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
 User's Guide). assumed of the accelerator."""
-Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs"]
+Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs", "by_host"]
 NO_PART, USUAL_PART = "none", "hotline"
 
 
@@ -151,7 +151,8 @@ class Hotline:
     popular samples run. `as_they_come`: batches are not parted, rows that one lacks come at its
     start; `compare` takes it where popular samples are too few to hide them. `micro_batches`: each
     batch is parted, and both parts launched kernel by kernel. `graphs`: the same, each part
-    launched as one CUDA graph, which asks for popular parts of one size.
+    launched as one CUDA graph, which asks for popular parts of one size. `by_host`: the host looks
+    all rows up as in `hybrid`; `compare` takes it where the accelerator is slower than that.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
@@ -178,6 +179,9 @@ class Hotline:
             named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
     def apply(self, deployment: Deployment) -> Deployment:
+        host = Hybrid(pooled_on="host").apply(deployment)
+        if self.launches == "by_host":
+            return host
         learns = self.learning_frac if deployment.train else 0.0
         choice = choose_hot_rows(
             deployment,
@@ -191,7 +195,6 @@ class Hotline:
             Phase(name, (1.0 - learns) * share, choice.placement, pipeline)
             for name, share, pipeline in parts
         ]
-        host = Hybrid(pooled_on="host").apply(deployment)
         before = [Phase("learning", learns, host.placement, host.pipeline)] if learns else []
         phases = (*hot, *before)
         part = machine.node.accelerator
@@ -211,7 +214,7 @@ class Hotline:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, and with batches as they come."""
+        """With fewer hot rows, with batches as they come, and without the accelerator."""
         sampled = self.learning_frac * self.inputs or np.inf
         fewer = [
             replace(self, hot_mib=size, popular_frac=share)
@@ -219,7 +222,8 @@ class Hotline:
         ]
         if self.launches != "whole_batches":
             return fewer
-        return [*fewer, *(replace(each, launches="as_they_come") for each in (self, *fewer))]
+        come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
+        return [*fewer, *come, replace(self, launches="by_host")]
 
     def with_accelerator(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

@@ -28,7 +28,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
-from perfmodel.prediction.compare import break_even_frac
+from perfmodel.prediction.compare import break_even_frac, fastest
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.memory_tiers import tier_use
@@ -508,3 +508,14 @@ def test_fewer_hot_rows_have_at_most_the_share_that_they_allow() -> None:
     for each in Fae(popular_frac=0.6).within(start()):
         each.apply(start())
     assert {each.popular_frac for each in Hotline().within(start())} == {None}
+
+
+def test_where_the_accelerator_is_slower_the_host_looks_rows_up() -> None:
+    """214 rows of a sample, eight devices on the accelerator's one bus: no sample is popular, and
+    `hybrid` is faster. Set by itself, the accelerator is taken."""
+    begun = deployment_of(load_workload("dlrm-dcnv2"), cluster("dgx-a100-80gb"))
+    deployed, found = fastest(composed("hotline"), begun)
+    host = predict(Hybrid().apply(begun)).results[0]
+    assert found.results[0].step_us == host.step_us
+    assert any("by_host in the place of whole_batches" in note for note in deployed.notes)
+    assert predict(Hotline().apply(begun)).results[0].step_us > 2 * host.step_us
