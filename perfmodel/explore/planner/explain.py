@@ -66,6 +66,8 @@ def _runner_up(
     way, total = made.ways[other], float(more.sum())
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
     name += TIER_TEXTS[way.tier]
+    if way.cached_frac:
+        name += f" ({way.cached_frac:.0%} cached)"
     largest = TERMS[int(more.argmax())]
     if more[TERMS.index("memory")] >= NEVER:
         why = f"{name} does not fit"
