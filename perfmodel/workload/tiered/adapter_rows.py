@@ -15,6 +15,7 @@ ranks, as without adapters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,25 +87,46 @@ class AdapterCachedTables:
 
 @rule(LOOK_UP, "NicLookUpBackward")
 def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """All rows updated; those that adapters hold written through."""
+    """All rows updated; those that the own adapter holds written through."""
     tables, keys, group, use = node.saved
     about = lookups(group.tables, group.samples).to_attributes()
     update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
     dim = group.total_dim / len(group.tables)
     own = sum(use.tables[number].local_rows for number, _ in _shards(group))
-    sent = sum(use.tables[number].remote_rows / parts for number, parts in _shards(group))
     if own >= 1:
         given = r.tensor((round(own * dim),))
         r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
         _write(r, given, own, _row_bytes(group), bus=True)
-    if sent >= 1:
-        given = r.tensor((round(sent * dim),))
-        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
-        ranks = group.run.ranks
-        everyone = r.tensor((given.shape[0] * ranks,))
-        linked_collective(r, "all_gather", given, everyone, ranks)
-        _write(r, everyone, sent * ranks, _row_bytes(group), bus=False)
     return [None]
+
+
+def write_through(r: Recorder, run: Run, sources: Sequence[object]) -> None:
+    """Rows that other ranks' adapters hold, as this step's updates left them, to all adapters.
+
+    Each rank sends an equal part: one that holds none of these tables meets the others as well.
+    """
+    use = adapter_use(run)
+    placement = run.placement
+    if use is None or placement is None:
+        return
+    pairs = list(zip(use.tables, run.workload.tables, strict=True))
+    rows = sum(each.remote_rows for each, _ in pairs)
+    elements = sum(each.remote_rows * table.dim for each, table in pairs)
+    if rows < 1:
+        return
+    given = r.tensor((max(round(elements / run.ranks), 1),))
+    for source in sources:
+        if isinstance(source, AdapterCachedTables):
+            own = r.tensor((max(round(rows / run.ranks), 1),), "int64")
+            r.leaf("aten::index_select", (source.tables.weights, 0, own), given)
+            break
+    everyone = r.tensor((given.shape[0] * run.ranks,))
+    linked_collective(r, "all_gather", given, everyone, run.ranks)
+    total = sum(
+        each.remote_rows * float(row_bytes(placed.dtype, table.dim))
+        for (each, table), placed in zip(pairs, placement.tables, strict=True)
+    )
+    _write(r, everyone, rows, total / rows, bus=False)
 
 
 def _write(r: Recorder, given: Tensor, rows: float, size: float, *, bus: bool) -> None:
