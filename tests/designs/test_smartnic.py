@@ -387,18 +387,8 @@ def test_ranks_without_held_tables_meet_the_others() -> None:
         lambda number, _: {"sharding": "table_wise", "ranks": (9 * number,)}
     )
     found = SmartNic(adapter="u280").apply(start.with_(placement=whole))
-    graphs = [
-        op_graph(
-            found.workload,
-            found.batch,
-            ranks=16,
-            rank=rank,
-            linked=8,
-            placement=found.placement,
-            pipeline=found.pipeline,
-        )
-        for rank in (0, 1, 9)
-    ]
+    asked = {"ranks": 16, "linked": 8, "placement": found.placement, "pipeline": found.pipeline}
+    graphs = [op_graph(found.workload, found.batch, rank=rank, **asked) for rank in (0, 1, 9)]
     met = [[op.name for op in graph.ops if op.name.startswith("c10d::")] for graph in graphs]
     assert met[0] == met[1] == met[2]
     assert "c10d::_allgather_base_" in met[0]
