@@ -149,6 +149,7 @@ def plan(
     workload: str | Path | Workload,
     hardware: str | Path | Part,
     *,
+    settings: Mapping[str, object] | Sequence[str] = (),
     nodes: int | None = None,
     batch: int | None = None,
     train: bool = True,
@@ -157,18 +158,21 @@ def plan(
 ) -> Plan:
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
+    `settings` change the workload (`workload.training.loss`) or the hardware (`node.gpus`).
     `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the formulas, proposals and
     partitioner of TorchRec's planner). `begin` gets the search, and each layout before it is
     scheduled, with how many are done and how many there are at most.
     """
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner import plan_deployment
-    from perfmodel.hardware import Cluster, Node, cluster, load
+    from perfmodel.hardware import Cluster, Node, cluster
 
-    part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
+    texts = _setting_texts(settings)
+    part = hardware_part(hardware, texts)
     if not isinstance(part, (Node, Cluster)):
         raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
-    deployment = deployment_of(_workload(workload, ()), cluster(part, nodes), batch, train=train)
+    model = _workload(workload, texts)
+    deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
     return plan_deployment(deployment, estimator=estimator, begin=begin)
 
 

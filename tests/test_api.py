@@ -84,8 +84,12 @@ def test_designs_are_compared_under_settings_that_are_values() -> None:
 
 
 def test_a_plan_is_the_commands() -> None:
-    ours = perfmodel.plan(WORKLOAD, MACHINE, estimator="torchrec")
+    settings = ["node.gpus=4", "workload.table.alpha=0.5"]
+    ours = perfmodel.plan(WORKLOAD, MACHINE, settings=settings, estimator="torchrec")
+    assert ours.deployment.ranks == 4
+    assert {table.alpha for table in ours.deployment.workload.tables} == {0.5}
     words = ("--workload", WORKLOAD, "--hardware", MACHINE, "--estimator", "torchrec")
+    words += tuple(text for each in settings for text in ("--set", each))
     assert as_json(ours.to_dict()) == printed("plan", *words)
     with pytest.raises(PerfmodelError, match="on a node or a cluster"):
         perfmodel.plan(WORKLOAD, "t4")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     pass
 
 
+NONE_POSSIBLE = 2
+"""The exit status where no design can be; the answer says why of each."""
 LIST = "list"
 DESIGN_LIST = "perfmodel.designs/1"
 
@@ -182,6 +184,8 @@ def compare(
     target.write_result(
         comparison, lambda console: show_comparison(console, comparison), comparison.warnings
     )
+    if comparison.reference is None:
+        raise typer.Exit(NONE_POSSIBLE)
 
 
 _UNDESIGNED = {

@@ -38,6 +38,8 @@ def show_comparison(console: Console, comparison: Comparison) -> None:
     if feasible:
         console.show(_times(comparison, feasible))
         console.show(_bottlenecks(feasible))
+    for design, why in comparison.without_gain.items():
+        console.print(one_line(f"{design} is {why}"))
     if comparison.remark:
         console.print(one_line(comparison.remark))
     if feasible:

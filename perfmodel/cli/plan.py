@@ -55,6 +55,15 @@ def plan(
         Estimator | None,
         typer.Option(help="Make this estimator's plan as well, and say what differs."),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="WHAT.KEY=VALUE",
+            help="Change a setting of the workload (workload.table.alpha=0.8) or the hardware "
+            "(node.host_memory_bytes=4e11). May be repeated.",
+        ),
+    ] = None,
     torchrec: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
@@ -96,6 +105,7 @@ def plan(
             return api.plan(
                 workload,
                 hardware,
+                settings=settings or [],
                 nodes=nodes,
                 batch=batch,
                 train=not inference,

@@ -14,8 +14,8 @@ from perfmodel.lazy import exports
 if TYPE_CHECKING:
     from perfmodel.designs.device_caches import frequency_aware_bytes
     from perfmodel.designs.hits import answers_spared, tier_hits
+    from perfmodel.designs.hot_row_choice import choose_hot_rows
     from perfmodel.designs.low_precision import ROUNDING_ERRORS, hosts_needed
-    from perfmodel.designs.popular_samples import choose_hot_rows
     from perfmodel.designs.software_memory import FleetHost, UserSide, query_us, saving_frac
 
 __all__ = [
@@ -44,7 +44,7 @@ __getattr__ = exports(
         "FleetHost": "perfmodel.designs.software_memory",
         "UserSide": "perfmodel.designs.software_memory",
         "answers_spared": "perfmodel.designs.hits",
-        "choose_hot_rows": "perfmodel.designs.popular_samples",
+        "choose_hot_rows": "perfmodel.designs.hot_row_choice",
         "frequency_aware_bytes": "perfmodel.designs.device_caches",
         "hosts_needed": "perfmodel.designs.low_precision",
         "query_us": "perfmodel.designs.software_memory",

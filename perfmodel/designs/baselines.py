@@ -165,7 +165,8 @@ class Hybrid:
     CPUs with its optimizer inside), the best that exists; PyTorch's operators table by table in a
     process per GPU (`operators`); the same in `one_process` for all GPUs of a node, with serial
     sparse updates, which is what FAE's repository runs. On one node its GPUs share
-    the host's tables; on several each rank's host has those of its shards, in a process of its own.
+    the host's tables; on several each rank's host has those of its shards, in a process of its own,
+    and what training keeps equal on all ranks stays on devices: no gradient goes from host to host.
 
     Source: FAE (Adnan et al. 2022), whose repository is `one_process`; the software that Hotline
     (2024) compares with, Intel's DLRM, has fused lookups: nearest to `host`.
@@ -184,14 +185,16 @@ class Hybrid:
     def apply(self, deployment: Deployment) -> Deployment:
         ranks = tuple(range(deployment.ranks))
         tables = deployment.workload.tables
+        is_alone = deployment.machine.nodes == 1
 
         def edit(number: int, placed: TablePlacement) -> dict[str, Any]:
             size = tables[number].rows * row_bytes("fp32", tables[number].dim)
-            if size <= self.device_table_bytes:
+            is_copied = deployment.train and placed.sharding == "data_parallel" and not is_alone
+            if size <= self.device_table_bytes or is_copied:
                 return {}
             row = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
             shared = {"sharding": "data_parallel", "ranks": ranks}
-            return {**row, **(shared if deployment.machine.nodes == 1 else {})}
+            return {**row, **(shared if is_alone else {})}
 
         pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
         placement = deployment.placement.edited(edit)

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
 from perfmodel.embedding import POLICIES, Placement, RowCache
+from perfmodel.embedding.memories import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.storage import item_bytes
 from perfmodel.units import BYTES_PER_GB
+from perfmodel.workload.memory_tiers import fitting
 from perfmodel.workload.tables import row_bytes
 
 LEAST_FRAC = 1e-3
@@ -31,7 +33,9 @@ class SoftwareCache:
     cache of CachedEmbedding, which keeps the most popular rows. `cache_frac` of each rank's rows
     fit into its cache (FBGEMM's default: 0.2; CachedEmbedding's benchmark: 0.01). Rows of
     `batches_ahead` batches are fetched at once; `rows_ahead`: during the step before. Tables of at
-    most `keep_bytes`, and those that every rank has, stay in device memory.
+    most `keep_bytes`, and those that every rank has, stay in device memory. What the hosts' memory
+    cannot hold of the others, those looked up least per byte, lies in the nodes' expansion memory,
+    where they have any (with `kernels`).
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
@@ -93,13 +97,39 @@ class SoftwareCache:
             self.kept_by,
             self.batches_ahead,
         )
+        beyond = self._beyond_hosts(deployment, held, moved)
         placement = deployment.placement.edited(
-            lambda number, _: {"tier": "host", "caches": ("rows",)} if moved[number] else {},
+            lambda number, _: (
+                {"tier": EXPANSION if number in beyond else HOST, "caches": ("rows",)}
+                if moved[number]
+                else {}
+            ),
             caches=(cache,),
         )
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
         note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
+        memory = deployment.machine.node.expansion
+        if beyond and memory is not None:
+            note += f", {len(beyond)} of {len(held)} tables in {memory.name}"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
+
+    def _beyond_hosts(
+        self, deployment: Deployment, held: list[float], moved: list[bool]
+    ) -> frozenset[int]:
+        """Tables that the hosts' memory has no room for beside others, where there is more."""
+        node, tables = deployment.machine.node, deployment.workload.tables
+        if node.expansion is None or node.host_memory_bytes is None or self.kept_by != "kernels":
+            return frozenset()
+        order = [number for number, is_moved in enumerate(moved) if is_moved]
+        in_hosts = fitting(
+            deployment.workload,
+            deployment.placement,
+            deployment.machine,
+            sorted(order, key=lambda n: -tables[n].pooling / held[n]),
+            node.host_memory_bytes,
+            train=deployment.train,
+        )
+        return frozenset(order) - in_hosts
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache."""
@@ -150,8 +180,6 @@ class RecShard:
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
-        if capacity_bytes > deployment.machine.node.device.hbm_bytes:
-            raise WorkloadError(f"recshard: {self.hbm_gb:g} GB are more than the device has")
         cost = read_us(deployment, hot_fracs(deployment, capacity_bytes * deployment.ranks))
         ranks = ranks_by_load(cost, deployment.ranks)
         tables = tuple(

@@ -2,168 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from perfmodel.cost.tiers import TIERS
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import (
-    DESIGNS,
-    Deployment,
-    Design,
-    Phase,
-    halved,
-    named_part,
+from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase, named_part
+from perfmodel.designs.hot_row_choice import (
+    LEAST_MIB,
+    MIB,
+    choose_hot_rows,
+    multi_hot_note,
+    require_settings,
+    smaller,
 )
-from perfmodel.embedding import (
-    HotSet,
-    MicroBatch,
-    Pipeline,
-    Placement,
-    TableAccess,
-    TablePlacement,
-    hot_set,
-)
+from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.storage import row_bytes
 from perfmodel.units import US_PER_S
-from perfmodel.workload.tables import Table
-
-MIB = float(1 << 20)
-LEAST_MIB = 1.0
-"""Of hot rows, less than this is not tried in the place of more."""
-
-
-@dataclass(frozen=True)
-class HotRowChoice:
-    """Hot rows per table within a budget, `placement` with them on every device, and the share of
-    samples that need no other."""
-
-    found: HotSet
-    placement: Placement
-    popular_frac: float
-    kept_bytes: float
-    """What the kept rows take: where they were learned, more than the most popular ones."""
-
-    @property
-    def note(self) -> str:
-        """What a user should know of it."""
-        if self.popular_frac == 1.0:
-            return (
-                f"hot rows: all {self.kept_bytes / MIB:,.0f} MiB of the tables are within the "
-                "budget: no sample needs another row (gpu_only needs no host)"
-            )
-        return (
-            f"hot rows: {self.kept_bytes / MIB:,.0f} MiB get {self.found.overall_hot_frac:.1%} of "
-            f"the lookups; {self.popular_frac:.1%} of the samples need no other"
-        )
-
-
-def require_settings(design: str, hot_mib: float, popular_frac: float | None) -> None:
-    """Raises `WorkloadError` for what is no size, and what is no share."""
-    if not 0.0 < hot_mib < np.inf:
-        raise WorkloadError(f"{design}: {hot_mib:g} MiB of hot rows: expected more than 0")
-    if popular_frac is not None and not 0.0 <= popular_frac <= 1.0:
-        raise WorkloadError(f"{design}: popular_frac {popular_frac:g}: expected 0 to 1")
-
-
-def choose_hot_rows(
-    deployment: Deployment,
-    budget_bytes: float,
-    *,
-    sampled: float = np.inf,
-    popular_frac: float | None = None,
-) -> HotRowChoice:
-    """Hot rows of all tables in `budget_bytes` of every device, the other rows in host memory.
-
-    They are known, or learned on `sampled` samples: then as many of the most popular as have as
-    many hits stand for them. `popular_frac` is a measured share of popular
-    samples; without it, lookups of a sample are taken as independent.
-
-    On several nodes each host has an equal part of all rows, and every device all hot ones.
-
-    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
-    samples that are parted already.
-    """
-    if any(part.popular for part in deployment.pipeline.micro_batches):
-        raise WorkloadError("hot rows: the samples are already split by hot rows")
-    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
-    kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
-    share = choice.popular_frac if popular_frac is None else popular_frac
-    choice.mixed_hot_frac(share)
-    rows = [round(count) for count in choice.rows.tolist()]
-    ranks = tuple(range(deployment.ranks))
-
-    def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
-        return {
-            "sharding": "data_parallel",
-            "ranks": ranks,
-            "tier": "host",
-            "pooled_on": "device",
-            "hot_rows": rows[number],
-            "caches": (),
-        }
-
-    placement = deployment.placement.edited(edit)
-    return HotRowChoice(choice, placement, share, kept.used_bytes)
-
-
-@lru_cache(maxsize=64)
-def _hot_rows(
-    tables: tuple[Table, ...], dtypes: tuple[str, ...], budget_bytes: float, sampled: float
-) -> tuple[HotSet, HotSet]:
-    """What is kept, and the same in whole rows; designs with half a budget ask for what others
-    with all of it have asked for."""
-    accesses = [
-        TableAccess(
-            popularity=table.popularity(),
-            lookups=table.pooling,
-            row_bytes=float(row_bytes(dtype, table.dim)),
-        )
-        for table, dtype in zip(tables, dtypes, strict=True)
-    ]
-    least = sum(access.row_bytes for access in accesses)
-    if not budget_bytes >= least:
-        raise WorkloadError(
-            f"hot rows: a budget of {budget_bytes:g} bytes: expected at least a row of each of "
-            f"{len(tables)} tables, {least:g}"
-        )
-    kept = hot_set(accesses, budget_bytes, sampled=sampled)
-    return kept, _whole_rows(kept, accesses)
-
-
-def _whole_rows(hot: HotSet, tables: Sequence[TableAccess]) -> HotSet:
-    """The same with whole rows, at least one per table, the most popular ones."""
-    pairs = list(zip(tables, hot.hot_frac.tolist(), strict=True))
-    rows = [max(float(np.floor(each.popularity.hot_rows(share))), 1.0) for each, share in pairs]
-    share = [
-        float(each.popularity.covered_frac(n)) for (each, _), n in zip(pairs, rows, strict=True)
-    ]
-    return replace(hot, rows=np.array(rows), hot_frac=np.array(share))
-
 
 LEAST_FRAC = 1e-6
 """Fewer popular samples, or others, than this share are none."""
-
-
-def multi_hot_note(design: str, deployment: Deployment, popular_frac: float) -> tuple[str, ...]:
-    """Why samples that look up many rows are not popular, where next to none is."""
-    lookups = sum(table.pooling for table in deployment.workload.tables)
-    if popular_frac >= 1e-3:
-        return ()
-    return (
-        f"{design}: {popular_frac:.2g} of the samples are popular: all {lookups:g} rows of one "
-        f"must be hot; independent lookups are taken, a measured share is {design}.popular_frac",
-    )
-
-
 COUNTER_BYTES = 8.0
 MOST_INPUTS = 1e15
 
@@ -177,8 +41,8 @@ class Fae:
     of `inputs` before training. `popular_frac` is a measured share of the samples that need no
     other; without it, lookups are taken as independent, so that of samples with many lookups
     hardly any is popular and steps are those of `hybrid` (a note says so). After
-    `switch_every_steps` steps, on average, mini-batches of the other kind follow: the hot rows go
-    to the GPUs, or back. Who looks
+    `switch_every_steps` steps, on average, mini-batches of the other kind follow: in training the
+    hot rows go to the GPUs, or back. Who looks
     rows up in those, `pooled_on`, is as in `hybrid`. On several nodes the hosts share the tables.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
@@ -212,7 +76,7 @@ class Fae:
         cold = Hybrid(pooled_on=self.pooled_on).apply(deployment)
         share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
-        both = 0.0 < share < 1.0
+        both = deployment.train and 0.0 < share < 1.0
         phases = (
             Phase(
                 "popular",
@@ -239,7 +103,11 @@ class Fae:
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With fewer hot rows, and with none: no mini-batch is taken for a popular one, where these
         take longer to launch, or their rows to come and go, than the host's lookups."""
-        fewer = [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        sampled = self.sampled_frac * self.inputs
+        fewer = [
+            replace(self, hot_mib=size, popular_frac=share)
+            for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
+        ]
         return [*fewer, replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0)]
 
     def learning_s(self, deployment: Deployment) -> float:
@@ -262,7 +130,7 @@ SAMPLES = 8
 """A device's popular samples, where there are as many, come in multiples of so many, the rest with
 the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
 User's Guide). assumed of the accelerator."""
-Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs"]
+Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs", "by_host"]
 NO_PART, USUAL_PART = "none", "hotline"
 
 
@@ -283,7 +151,8 @@ class Hotline:
     popular samples run. `as_they_come`: batches are not parted, rows that one lacks come at its
     start; `compare` takes it where popular samples are too few to hide them. `micro_batches`: each
     batch is parted, and both parts launched kernel by kernel. `graphs`: the same, each part
-    launched as one CUDA graph, which asks for popular parts of one size.
+    launched as one CUDA graph, which asks for popular parts of one size. `by_host`: the host looks
+    all rows up as in `hybrid`; `compare` takes it where the accelerator is slower than that.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
@@ -310,6 +179,9 @@ class Hotline:
             named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
     def apply(self, deployment: Deployment) -> Deployment:
+        host = Hybrid(pooled_on="host").apply(deployment)
+        if self.launches == "by_host":
+            return host
         learns = self.learning_frac if deployment.train else 0.0
         choice = choose_hot_rows(
             deployment,
@@ -323,7 +195,6 @@ class Hotline:
             Phase(name, (1.0 - learns) * share, choice.placement, pipeline)
             for name, share, pipeline in parts
         ]
-        host = Hybrid(pooled_on="host").apply(deployment)
         before = [Phase("learning", learns, host.placement, host.pipeline)] if learns else []
         phases = (*hot, *before)
         part = machine.node.accelerator
@@ -343,11 +214,16 @@ class Hotline:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, and with batches as they come."""
-        fewer = [replace(self, hot_mib=size) for size in halved(self.hot_mib, LEAST_MIB)]
+        """With fewer hot rows, with batches as they come, and without the accelerator."""
+        sampled = self.learning_frac * self.inputs or np.inf
+        fewer = [
+            replace(self, hot_mib=size, popular_frac=share)
+            for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
+        ]
         if self.launches != "whole_batches":
             return fewer
-        return [*fewer, *(replace(each, launches="as_they_come") for each in (self, *fewer))]
+        come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
+        return [*fewer, *come, replace(self, launches="by_host")]
 
     def with_accelerator(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

@@ -14,7 +14,7 @@ from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import shard_bytes
+from perfmodel.workload.memory_tiers import fitting, shard_bytes
 from perfmodel.workload.tables import row_bytes
 
 
@@ -170,7 +170,7 @@ class SoftwareMemory:
         """The tables that are worth least in fast memory to drives."""
         held = table_bytes(deployment)
         moved = self._moved(deployment, held)
-        total = sum(held[number] for number in moved) / deployment.ranks
+        fullest = self._fullest(deployment, moved)
         if not moved and sum(held) > self.keep_gib * GIB * deployment.ranks:
             raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
@@ -179,7 +179,7 @@ class SoftwareMemory:
         on_drives = moved - beside
         machine = self._machine(deployment.machine, needed=bool(on_drives))
         node = machine.node
-        cache_bytes = min(self.cache_gib * GIB / node.gpus, total)
+        cache_bytes = min(self.cache_gib * GIB / node.gpus, fullest)
         if self.device_cache_gib * GIB >= cache_bytes:
             raise WorkloadError(
                 f"software_memory: a cache of {self.device_cache_gib:g} GiB on each device: "
@@ -219,7 +219,7 @@ class SoftwareMemory:
             first = f"{len(beside)} of {len(held)} tables in {node.expansion.name}"
             places = [first, *places] if on_drives else [first]
         note = f"software-defined memory: {', '.join(places)}"
-        if cache_bytes == total:
+        if cache_bytes == fullest:
             note += ", all their rows in the hosts' cache too: they could stay in host memory"
         workload = self._asked(deployment, moved)
         return deployment.with_(
@@ -277,26 +277,32 @@ class SoftwareMemory:
             left -= held[number]
         return frozenset(moved)
 
+    def _fullest(self, deployment: Deployment, moved: frozenset[int]) -> float:
+        """Bytes of rows that the rank with most has of the tables that move."""
+        of_rank = [0.0] * deployment.ranks
+        for number in moved:
+            placed = deployment.placement.tables[number]
+            size = shard_bytes(deployment.workload.tables[number], placed, None)
+            for rank in placed.ranks:
+                of_rank[rank] += size
+        return max(of_rank, default=0.0)
+
     def _in_expansion(
         self, deployment: Deployment, held: list[float], moved: frozenset[int]
     ) -> frozenset[int]:
         """Of the tables that move, those in expansion memory: most lookups per byte first, as long
-        as every node has room for its ranks' parts, the optimizer's state with them."""
-        node = deployment.machine.node
-        if node.expansion is None:
+        as every node has room."""
+        memory, tables = deployment.machine.node.expansion, deployment.workload.tables
+        if memory is None:
             return frozenset()
-        tables, placed = deployment.workload.tables, deployment.placement.tables
-        optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-        filled, chosen = [0.0] * deployment.machine.nodes, []
-        for number in sorted(moved, key=lambda n: -tables[n].pooling / held[n]):
-            after, where = list(filled), replace(placed[number], tier=EXPANSION)
-            nodes = [rank // node.gpus for rank in where.ranks]
-            for at in set(nodes) if where.sharding == "data_parallel" else nodes:
-                after[at] += shard_bytes(tables[number], where, optimizer)
-            if max(after) <= node.expansion.capacity_bytes:
-                filled = after
-                chosen.append(number)
-        return frozenset(chosen)
+        return fitting(
+            deployment.workload,
+            deployment.placement,
+            deployment.machine,
+            sorted(moved, key=lambda n: -tables[n].pooling / held[n]),
+            memory.capacity_bytes,
+            train=deployment.train,
+        )
 
     def _machine(self, machine: Cluster, *, needed: bool) -> Cluster:
         if not needed:

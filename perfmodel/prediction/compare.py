@@ -22,7 +22,7 @@ from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.shapes import NotFaster
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
-from perfmodel.units import US_PER_S
+from perfmodel.units import US_PER_S, human_us
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
 
@@ -86,6 +86,7 @@ def fastest(
     seen, reads = [], dict[FigureRead, None]()
     best: PredictedDeployment | None = None
     refused: PerfmodelError | None = None
+    took = ""
     for layout, less in product(layouts, (design, *budgets)):
         is_whole = less is design and layout is layouts[0]
         try:
@@ -96,7 +97,7 @@ def fastest(
             continue
         seen.append(replace(deployment, notes=()))
         if less is not design:
-            why = "what is set does not fit" if refused else "what is set is no faster"
+            why = "what is set does not fit" if refused else f"what is set is no faster{took}"
             deployment = deployment.with_(f"{_changes(design, less)}: {why}")
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
@@ -107,6 +108,8 @@ def fastest(
             reads |= dict.fromkeys(error.reads if isinstance(error, NotFaster) else ())
             continue
         reads |= dict.fromkeys(predicted.results[0].reads)
+        if is_whole:
+            took = f", {human_us(predicted.results[0].step_us)}"
         if predicted.results[0].step_us < limit_us:
             best = deployment, predicted
     if best is None:

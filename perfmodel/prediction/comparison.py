@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
+from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.types import Result
 from perfmodel.provenance import made_by
@@ -30,6 +31,7 @@ RATES = 40
 WORDS = {
     "host": ("host launches", "graph launches"),
     "compute": ("kernels", "kernels twice as fast"),
+    "bus": ("the bus to the host", "half the bytes, a faster bus, or pinned memory"),
     "network": ("exchanges", "half the bytes, or links twice as fast"),
     "storage": ("drives", "twice as many drives"),
     "expansion": ("expansion memory", "half the rows from there"),
@@ -47,6 +49,27 @@ ADVICE = {
     "optimizer": "a fused optimizer",
 }
 """Of the family that takes most of the kernels' time."""
+ACCELERATOR = "accelerator"
+OF_ACCELERATOR = {
+    "engines": ("the accelerator's engines", "twice as many engines"),
+    "memory": ("host memory, by the accelerator", "half the rows from there"),
+    "bus": ("the accelerator's bus", "half the bytes, or a faster bus"),
+    "network": ("the network, by the accelerator", "half the bytes, or links twice as fast"),
+    "keys": ("the accelerator's look at keys", "keys looked for twice as fast"),
+}
+"""Of its terms."""
+KERNELS = {
+    "vector": "elementwise",
+    "matmul": "products",
+    "embedding": "lookups",
+    "jagged_attention": "attention",
+}
+"""What people call kernels of a family, where that is another word."""
+_NO_KERNELS = (
+    *("collective", "transfer", "host_bus", "host_memory", "host_operators", "host"),
+    *("storage", "accelerator", "nic", "query_order", "pause"),
+)
+"""Families of what is no kernel, or waits for the bus."""
 ON_CPU = ("operators on the CPU", "cores twice as fast")
 
 
@@ -138,9 +161,12 @@ class DesignResult:
         words, lever = WORDS.get(name, (name, f"half the work of {name}"))
         if name == "host" and self.deployment.machine.node.device.target == "cpu":
             words, lever = ON_CPU
+        if name == ACCELERATOR and isinstance(result.grounds, ModelGrounds):
+            term = result.grounds.decides(ACCELERATOR)
+            words, lever = OF_ACCELERATOR.get(term, (words, lever))
         if name == "compute":
-            busy = [row["family"] for row in result.families if row["family"] != "collective"]
-            words = f"{words}, most {busy[0]}" if busy else words
+            busy = [row["family"] for row in result.families if row["family"] not in _NO_KERNELS]
+            words = f"{words}, most {KERNELS.get(busy[0], busy[0])}" if busy else words
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
         relieved_us = (result.relieved_us or {}).get(name)
         gain = result.step_us / relieved_us if relieved_us else None
@@ -180,6 +206,12 @@ class DesignResult:
 
 BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 """Designs that others are measured against; the fastest of them where none is asked for."""
+
+
+SAME = 1e-9
+"""Two rates that differ by no more are of one step."""
+_WHY = ("no faster", "not applied")
+"""What notes say of a design that changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +277,25 @@ class Comparison:
         """Notes of all designs; those of several once, those of one under its name."""
         said = [(row.design, note) for row in self.rows for note in dict.fromkeys(row.notes)]
         count = Counter(note for _, note in said)
-        texts = (note if count[note] > 1 else prefixed(design, note) for design, note in said)
+        texts = (
+            note if count[note] > 1 or note.startswith(f"{design}: ") else prefixed(design, note)
+            for design, note in said
+        )
         return list(dict.fromkeys(texts))
+
+    @property
+    def without_gain(self) -> dict[str, str]:
+        """Designs, no baselines, that take as long as one of these, to the reason: what of them was
+        left out because it is no faster, or cannot be."""
+        found = {}
+        for row in self.rows:
+            why = [note for note in row.notes if any(text in note for text in _WHY)]
+            gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
+            same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
+            if same and why and row.design not in BASELINES:
+                plain = "; ".join(note.removeprefix(f"{row.design}: ") for note in why)
+                found[row.design] = f"as {same[0]}: {plain}"
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON (`docs/schemas/compare.json`); `serving` where a latency was asked for."""

@@ -14,7 +14,6 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
@@ -49,8 +48,11 @@ from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
 HOST_NAME = "host"
+COMPUTE, BUS = "compute", "bus"
+BUS_FAMILIES = ("transfer", "host_bus")
+"""What a device does at the rate of its bus: copies, and kernels that read rows of host memory."""
 RESOURCE_NAMES = {
-    "compute": "compute",
+    COMPUTE: COMPUTE,
     "comm": "network",
     COPY_STREAM: "input copies",
     DISTRIBUTION_STREAM: "input distribution",
@@ -99,35 +101,33 @@ def steady_period(
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
     built = Built(window.graph, np.tile(steps.built.piece, copies))
-    bounds = bound_by(last[0])
+    names = resource_names(steps)
+    bounds = last[0].by_resource(names)
     largest = max(bounds, key=lambda name: bounds[name], default=HOST_NAME)
     is_cpu = machine.node.device.target == CPU
     left = HALF if is_cpu else RELIEF.get(largest, HALF)
-    names = np.array(resource_names(graph), object)[graph.nodes_.resource]
-    relieved_us = {largest: step.period_us(np.where(names == largest, left, 1.0) * taken_us)}
+    is_largest = np.array([name == largest for name in names])
+    relieved_us = {largest: step.period_us(np.where(is_largest, left, 1.0) * taken_us)}
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 
-def bound_by(steady: SteadyState) -> dict[str, float]:
-    """Microseconds per step of the deciding cycle by resource, largest first."""
-    names = dict(zip(steady.graph.resources, resource_names(steady.graph), strict=True))
-    times_us = dict[str, float]()
-    for resource, taken_us in steady.by_resource().items():
-        times_us[names[resource]] = times_us.get(names[resource], 0.0) + taken_us
-    return dict(sorted(times_us.items(), key=lambda item: -item[1]))
-
-
-def resource_names(graph: ExecutionGraph) -> list[str]:
-    """What people call each of a graph's resources."""
-    nodes = graph.nodes_
+def resource_names(steps: ScheduledSteps) -> list[str]:
+    """What people call the resource of each node; of what a device does, the bus where it waits for
+    that."""
+    nodes = steps.timeline.graph.nodes_
     beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    streams = [resource.rpartition("/")[2] for resource in graph.resources]
+    streams = [resource.rpartition("/")[2] for resource in steps.timeline.graph.resources]
     offloads = {streams[row] for row in beside}
-    return [
+    names = [
         stream.replace("_", " ")
         if stream in offloads
         else RESOURCE_NAMES.get(stream.partition(" ")[0], HOST_NAME)
         for stream in streams
+    ]
+    on_bus = [family in BUS_FAMILIES for family in steps.families]
+    return [
+        BUS if names[at] == COMPUTE and piece >= 0 and on_bus[piece] else names[at]
+        for at, piece in zip(nodes.resource.tolist(), steps.built.piece.tolist(), strict=True)
     ]
 
 

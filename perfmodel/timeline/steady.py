@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -228,12 +229,12 @@ class SteadyState:
         ]
         return [piece for pair in zip(nodes, ways, strict=True) for piece in pair]
 
-    def by_resource(self) -> dict[str, float]:
+    def by_resource(self, names: Sequence[str] | None = None) -> dict[str, float]:
         """Microseconds per step of the deciding cycle by resource, largest first; ways between
-        nodes count for the one that they lead to."""
+        nodes count for the one that they lead to. `names`: of each node's, the graph's without."""
         graph, result = self.graph, dict[str, float]()
         for node, _, taken_us in self.pieces:
-            name = graph.resources[int(graph.nodes_.resource[node])]
+            name = names[node] if names else graph.resources[int(graph.nodes_.resource[node])]
             result[name] = result.get(name, 0.0) + taken_us
         return dict(sorted(result.items(), key=lambda item: -item[1]))
 

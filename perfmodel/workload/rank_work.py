@@ -8,10 +8,20 @@ scheme takes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
-from perfmodel.embedding import Placement, TablePlacement
+import numpy as np
+
+from perfmodel.embedding import (
+    POLICIES,
+    Cache,
+    Placement,
+    TableAccess,
+    TablePlacement,
+    steady_use,
+)
 from perfmodel.ops.storage import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts
@@ -81,19 +91,30 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
 def _missed_bytes(
     held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
 ) -> float:
-    """Distinct rows of a batch in tables outside device memory, less the part that their largest
-    cache could hold of all their rows."""
-    slow = [
-        (table, way, float(row_bytes(way.dtype, table.dim)))
+    """Distinct rows of a batch in tables outside device memory, less those of the most popular ones
+    that their largest cache could hold."""
+    slow = tuple(
+        (table, float(row_bytes(way.dtype, table.dim)))
         for table, way in held
         if way is not None and way.tier != "hbm"
+    )
+    ways = [way for _, way in held if way is not None and way.tier != "hbm"]
+    rooms = [placement.cache(name).capacity_bytes for way in ways for name in way.caches]
+    return _beyond_bytes(slow, batch, max(rooms, default=0.0)) if slow else 0.0
+
+
+@lru_cache(maxsize=1 << 10)
+def _beyond_bytes(held: tuple[tuple[Table, float], ...], batch: int, room_bytes: float) -> float:
+    """Of rows that `batch` samples look up, each once, those beyond the most popular ones in
+    `room_bytes`, of all tables together."""
+    if not room_bytes:
+        return sum(table.unique_rows(batch) * size for table, size in held)
+    accesses = [
+        TableAccess(popularity=table.popularity(), lookups=table.lookups(batch), row_bytes=size)
+        for table, size in held
     ]
-    if not slow:
-        return 0.0
-    total = sum(table.rows * size for table, _, size in slow)
-    rooms = [placement.cache(name).capacity_bytes for _, way, _ in slow for name in way.caches]
-    missing = max(1.0 - max(rooms, default=0.0) / total, 0.0)
-    return missing * sum(table.unique_rows(batch) * size for table, _, size in slow)
+    use = steady_use(accesses, Cache(room_bytes, POLICIES["static"]()))
+    return float(np.dot(use.fetched_rows, use.row_bytes))
 
 
 FLOAT_BYTES, KEY_BYTES = 4, 8

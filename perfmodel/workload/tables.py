@@ -57,15 +57,20 @@ class Table:
         """
         if not self.key_rows:
             return _popularity(self.rows, self.alpha, self.histogram)
-        keys = _popularity(self.key_rows, self.alpha, self.histogram)
-        brought = np.cumsum(keys.rows) * self.pooling
-        rows_frac = -np.expm1(-np.append(0.0, brought) / self.rows)
-        rows_frac[-1] = 1.0
-        mass = np.append(0.0, np.cumsum(keys.share))
-        covered = mass + (1.0 - mass) * rows_frac
-        distinct = np.diff(rows_frac) > 0
-        share = np.diff(covered)[distinct]
-        return Popularity(np.diff(rows_frac)[distinct] * self.rows, share / share.sum())
+        return _popularity_by_key(self)
+
+
+@lru_cache(maxsize=1 << 10)
+def _popularity_by_key(table: Table) -> Popularity:
+    keys = _popularity(table.key_rows, table.alpha, table.histogram)
+    brought = np.cumsum(keys.rows) * table.pooling
+    rows_frac = -np.expm1(-np.append(0.0, brought) / table.rows)
+    rows_frac[-1] = 1.0
+    mass = np.append(0.0, np.cumsum(keys.share))
+    covered = mass + (1.0 - mass) * rows_frac
+    distinct = np.diff(rows_frac) > 0
+    share = np.diff(covered)[distinct]
+    return Popularity(np.diff(rows_frac)[distinct] * table.rows, share / share.sum())
 
 
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:

@@ -43,6 +43,14 @@ def test_what_cannot_be_is_a_row(run: Run) -> None:
     assert hosts["speed_up"] == 1
 
 
+def test_where_nothing_can_be_the_answer_says_why_and_the_status_is_2(run: Run) -> None:
+    tables = ("--set", "workload.table.rows=1000000000")
+    found = run("compare", *SMALL, *tables, "--designs", "gpu_only")
+    assert found.status == 2
+    assert "gpu_only is not possible here: " in found.out
+    assert run("compare", *SMALL, *tables, "--designs", "cpu_only").status == 0
+
+
 def test_speed_ups_are_over_the_baselines_asked_for(run: Run) -> None:
     """One that is not among the designs is compared too; without any, the fastest baseline."""
     found = run("compare", *SMALL, "--designs", "neo", "--over", "default,cpu_only", "-f", "json")

@@ -18,7 +18,8 @@ from perfmodel.cost.durations import explanations_of
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
 from perfmodel.designs.baselines import GpuOnly, Hybrid
 from perfmodel.designs.composed import composed
-from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
+from perfmodel.designs.hot_row_choice import MIB, choose_hot_rows
+from perfmodel.designs.popular_samples import Fae, Hotline
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.graph.kinds import NodeKind
@@ -27,7 +28,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
-from perfmodel.prediction.compare import break_even_frac
+from perfmodel.prediction.compare import break_even_frac, fastest
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.memory_tiers import tier_use
@@ -474,3 +475,47 @@ def test_hot_rows_beyond_device_memory_are_refused() -> None:
     large = deployment_of(whole, cluster("hotline-server"), 4096)
     with pytest.raises(WorkloadError, match="hot rows"):
         predict(KNOWN(hot_mib=40_000).apply(large))
+
+
+def test_inference_leaves_hot_rows_on_the_devices() -> None:
+    """Nothing changes them, so that none goes back and comes again."""
+    serving = replace(start(), train=False)
+    phases = Fae(popular_frac=0.2).apply(serving).phases
+    assert [phase.to_device_bytes for phase in phases] == [0.0, 0.0]
+    assert Fae(popular_frac=0.2).apply(start()).phases[0].to_device_bytes > 0
+
+
+@pytest.mark.parametrize("design", [Hybrid(), Fae(), Hotline()], ids=lambda each: each.__class__)
+def test_on_two_nodes_what_every_rank_has_stays_on_devices(design: Design) -> None:
+    """In training: no gradient goes from host to host."""
+    nodes = cluster("dgx-a100-80gb", 2)
+    begun = deployment_of(load_workload("dlrm-dcnv2"), nodes, 16 * 64)
+    copied = [at for at, it in enumerate(begun.placement.tables) if it.sharding == "data_parallel"]
+    assert copied
+    found = design.apply(begun)
+    last = found.phases[-1].placement if found.phases else found.placement
+    assert {last.tables[at].tier for at in copied} == {"hbm"}
+    assert predict(found).results[0].step_us > 0
+
+
+def test_fewer_hot_rows_have_at_most_the_share_that_they_allow() -> None:
+    """Of a measured share of 60 % popular samples: no more than of one table's lookups are hot, so
+    that more popular samples never need more rows to come and go."""
+    shares = [each.popular_frac for each in Fae(popular_frac=0.6).within(start()) if each.hot_mib]
+    assert shares[-1] == 0.0
+    assert shares[:-1] == sorted(shares[:-1], reverse=True)
+    assert 0.0 < shares[-2] < shares[0] <= 0.6
+    for each in Fae(popular_frac=0.6).within(start()):
+        each.apply(start())
+    assert {each.popular_frac for each in Hotline().within(start())} == {None}
+
+
+def test_where_the_accelerator_is_slower_the_host_looks_rows_up() -> None:
+    """214 rows of a sample, eight devices on the accelerator's one bus: no sample is popular, and
+    `hybrid` is faster. Set by itself, the accelerator is taken."""
+    begun = deployment_of(load_workload("dlrm-dcnv2"), cluster("dgx-a100-80gb"))
+    deployed, found = fastest(composed("hotline"), begun)
+    host = predict(Hybrid().apply(begun)).results[0]
+    assert found.results[0].step_us == host.step_us
+    assert any("by_host in the place of whole_batches" in note for note in deployed.notes)
+    assert predict(Hotline().apply(begun)).results[0].step_us > 2 * host.step_us

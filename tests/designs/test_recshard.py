@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.composed import composed
 from perfmodel.designs.device_caches import RecShard, hot_fracs, ranks_by_load
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict
+from perfmodel.prediction.compare import fastest
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 
@@ -57,8 +59,17 @@ def test_more_device_memory_never_hurts() -> None:
 
 @pytest.mark.parametrize(
     ("size", "message"),
-    [(0.0, "expected more"), (float("inf"), "expected more"), (1e3, "more than the device")],
+    [(0.0, "expected more"), (float("inf"), "expected more")],
 )
 def test_memory_that_cannot_be_is_refused(size: float, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         RecShard(hbm_gb=size).apply(deployment())
+
+
+def test_of_more_than_a_device_has_half_is_taken_and_so_on() -> None:
+    """The default of 24 GB on devices of 16 GB, for tables of 68 GB."""
+    start = deployment_of(load_workload("hotline-rm3"), cluster("hotline-server"), 4096)
+    deployed, found = fastest(composed("recshard"), start)
+    assert found.results[0].memory is not None
+    assert deployed.placement.caches[0].capacity_bytes <= 12e9
+    assert any("what is set does not fit" in note for note in deployed.notes)

@@ -15,6 +15,7 @@ from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, op_graph
+from perfmodel.workload.tables import Table
 
 WORKLOAD = """
 batch = 512
@@ -177,3 +178,34 @@ def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     found = SoftwareMemory(cache_gib=0.4).apply(unlike)
     few, every = (predict(found, every_rank=each).results[0].step_us for each in (False, True))
     assert few == pytest.approx(every, rel=0.01)
+
+
+def test_a_machine_of_cpus_has_rows_on_drives_there_alone() -> None:
+    """226 GB of tables leave its memory, of which the cache then takes 17.2."""
+    start = deployment_of(load_workload("criteo-terabyte"), cluster("xeon-platinum-8380"))
+    memory = predict(SoftwareMemory().apply(start)).results[0].memory
+    assert memory is not None
+    used = {use["tier"]: use["total_bytes"] for use in memory["tiers"]}
+    assert used["storage"] == pytest.approx(226e9, rel=0.01)
+    assert used["host"] == 16 * 2**30
+    assert used["dram"] < 2e9
+
+
+def test_a_cache_that_holds_the_fullest_rank_s_rows_leaves_the_drives_alone() -> None:
+    """One table on two ranks of a node and one of a thousandth: the first rank's part, 512 MB, is
+    more than the mean. Of the node's 2 GiB each rank has half, enough for all; with 0.5 GiB rows
+    are read."""
+    small, large = Table(1_000, 128, 1.0, 0.3), Table(1_000_000, 128, 1.0, 0.3)
+    node = replace(cluster("dgx-a100-80gb").node, gpus=2)
+    workload = replace(load_workload("criteo-kaggle"), tables=(large, small)).with_(
+        model__bottom_mlp=[128], implementation__sharding="table_wise"
+    )
+    start = deployment_of(workload, cluster(node), 4096)
+    found = {gib: SoftwareMemory(cache_gib=gib).apply(start) for gib in (2.0, 0.5)}
+    assert found[2.0].placement.caches[0].capacity_bytes == 512e6
+    families = {
+        gib: [row["family"] for row in predict(each).results[0].families]
+        for gib, each in found.items()
+    }
+    assert "storage" not in families[2.0]
+    assert "storage" in families[0.5]

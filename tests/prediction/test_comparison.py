@@ -75,3 +75,28 @@ def test_what_all_start_from_stays_the_reference_where_it_is_asked_for() -> None
         assert [each.text for each in found] == ["default", "own", "neo"]
     found = with_default([composed(name) for name in ("neo", "default")], workload)
     assert [each.text for each in found] == ["neo", "default", "own"]
+
+
+def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
+    """Of designs that take as long as a baseline; baselines themselves need no reason."""
+    assert found.without_gain == {}
+    linked = compare_designs(
+        load_workload("criteo-kaggle"),
+        cluster("dgx-a100-80gb"),
+        [composed(name) for name in ("default", "gpu_only", "smartnic")],
+        batch=4096,
+    )
+    assert list(linked.without_gain) == ["smartnic"]
+    assert linked.without_gain["smartnic"].startswith("as default: not applied, ")
+    assert not any(note.startswith("smartnic: smartnic: ") for note in linked.warnings)
+
+
+def test_what_waits_for_the_bus_or_the_accelerator_says_so() -> None:
+    """Rows that a cache has not come over the bus; those that Hotline's accelerator gathers for
+    eight devices all cross its own, of 15.75 GB/s."""
+    workload = load_workload("dlrm-dcnv2")
+    designs = [composed("default"), composed("software_cache")]
+    designs.append(composed("hotline", {"hotline": {"launches": "micro_batches"}}))
+    rows = compare_designs(workload, cluster("dgx-a100-80gb"), designs).rows
+    told = [row.bottleneck.words if row.bottleneck else "" for row in rows]
+    assert told == ["kernels, most elementwise", "the bus to the host", "the accelerator's bus"]

@@ -20,7 +20,7 @@ from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, MEMORIES, Layou
 from perfmodel.explore.planner.surrogate import Surrogate
 from perfmodel.units import BYTES_PER_GB
 
-NAMES = dict(zip(MEMORIES, ("device", "host", "drive"), strict=True))
+NAMES = dict(zip(MEMORIES, ("device", "host", "expansion", "drive"), strict=True))
 
 
 def shortage(made: Surrogate, deployment: Deployment) -> str:

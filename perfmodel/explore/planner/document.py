@@ -86,7 +86,7 @@ def placement_of_torchrec(
 
 def torchrec_document(placement: Placement, workload: Workload, linked: int) -> dict[str, Any]:
     """The placement as TorchRec's plan; links join `linked` ranks each. Raises `WorkloadError` for
-    tables on drives and hot rows, which it does not know."""
+    tables on drives or in expansion memory, and hot rows, which it does not know."""
     tables = {}
     for number, (about, table) in enumerate(zip(placement.tables, workload.tables, strict=True)):
         if about.tier not in KERNELS.values() or about.hot_rows:
@@ -164,7 +164,7 @@ MAX_BYTES = 20_000_000
 TABLE_KEYS = ("sharding", "ranks", "tier", "dtype", "hot_rows", "caches")
 DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4")
 SHARDINGS = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise")
-TIERS = ("hbm", "host", "storage")
+TIERS = ("hbm", "host", "expansion", "storage")
 CHOICES = {"sharding": SHARDINGS, "tier": TIERS, "dtype": DTYPES}
 
 

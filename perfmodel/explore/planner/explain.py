@@ -18,7 +18,12 @@ TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
 shard larger than what a rank has on average; bytes beyond those of a device."""
 NEVER = 1e15
-TIER_TEXTS = {"hbm": "", "host": " in host memory", "storage": " on drives"}
+TIER_TEXTS = {
+    "hbm": "",
+    "host": " in host memory",
+    "expansion": " in expansion memory",
+    "storage": " on drives",
+}
 
 
 def reasons(
@@ -61,6 +66,8 @@ def _runner_up(
     way, total = made.ways[other], float(more.sum())
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
     name += TIER_TEXTS[way.tier]
+    if way.cached_frac:
+        name += f" ({way.cached_frac:.0%} cached)"
     largest = TERMS[int(more.argmax())]
     if more[TERMS.index("memory")] >= NEVER:
         why = f"{name} does not fit"

@@ -19,6 +19,7 @@ from perfmodel.embedding import (
     TablePlacement,
     steady_use,
 )
+from perfmodel.embedding.memories import EXPANSION, STORAGE
 from perfmodel.explore.planner.problem import ANY, EVERY, Way
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
@@ -54,16 +55,21 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     """Per way outside device memory, time of rows that its cache misses: over the bus, from drives
-    as well, and in training as many back; else 0. `[ways]`."""
+    or expansion memory as well, and in training as many back; else 0. `[ways]`."""
     bus = (deployment.machine.node.device.pcie_gb_per_s or 1.0) * 1e3
     turns = 2.0 if deployment.train else 1.0
     missed, row_bytes = _missed(deployment, ways)
     times_us = missed * row_bytes * turns / bus
-    stored = [number for number, way in enumerate(ways) if way.tier == "storage"]
+    stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
     for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
         asked = [
-            {"op": op, "rows": missed[number] * count, "row_bytes": row_bytes[number]}
+            {
+                "op": op,
+                "rows": missed[number] * count,
+                "row_bytes": row_bytes[number],
+                "expansion": float(ways[number].tier == EXPANSION),
+            }
             for number, count in zip(stored, together.tolist(), strict=True)
         ]
         times_us[stored] += durations_of(Rows.of(asked), deployment.machine).duration_us / together

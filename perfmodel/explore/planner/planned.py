@@ -189,8 +189,8 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
 
 
 def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
-    """What TorchRec's planner makes of it, which knows no drives."""
-    if "storage" in made.problem.choices.tier:
+    """What TorchRec's planner makes of it, which knows no drives and no expansion memory."""
+    if not {"hbm", "host"}.issuperset(made.problem.choices.tier):
         return None
     found = greedy(with_formulas(made.problem, made.ways, deployment))
     return None if found is None else replace(found, problem=made.problem)

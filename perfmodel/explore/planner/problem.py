@@ -46,6 +46,7 @@ class Way:
     dtype: RowDtype
     hbm_bytes: float
     host_bytes: float = 0.0
+    expansion_bytes: float = 0.0
     storage_bytes: float = 0.0
     cached_frac: float = 0.0
     """Of a shard outside device memory, what that caches."""
@@ -79,6 +80,7 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
                     cached_frac=cached,
                     hbm_bytes=cached * size,
                     host_bytes=size if tier == "host" else 0.0,
+                    expansion_bytes=size if tier == "expansion" else 0.0,
                     storage_bytes=size if tier == "storage" else 0.0,
                 )
 
@@ -114,7 +116,7 @@ def _shard(table: Table, sharding: str, parts: int) -> Table:
 ANY, GROUP, EVERY = 0, 1, 2
 """Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
 NO_KIND = -1
-MEMORIES = ("hbm_bytes", "host_bytes", "storage_bytes")
+MEMORIES = ("hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
 """Of a rank: what shards take of them, and what it has."""
 
 
@@ -137,6 +139,7 @@ class Choices:
     """Communication that hides behind the backward pass, or beside the step."""
     hbm_bytes: Floats
     host_bytes: Floats
+    expansion_bytes: Floats
     storage_bytes: Floats
     sharding: tuple[str, ...]
     tier: tuple[str, ...]
@@ -165,6 +168,7 @@ class Problem:
     linked: int
     hbm_bytes: float = np.inf
     host_bytes: float = np.inf
+    expansion_bytes: float = np.inf
     storage_bytes: float = np.inf
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)

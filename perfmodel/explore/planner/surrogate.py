@@ -36,7 +36,7 @@ plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
 FILLED = 0.9
-"""Where tables fill more of all memories considered, so is the next: hosts', drives."""
+"""Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,18 @@ def surrogate(
             f"of {node.device.name}, {-hbm_bytes / BYTES_PER_GB:.3g} GB more than it has, tables "
             "apart: take a smaller batch"
         )
-    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "storage": 0.0}
+    room = {"host": (node.host_memory_bytes or 0) / node.gpus, "expansion": 0.0, "storage": 0.0}
+    if node.expansion is not None and with_drives:
+        room["expansion"] = node.expansion.capacity_bytes / node.gpus
     if node.storage is not None and with_drives:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
     whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
-    beside: list[str] = []
-    if whole > FILLED * hbm_bytes * ranks and room["host"]:
-        beside.append("host")
-    if whole > FILLED * (hbm_bytes + room["host"]) * ranks and room["storage"]:
-        beside.append("storage")
+    beside, nearer = list[str](), hbm_bytes
+    for tier, each in room.items():
+        if whole > FILLED * nearer * ranks and each:
+            beside.append(tier)
+        nearer += each
     if beside:
         here = tuple(ways(deployment, beside))
     work = lookup_us(deployment, here) + missed_us(deployment, here)
@@ -90,6 +92,7 @@ def surrogate(
         summed_us=np.round(summed, DECIMALS),
         hbm_bytes=np.array([way.hbm_bytes for way in here]),
         host_bytes=np.array([way.host_bytes for way in here]),
+        expansion_bytes=np.array([way.expansion_bytes for way in here]),
         storage_bytes=np.array([way.storage_bytes for way in here]),
         sharding=tuple(way.sharding for way in here),
         tier=tuple(way.tier for way in here),
@@ -100,6 +103,7 @@ def surrogate(
         machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
         hbm_bytes=hbm_bytes,
         host_bytes=max(room["host"], 1.0),
+        expansion_bytes=room["expansion"] or np.inf,
         storage_bytes=max(room["storage"], 1.0),
         fixed_us=(*(round(each, DECIMALS) for each in fixed_us), 0.0),
         beside=_beside(deployment),

@@ -112,6 +112,15 @@ class ModelGrounds:
         names = [*self.found.ops, ""]
         return [names[piece] for piece in self.found.built.piece.tolist()]
 
+    def decides(self, family: str) -> str:
+        """What bounds the longest piece of `family`, as its model calls it; "" if there is none."""
+        pieces = [at for at, name in enumerate(self.found.families) if name == family]
+        if not pieces:
+            return ""
+        longest = pieces[int(np.argmax(self.found.durations.duration_us[pieces]))]
+        one = self.found.rows.take(np.array([longest], np.int64))
+        return explanations_of(one, self.machine)[0].bound_by
+
     def reason(self, node: int) -> Reason:
         """By the node's model, profile or loader."""
         graph = self.found.timeline.graph

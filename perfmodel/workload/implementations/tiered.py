@@ -37,6 +37,7 @@ from perfmodel.workload.jagged import (
 )
 from perfmodel.workload.software import implementation
 from perfmodel.workload.step import Run
+from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
 from perfmodel.workload.tiered.source import (
     TIERED,
@@ -85,6 +86,7 @@ def tiered(r: Recorder, run: Run) -> None:
             before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
     if run.train:
         with r.during(OPTIMIZER):
+            finish_writes(r, run, model.sources)
             for source in model.sources:
                 if isinstance(source, Shared):
                     source.finish(r, run)

@@ -15,6 +15,7 @@ ranks, as without adapters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +24,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.lookups import Lookups
 from perfmodel.ops.storage import row_bytes
-from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
@@ -92,19 +93,58 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
     dim = group.total_dim / len(group.tables)
     own = sum(use.tables[number].local_rows for number, _ in _shards(group))
-    sent = sum(use.tables[number].remote_rows / parts for number, parts in _shards(group))
     if own >= 1:
         given = r.tensor((round(own * dim),))
         r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
         _write(r, given, own, _row_bytes(group), bus=True)
-    if sent >= 1:
-        given = r.tensor((round(sent * dim),))
-        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
-        ranks = group.run.ranks
-        everyone = r.tensor((given.shape[0] * ranks,))
-        linked_collective(r, "all_gather", given, everyone, ranks)
-        _write(r, everyone, sent * ranks, _row_bytes(group), bus=False)
+    if _is_remote(group.run, group.placed.caches) and _is_everywhere(group.run):
+        _write_through(r, group.run, (tables.weights,))
     return [None]
+
+
+def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
+    """Rows for other ranks' adapters, at the end of a step in which not every rank has some to
+    send behind its own updates: those without meet the others here."""
+    if run.placement is not None and not _is_everywhere(run):
+        held = [each.tables.weights for each in sources if isinstance(each, AdapterCachedTables)]
+        _write_through(r, run, held)
+
+
+def _is_everywhere(run: Run) -> bool:
+    """Whether each rank has one group of tables with rows in other ranks' adapters."""
+    assert run.placement is not None
+    caches = [table.caches for table in run.placement.tables]
+    of_rank = ({caches[each.table] for each in shards} for shards in run.plan.shards)
+    return all(sum(_is_remote(run, each) for each in own) == 1 for own in of_rank)
+
+
+def _is_remote(run: Run, caches: tuple[str, ...]) -> bool:
+    assert run.placement is not None
+    return any(run.placement.cache(name).at == REMOTE for name in caches)
+
+
+def _write_through(r: Recorder, run: Run, weights: Sequence[Tensor]) -> None:
+    """Rows that other ranks' adapters hold, as updates left them, to all adapters, an equal part
+    from each rank; `weights` have the own ones."""
+    use, placement = adapter_use(run), run.placement
+    if use is None or placement is None:
+        return
+    pairs = list(zip(use.tables, run.workload.tables, strict=True))
+    rows = sum(each.remote_rows for each, _ in pairs)
+    elements = sum(each.remote_rows * table.dim for each, table in pairs)
+    if rows < 1:
+        return
+    given = r.tensor((max(round(elements / run.ranks), 1),))
+    if weights:
+        own = r.tensor((max(round(rows / run.ranks), 1),), "int64")
+        r.leaf("aten::index_select", (weights[0], 0, own), given)
+    everyone = r.tensor((given.shape[0] * run.ranks,))
+    linked_collective(r, "all_gather", given, everyone, run.ranks)
+    total = sum(
+        each.remote_rows * float(row_bytes(placed.dtype, table.dim))
+        for (each, table), placed in zip(pairs, placement.tables, strict=True)
+    )
+    _write(r, everyone, rows, total / rows, bus=False)
 
 
 def _write(r: Recorder, given: Tensor, rows: float, size: float, *, bus: bool) -> None:

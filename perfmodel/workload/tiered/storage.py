@@ -127,9 +127,10 @@ def _missed(group: Group) -> dict[str, float]:
 
 
 def _on_drives(r: Recorder, group: Group) -> OnDrives:
-    elements = sum(table.rows * table.dim for table in group.tables)
+    """Tensors that stand for the rows there and in the cache: what those take, the placement's
+    tiers say (`memory_tiers`), so that a machine of CPUs has them once."""
     dtype = group.placed.dtype
-    rows, cache = (r.tensor((elements,), dtype, place=HOST) for _ in range(2))
+    rows, cache = (r.tensor((1,), dtype, place=HOST) for _ in range(2))
     return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))
 
 

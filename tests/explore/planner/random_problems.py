@@ -40,6 +40,7 @@ def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) 
         *numbers,
         np.zeros(len(rows)),
         np.zeros(len(rows)),
+        np.zeros(len(rows)),
         tuple(columns[3]),
         ("hbm",) * len(rows),
     )

@@ -1,0 +1,120 @@
+"""Whether the planner's surrogate orders plans as the full schedule does, on mixes of many tables.
+
+    python -m benchmarks.plan_order [TABLES [PLANS [SEED]]]
+
+Per machine: rank correlation (Spearman's) of both over random plans, then the step of the planner's
+layout over that of TorchRec's. A random plan draws how often each sharding is taken (so that plans
+differ, as a few hundred even draws would not), a way per table with that, and its ranks, some of
+them several times as often as others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.errors import PerfmodelError
+from perfmodel.explore.planner import plan_deployment
+from perfmodel.explore.planner.problem import ANY, EVERY, Layout
+from perfmodel.explore.planner.search import placement_of
+from perfmodel.explore.planner.surrogate import Surrogate, surrogate
+from perfmodel.hardware import cluster, load
+from perfmodel.prediction import predict
+from perfmodel.workload import load_workload
+from perfmodel.workload.tables import Table
+
+MACHINES = (
+    ("dgx-a100-80gb", 1, 8192),
+    ("dgx-h100", 2, 4096),
+    ("zionex", 4, 2048),
+    ("dgx-a100-80gb", 1, 256),
+)
+"""Node, how many, samples per rank."""
+
+
+def mix(tables: int, seed: int, node: str, nodes: int, per_rank: int) -> Deployment:
+    """Tables of 10^3 to 10^7.3 rows, most with few lookups and some with many."""
+    draw = np.random.default_rng(seed)
+    made = tuple(
+        Table(
+            rows=int(10 ** draw.uniform(3, 7.3)),
+            dim=int(draw.choice([32, 64, 128])),
+            pooling=float(np.clip(draw.lognormal(1.5, 1.2), 1, 150)),
+            alpha=round(float(draw.uniform(0.6, 1.2)), 3),
+        )
+        for _ in range(tables)
+    )
+    workload = replace(load_workload("neo-i"), name="mixed", tables=made).with_(
+        model__bottom_mlp=[512, 128],
+        model__top_mlp=[512, 256, 1],
+        implementation__sharding="balanced",
+    )
+    machine = cluster(load(node, "node"), nodes)
+    return deployment_of(workload, machine, per_rank * machine.gpus)
+
+
+def random_layouts(made: Surrogate, draw: np.random.Generator) -> Iterator[Layout]:
+    """Without end; those that do not fit are left out."""
+    problem = made.problem
+    names = sorted({way.sharding for way in made.ways})
+    groups = np.arange(problem.ranks).reshape(-1, problem.linked)
+    while True:
+        share = dict(zip(names, draw.dirichlet(np.full(len(names), 0.5)), strict=True))
+        busy = draw.dirichlet(np.full(problem.ranks, 10 ** draw.uniform(0, 2)))
+        chosen, ranks = [], []
+        for own in problem.of_table:
+            weight = np.array([share[made.ways[at].sharding] for at in own.tolist()]) + 1e-9
+            way = int(draw.choice(own, p=weight / weight.sum()))
+            chosen.append(way)
+            parts, reach = int(problem.choices.parts[way]), int(problem.choices.reach[way])
+            if reach == EVERY:
+                place = np.arange(problem.ranks)
+            elif reach == ANY:
+                place = draw.choice(problem.ranks, parts, replace=False, p=busy)
+            else:
+                place = groups[draw.integers(len(groups))]
+            ranks.append(tuple(sorted(place.tolist())))
+        layout = Layout(problem, np.array(chosen), tuple(ranks))
+        if layout.fits:
+            yield layout
+
+
+def main() -> None:
+    from scipy.stats import spearmanr
+
+    given = [int(text) for text in sys.argv[1:4]]
+    tables, plans, seed = given + [300, 50, 1][len(given) :]
+    for node, nodes, per_rank in MACHINES:
+        start = mix(tables, seed, node, nodes, per_rank)
+        made = surrogate(start)
+        draw = np.random.default_rng(seed)
+        pairs: list[tuple[float, float]] = []
+        for layout in random_layouts(made, draw):
+            placed = start.with_(placement=placement_of(start, made, layout))
+            try:
+                step_us = predict(placed).results[0].step_us
+            except PerfmodelError:
+                continue
+            pairs.append((layout.step_us, step_us))
+            if len(pairs) == plans:
+                break
+        order = spearmanr(*zip(*pairs, strict=True)).statistic
+        steps = np.array(pairs)[:, 1] / 1e3
+        ours, theirs = (
+            plan_deployment(start, estimator=by).result.step_us / 1e3
+            for by in ("perfmodel", "torchrec")
+        )
+        print(
+            f"{tables} tables on {nodes} x {node}, {per_rank} samples a rank: rank correlation "
+            f"{order:.2f} over {plans} plans of {steps.min():.1f} to {steps.max():.1f} ms; "
+            f"planned {ours:.2f} ms, TorchRec's {theirs:.2f} ms ({ours / theirs:.3f})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
