@@ -155,6 +155,6 @@ def _by_level(roots: Ints, below: Ints, above: Ints) -> tuple[Ints, int]:
         if len(levels[-1]) > len(below):
             raise ValueError("a node has more than one parent")
     order = np.concatenate(levels)
-    if len(np.unique(order)) < len(order):
+    if (np.bincount(order, minlength=1) > 1).any():
         raise ValueError("a node has more than one parent")
     return order, max(len(levels) - 1, 1)
