@@ -249,6 +249,8 @@ def _with_earlier_device(rank: RankTrace, shift_us: float) -> RankTrace:
 
 OVERLAP_US = 3.0
 """What neighbours may overlap by in files of whole microseconds."""
+ROUNDING_US = 1e-3
+"""Times are whole nanoseconds."""
 PYTHON_OVERLAP_US, CALL_OVERLAP_US = 1e3, 1e4
 """What Python functions and calls may end after the annotations and operators that they begin in:
 recorders of their own, on other clocks; real files: 0.2 and 2.5 ms. Among themselves a thread's
@@ -303,20 +305,7 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
     late_us = steps.end_us[:-1] - steps.start_us[1:]
     yield from _count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")
-    host = (Category.CPU_OP, Category.ANNOTATION)
-    python, calls = (Category.PYTHON,), (Category.RUNTIME,)
-    for among, tolerance_us, what in (
-        (host, OVERLAP_US, "operators or annotations"),
-        (python, OVERLAP_US, "Python functions"),
-        (calls, OVERLAP_US, "calls"),
-        (host + python, PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
-        (host + python + calls, CALL_OVERLAP_US, "calls, or what they are within,"),
-    ):
-        yield from _count_beyond(
-            crossings_us(rank, rank.of(*among)),
-            tolerance_us,
-            f"{what} begin within another event of their thread and end after it",
-        )
+    yield from _crossings(rank)
     rows = np.flatnonzero(rank.is_device)
     keys = stream_keys(rank, rows)
     order = np.argsort(keys, kind="stable")
@@ -325,6 +314,28 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
         DEVICE_OVERLAP_US,
         "device operations begin before the one before them on their stream ended",
     )
+
+
+def _crossings(rank: RankTrace) -> Iterator[str]:
+    host = (Category.CPU_OP, Category.ANNOTATION)
+    python, calls = (Category.PYTHON,), (Category.RUNTIME,)
+    every_us = crossings_us(rank, rank.of(*host, *python, *calls))
+    if not (every_us > ROUNDING_US).any():
+        return  # then no fewer of them cross either
+    for among, tolerance_us, what in (
+        (host, OVERLAP_US, "operators or annotations"),
+        (python, OVERLAP_US, "Python functions"),
+        (calls, OVERLAP_US, "calls"),
+        (host + python, PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
+    ):
+        yield from _count_beyond(
+            crossings_us(rank, rank.of(*among)), tolerance_us, f"{what} {_CROSSES}"
+        )
+    every = "calls, or what they are within,"
+    yield from _count_beyond(every_us, CALL_OVERLAP_US, f"{every} {_CROSSES}")
+
+
+_CROSSES = "begin within another event of their thread and end after it"
 
 
 def _overlaps(rank: RankTrace, rows: Ints, keys: Ints, apart: Ints | None = None) -> Floats:
