@@ -75,8 +75,6 @@ def _category_mask(*categories: Category) -> Mask:
     return np.isin(np.arange(len(Category)), categories)
 
 
-
-
 class _Codes(dict[Any, int]):
     """Codes by what they stand for; 0 for all else."""
 
