@@ -68,7 +68,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     ]
     launched = _launched(rank, ~is_endless)
     if not len(launched.work):
-        return rank, [*faults, *_untied(rank, launched)]
+        return rank, [*faults, *_untied(rank)]
     late_us, clock_faults = _device_clock_late_us(rank, launched)
     if late_us:
         rank = _with_earlier_device(rank, late_us)
@@ -80,14 +80,14 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     ]
 
 
-def _untied(rank: RankTrace, launched: _Launched) -> Iterator[str]:
+def _untied(rank: RankTrace) -> Iterator[str]:
     """Where no operation has its launch call in the file: what of the two is missing."""
-    work = int(rank.is_device.sum())
-    calls = int(rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls].sum())
-    if work and len(rank.of(Category.CPU_OP)):
+    work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
+    launches = int(rank.name_matches(KERNEL_LAUNCH_CALL)[calls].sum())
+    if work and (launches or len(rank.of(Category.CPU_OP))):
         yield f"none of the {work} device operations has its launch call in the file"
-    elif calls and not work:
-        yield f"{calls} kernel launches, but no device operation is in the file"
+    elif launches and not work:
+        yield f"{launches} kernel launches, but no device operation is in the file"
 
 
 def _is_endless(rank: RankTrace) -> Mask:
