@@ -183,7 +183,9 @@ def endless(levels: int = 40) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("key", "value"), [("time_us", endless()), ("size", 10**5000)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("time_us", endless()), ("size", 10**5000)], ids=["list", "number"]
+)
 def test_no_error_shows_what_has_no_end(key: str, value: object) -> None:
     with pytest.raises(TraceError, match="found a"):
         decode_memory_snapshot(pickle.dumps(changed(FIRST, key, value)), "file")
