@@ -151,6 +151,13 @@ def without(column: str) -> Change:
     return lambda frame: frame.drop(columns=column)
 
 
+def endless() -> list[Any]:
+    """A list that holds itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
 OWN: list[tuple[Change, str]] = [
     (without("category"), "no column category"),
     (without("start_us"), "no column ts (as events of Chrome have: name, cat, ts, dur, tid) and"),
@@ -167,6 +174,7 @@ OWN: list[tuple[Change, str]] = [
     (put("name", None), "column name: row 2: expected a text, found 'nan'"),
     (put("name", 12), "column name: row 2: expected a text, found '12'"),
     (put("category", 5), "column category: row 2: expected a text, found '5'"),
+    (put("category", ["cpu_op"]), "column category: row 2: expected a text, found \"['cpu_op']\""),
     (put("stream", 1.5), "column stream: row 2: expected a whole number, found '1.5'"),
     (put("stream", "7"), "column stream: row 2: expected a whole number, found '7'"),
     (put("stream", 2**70), "column stream: row 2: expected a whole number, found '11805916"),
@@ -187,6 +195,8 @@ CHROME: list[tuple[Change, str]] = [
     (put("cat", 3), "column cat: row 2: expected a text, found '3'"),
     (put("args", {"correlation": "x"}), "Expected int, got str - at traceEvents[2].args.correl"),
     (put("args", {"x": object()}), "args: expected what JSON can hold, found object"),
+    (put("args", {"x": endless()}), "row 2: not to be had in JSON: maximum recursion depth"),
+    (put("args", {"x": "\ud800"}), "row 2: not to be had in JSON: 'utf-8' codec can't encode"),
     (put("args", 4), "Expected object | null, got int - at traceEvents[2].args"),
 ]
 
@@ -205,6 +215,11 @@ def test_a_frame_that_is_none_is_one_line(
     assert str(caught.value).startswith("DataFrame: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_event_without_a_category_is_another() -> None:
+    rank = read(put("category", None)(trace_of(one_step()).events)).ranks[0]
+    assert (rank.category == Category.OTHER).sum() == 1
 
 
 def test_a_frame_without_memory_events_is_not_asked_for_their_numbers(tmp_path: Path) -> None:
