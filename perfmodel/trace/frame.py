@@ -125,8 +125,8 @@ def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) 
 def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
     strings = Strings()
     start_us, duration_us = _times(frame, "start_us"), _durations(frame, "duration_us")
-    category = _codes(frame, "category", _category)
-    category = np.where(category == NONE, Category.OTHER, category).astype(np.uint8)
+    known = _codes(frame, "category", _category)
+    category = np.where(known == NONE, Category.OTHER, known).astype(np.uint8)
     columns = {name: _integers(frame, name) for name in _INTEGERS}
     for name in TEXT_COLUMNS:
         columns[name] = _codes(frame, name, strings.intern, needed=name == "name")
