@@ -136,7 +136,9 @@ def _at_the_end(segments: object, where: str, most_blocks: int) -> dict[int, tup
         if most_blocks < 0:
             raise TraceError(f"{place}.blocks: damaged: more blocks than bytes")
         for number, block in enumerate(blocks):
-            if block.get("state") in HELD:
+            if not isinstance(block.get("state"), str):
+                raise TraceError(f"{place}.blocks[{number}].state: expected a text")
+            if block["state"] in HELD:
                 key = "requested_size" if "requested_size" in block else "size"
                 allocated[device] += _whole(block.get(key), f"{place}.blocks[{number}].{key}")
         if max(allocated[device], reserved[device]) >= _MOST:

