@@ -234,7 +234,7 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     """
     where = where or str(path)
     try:
-        return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode())
+        return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig"))
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None
     except ValueError as problem:  # syntax, or a number of thousands of digits

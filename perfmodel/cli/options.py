@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
@@ -194,7 +195,7 @@ def steps_slice(text: str) -> slice:
 
 def max_bytes(limit_gb: float) -> int:
     """The limit of `--max-memory` in bytes. Raises `UsageError` when it is none."""
-    if not 0 < limit_gb < float("inf"):
+    if not 0 < limit_gb < sys.maxsize / BYTES_PER_GB:
         raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
     return int(limit_gb * BYTES_PER_GB)
 

@@ -260,10 +260,18 @@ def save_drawn(path: Path, figure: Figure) -> None:
     wrote(path, "the figure")
 
 
+def quiet_figures() -> None:
+    """Keep Matplotlib's remarks on a home that it cannot write to off the screen."""
+    import logging
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
 def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:
-    """Raise `PerfmodelError` where no figure can be written to `path`."""
+    """Raise `PerfmodelError` where no figure can be written to `path`; said before any is drawn."""
     if path is None:
         return
+    quiet_figures()
     if path.suffix.lower() not in FIGURE_SUFFIXES:
         raise UsageError(
             f"{option} {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"

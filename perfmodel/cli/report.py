@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import working, wrote
+from perfmodel.cli.output import quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     PredictionOptions,
@@ -87,6 +87,7 @@ def report(
                     (options.hardware or [])[number : number + 1],
                 ),
             )
+    quiet_figures()
     with working("writing the page"):
         write_text(output, page_html(prediction, machines, help_most, recorded))
     wrote(output, "one page; open it in a browser, or send it")

@@ -103,6 +103,8 @@ def sweep(
     folder = output or results_folder(spec)
     with working("sweeping") as begin:
         swept = explore.sweep(wanted, folder, workers=workers, scheduler=scheduler, begin=begin)
+    if swept.failed == len(swept.frame):
+        raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
     if elasticities:

@@ -76,7 +76,8 @@ class TablePlacement:
 
     def __post_init__(self) -> None:
         if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
-            raise WorkloadError(f"placement: ranks {self.ranks} cannot hold one shard each")
+            first = ", ".join(map(str, self.ranks[:8]))
+            raise WorkloadError(f"placement: ranks ({first}) cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:
             raise WorkloadError(f"placement: table_wise on {len(self.ranks)} ranks: expected one")
         if not MEMORIES[self.tier].holds_tables:

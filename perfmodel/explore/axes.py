@@ -70,6 +70,16 @@ class Points:
 LINEAR, LOG = SCALES = ("linear", "log")
 GRID, LATIN, TABLE = SAMPLES = ("grid", "latin_hypercube", "table")
 MOST_POINTS = 1 << 40
+MOST_STEPS = 10**7
+"""Of one axis, whose values are held."""
+
+
+def whole_number(axis: str, value: Any) -> int:
+    """A value of an axis of counts, which a table may hold as a float; `UsageError` for a part."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or value % 1:
+        raise UsageError(f"axis {axis}: expected a whole number, got {str(value)[:30]!r}")
+    return int(value)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Points, whole_number
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import figure_values, with_read_log
 from perfmodel.hardware.schema import CONSISTENCY_RULES
@@ -65,6 +65,8 @@ class Machines:
         named = changes.pop(HARDWARE, self.base)
         if named is None:
             raise UsageError("no machine: name one as hardware, or make it an axis")
+        if not isinstance(named, str):
+            raise UsageError(f"axis {HARDWARE}: expected names or files, got {str(named)[:30]}")
         nodes = changes.pop(NODES, None)
         part = load(named)
         settings = [
@@ -74,7 +76,7 @@ class Machines:
         if isinstance(part, Device) and self.alone:
             part = replace(node_of(part), gpus=1)
         try:
-            machine = cluster(part, None if nodes is None else int(nodes))
+            machine = cluster(part, None if nodes is None else whole_number(NODES, nodes))
             changed = with_settings(machine, settings)
         except HardwareError as error:
             raise HardwareError(error.args[0].replace("--set", "axis", 1)) from None

@@ -16,6 +16,7 @@ from perfmodel.explore.axes import (
     LATIN,
     LINEAR,
     LOG,
+    MOST_STEPS,
     SAMPLES,
     SCALES,
     TABLE,
@@ -219,6 +220,8 @@ def _axis(name: str, value: Any, sample: str) -> Axis:
     if scale == LOG and low <= 0:
         raise UsageError(f"axes.{name}: a log scale needs low above 0")
     steps = _whole(value, "steps", None) if sample == GRID else None
+    if steps is not None and steps > MOST_STEPS:
+        raise UsageError(f"axes.{name}: {steps:,} steps: expected at most {MOST_STEPS:,}")
     is_whole = isinstance(low, int) and isinstance(high, int)
     return Range(low, high, steps, scale, is_whole)
 
@@ -266,4 +269,5 @@ def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_one and abs(value) < float("inf")

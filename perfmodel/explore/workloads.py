@@ -11,7 +11,7 @@ from perfmodel.arrays import Floats
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Points, whole_number
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
@@ -82,7 +82,7 @@ class WorkloadFigures:
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
         """The step of a point, and what is deployed there."""
         workload, design = self._workload(values), self._designed(values)
-        batch = int(values.get(BATCH, workload.batch))
+        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
         machine = self.machines.at(values)
         train = self.spec.training
         start = deployment_of(workload, machine, batch, train=train)

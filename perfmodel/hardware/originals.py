@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from itertools import chain
+from operator import eq
 
+from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import devices as catalogue_devices
+from perfmodel.hardware.catalogue import names
 from perfmodel.hardware.parts import Device
 from perfmodel.hardware.reads import unrecorded
 
@@ -19,12 +23,23 @@ def original(device: Device) -> Device:
 
     That is the one of its chip with most figures of the board in common, two at least.
     """
-    alike = _boards().get(tuple(getattr(device, name) for name in _OF_A_CHIP), ())
-    in_common = partial(_in_common, device)
-    closest = max(alike, key=in_common, default=None)
-    if closest is None or in_common(closest) < _FEWEST_EQUAL or unrecorded(device) == closest:
+    chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
+    if _is_listed(device):
         return device
-    return closest
+    alike = _boards().get(chip, ())
+    in_common = partial(_in_common, board)
+    closest = max(alike, key=in_common, default=None)
+    return device if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
+
+
+def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
+    return tuple(getattr(device, name) for name in names)
+
+
+def _is_listed(device: Device) -> bool:
+    """Whether the catalogue has it as it is; of the catalogue, its own file is all that is read."""
+    name = unrecorded(device).name
+    return name in names("device") and catalogue_device(name) == unrecorded(device)
 
 
 _FEWEST_OF_RATES = 4
@@ -34,7 +49,7 @@ def slower_multiprocessors(device: Device) -> list[str]:
     """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
     each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
     """
-    if device.target == "cpu":
+    if device.target == "cpu" or _is_listed(device):
         return []
 
     def is_faster_each(known: Device) -> bool:
@@ -47,7 +62,7 @@ def slower_multiprocessors(device: Device) -> list[str]:
         for known in chain.from_iterable(_boards().values())
         if all(getattr(known, name) == getattr(device, name) for name in chip)
     )
-    in_common = partial(_in_common, device)
+    in_common = partial(_in_common, _figures(device, _OF_A_BOARD))
     known = max(filter(is_faster_each, boards), key=in_common, default=None)
     if known is None or in_common(known) < _FEWEST_OF_RATES:
         return []
@@ -58,14 +73,14 @@ def slower_multiprocessors(device: Device) -> list[str]:
     ]
 
 
-def _in_common(device: Device, known: Device) -> int:
+def _in_common(board: tuple[object, ...], known: Device) -> int:
     """How many figures of the board are equal."""
-    return sum(getattr(known, name) == getattr(device, name) for name in _OF_A_BOARD)
+    return sum(map(eq, board, _figures(known, _OF_A_BOARD)))
 
 
 @lru_cache(maxsize=1)
 def _boards() -> dict[tuple[object, ...], list[Device]]:
     boards: dict[tuple[object, ...], list[Device]] = {}
     for each in catalogue_devices():
-        boards.setdefault(tuple(getattr(each, name) for name in _OF_A_CHIP), []).append(each)
+        boards.setdefault(_figures(each, _OF_A_CHIP), []).append(each)
     return boards

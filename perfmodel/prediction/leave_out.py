@@ -17,31 +17,51 @@ from perfmodel.timeline.steps import by_rank_and_step, ranks_of, step_bounds
 from perfmodel.trace.columns import NONE
 
 
-def left_out_step_us(
-    graph: ExecutionGraph, duration_us: Floats, steady: Ints, only: int | None = None
-) -> Floats:
+def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -> Floats:
     """Per row of `graph.marks`: the step's duration with its host costs taken from the others.
 
     Device durations stay the step's own. `steady` are the step indices whose costs count (warm-up
-    and outliers do not teach). A step with no other to learn from is nan; so is every step but
-    `only`, where that is given.
+    and outliers do not teach). A step with no other to learn from is nan.
     """
-    steps = len(graph.marks.name) // max(len(np.unique(graph.marks.rank)), 1)
-    step_of = step_of_nodes(graph)
-    host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of >= 0))
-    host = host[np.argsort(step_of[host], kind="stable")]
-    first = np.searchsorted(step_of[host], np.arange(steps + 1)).tolist()
-    teaches = np.isin(np.arange(steps), steady)
-    means_us = _mean_of_other_steps(graph, host, duration_us[host], first, teaches)
-    times_us = np.full(len(graph.marks.name), np.nan)
-    replay = Replay(graph, duration_us)
-    for step, reached in enumerate(reached_nodes(graph, host, step_of[host], steps)):
-        others = teaches.sum() - teaches[step]
-        if others and only in (None, step):
-            own = slice(first[step], first[step + 1])
-            of_step = slice(step, None, steps)
-            times_us[of_step] = replay.step_us(host[own], means_us[own], reached, of_step)
-    return times_us
+    return LeftOut(graph).step_us(duration_us, steady)
+
+
+class LeftOut:
+    """Steps whose host costs are taken from other ones: what every replay of a graph shares.
+
+    Where only the steps `held` are asked for, what they move is kept from one replay to the next.
+    """
+
+    def __init__(self, graph: ExecutionGraph, held: Ints | None = None) -> None:
+        self._graph = graph
+        self._steps = len(graph.marks.name) // max(len(np.unique(graph.marks.rank)), 1)
+        step_of = step_of_nodes(graph)
+        host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of >= 0))
+        self._host = host[np.argsort(step_of[host], kind="stable")]
+        self._step = step_of[self._host]
+        self._first = np.searchsorted(self._step, np.arange(self._steps + 1)).tolist()
+        groups = (_groups(graph, self._host, self._step, level) for level in range(3))
+        self._groups = [*groups, np.zeros(len(host), np.int64)]
+        self._held = None
+        if held is not None:
+            self._held = {step: nodes for step, nodes in self._reached() if step in held}
+
+    def _reached(self) -> Iterator[tuple[int, Ints]]:
+        return enumerate(reached_nodes(self._graph, self._host, self._step, self._steps))
+
+    def step_us(self, duration_us: Floats, steady: Ints, only: int | None = None) -> Floats:
+        """As `left_out_step_us`; every step but `only`, where that is given, is nan."""
+        teaches = np.isin(np.arange(self._steps), steady)
+        means_us = _mean_of_other_steps(self._groups, duration_us[self._host], self._first, teaches)
+        times_us = np.full(len(self._graph.marks.name), np.nan)
+        replay = Replay(self._graph, duration_us)
+        for step, reached in self._reached() if self._held is None else self._held.items():
+            others = teaches.sum() - teaches[step]
+            if others and only in (None, step):
+                own = slice(self._first[step], self._first[step + 1])
+                of_step = slice(step, None, self._steps)
+                times_us[of_step] = replay.step_us(self._host[own], means_us[own], reached, of_step)
+        return times_us
 
 
 def reached_nodes(graph: ExecutionGraph, host: Ints, step: Ints, steps: int) -> Iterator[Ints]:
@@ -154,15 +174,14 @@ def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:
 
 
 def _mean_of_other_steps(
-    graph: ExecutionGraph, host: Ints, duration_us: Floats, first: list[int], teaches: Mask
+    groups: list[Ints], duration_us: Floats, first: list[int], teaches: Mask
 ) -> Floats:
-    """Per host node: mean duration in the other steps that teach, of its finest group that has
-    any there; nan where nothing teaches. `host` is by step, which begins at `first`."""
-    step = np.repeat(np.arange(len(teaches)), np.diff(first))
-    keys = [_groups(graph, host, step, level) for level in range(3)]
-    means = np.full(len(host), np.nan)
-    for group in (*keys, np.zeros(len(host), np.int64)):
-        total, count = np.zeros(len(host)), np.zeros(len(host))
+    """Per host node: mean duration in the other steps that teach, of its finest group (`groups`
+    are from fine to coarse) that has any there; nan where nothing teaches. Nodes are by step, which
+    begins at `first`."""
+    means = np.full(len(duration_us), np.nan)
+    for group in groups:
+        total, count = np.zeros(len(means)), np.zeros(len(means))
         for order in (range(len(teaches)), reversed(range(len(teaches)))):
             sums, counts = (np.zeros(group.max(initial=0) + 1) for _ in range(2))
             for at in order:

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.on_cycles import on_cycles
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
@@ -129,17 +130,8 @@ def earliest_values(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
 
 def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Mask:
     """Which nodes lie on a cycle of length 0, given values that all edges allow."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(value)
     tight = value[source] + way >= value[target] - TIGHT_FACTOR * rounding_error(way)
-    ends = source[tight], target[tight]
-    links = coo_array((np.ones(len(ends[0]), np.int8), ends), (count, count))
-    _, part = connected_components(links, connection="strong")
-    result: Mask = np.bincount(part)[part] > 1
-    result[ends[0][ends[0] == ends[1]]] = True
-    return result
+    return on_cycles(source[tight], target[tight], len(value))
 
 
 def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:

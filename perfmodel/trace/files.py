@@ -142,19 +142,29 @@ def files_of(path: str | Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     suffixes = file_suffixes()
-    files = sorted(f for f in path.iterdir() if f.name.lower().endswith(suffixes))
+    try:
+        every = sorted(path.iterdir())
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    files = [each for each in every if each.name.lower().endswith(suffixes)]
     if not files:
-        inner = sorted(
-            each.name
-            for each in path.iterdir()
-            if each.is_dir() and any(f.name.lower().endswith(suffixes) for f in each.iterdir())
-        )
+        inner = [each.name for each in every if _holds_some(each, suffixes)]
         some = ", ".join(inner[:_MOST_FOLDERS]) + (", ..." if inner[_MOST_FOLDERS:] else "")
         hint = f"; there are some in {some}" if inner else ""
         raise TraceError(
             f"{path}: no trace in this folder (looked for {', '.join(suffixes)}){hint}"
         )
     return files
+
+
+def _holds_some(folder: Path, suffixes: tuple[str, ...]) -> bool:
+    """Whether files of these suffixes lie in it; of what cannot be looked into, no."""
+    try:
+        return folder.is_dir() and any(
+            each.name.lower().endswith(suffixes) for each in folder.iterdir()
+        )
+    except OSError:
+        return False
 
 
 def _unpacked(

@@ -125,7 +125,8 @@ def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) 
 def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
     strings = Strings()
     start_us, duration_us = _times(frame, "start_us"), _durations(frame, "duration_us")
-    category = _codes(frame, "category", _category).astype(np.uint8)
+    known = _codes(frame, "category", _category)
+    category = np.where(known == NONE, Category.OTHER, known).astype(np.uint8)
     columns = {name: _integers(frame, name) for name in _INTEGERS}
     for name in TEXT_COLUMNS:
         columns[name] = _codes(frame, name, strings.intern, needed=name == "name")
@@ -167,8 +168,9 @@ def _chrome_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[
     has_instants = "ph" in frame and bool((frame["ph"] == _INSTANT).any())
     events = list(_chrome_events(frame))
     for number, rows in rows_of.items():
-        document = {"traceEvents": [events[row] for row in rows.tolist()]}
-        rank = replace(decode_kineto(_ENCODER.encode(document), FRAME_NAME), rank=number)
+        content = b",".join(_encoded(events[row], row) for row in rows.tolist())
+        rank = decode_kineto(b'{"traceEvents": [%b]}' % content, FRAME_NAME)
+        rank = replace(rank, rank=number)
         if not has_instants:  # a choice of the events: numbers that it lacks are of no others
             rank = replace(rank, memory=replace(rank.memory, numbers=None))
         if frame["ts"].dtype.kind == "f" and apart_us > _EXACT_US:
@@ -221,6 +223,13 @@ def _json_of(value: Any) -> Any:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_json_of)
+
+
+def _encoded(event: dict[str, Any], row: int) -> bytes:
+    try:
+        return _ENCODER.encode(event)
+    except (RecursionError, TypeError, ValueError, OverflowError) as error:
+        raise TraceError(f"{FRAME_NAME}: row {row}: not to be had in JSON: {error}") from None
 
 
 def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceError:
@@ -282,7 +291,12 @@ def _codes(
         return np.full(len(frame), NONE)
     import pandas as pd
 
-    codes, texts = pd.factorize(frame[name])
+    try:
+        codes, texts = pd.factorize(frame[name])
+    except TypeError:  # a list or the like
+        rows = enumerate(frame[name])
+        no_text = (row for row, it in rows if not isinstance(it, str) and not _is_missing(it))
+        raise _wrong(frame, name, next(no_text), "a text") from None
     known = [code_of(text) if isinstance(text, str) else None for text in texts]
     wrong = np.array([*(each is None for each in known), needed])[codes]
     for row in np.flatnonzero(wrong if among is None else wrong & among)[:1]:

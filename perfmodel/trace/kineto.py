@@ -7,7 +7,7 @@ values stand in columns.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -75,7 +75,16 @@ def _category_mask(*categories: Category) -> Mask:
     return np.isin(np.arange(len(Category)), categories)
 
 
-_CODE_OF_TEXT = {text: int(category) for text, category in CATEGORY_OF_TEXT.items()}
+class _Codes(dict[Any, int]):
+    """Codes by what they stand for; 0 for all else."""
+
+    def __missing__(self, key: object) -> int:
+        return 0
+
+
+_CODE_OF_TEXT = _Codes({text: int(category) for text, category in CATEGORY_OF_TEXT.items()})
+_COMPLETE, _INSTANT, _METADATA = 1, 2, 3
+_KINDS = _Codes({Complete: _COMPLETE, Instant: _INSTANT, Metadata: _METADATA})
 _IS_KERNEL = _category_mask(Category.KERNEL)
 _IS_DEVICE = _category_mask(*DEVICE_CATEGORIES)
 _IS_SYNC = _category_mask(Category.CUDA_SYNC)
@@ -203,21 +212,20 @@ class _EventRows:
 
     def add(self, events: list[Event]) -> None:
         """Take a block of events over."""
-        kinds = list(map(type, events))
-        is_complete = bytes([kind is Complete for kind in kinds])
-        complete: list[Any] = list(compress(events, is_complete))
+        kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
+        complete, at = _of_kind(events, kinds, _COMPLETE)
         if complete:
-            at = np.flatnonzero(np.frombuffer(is_complete, np.bool_)) + self._file_count
+            at += self._file_count
             if self._window is not None:
                 complete, at = self._within(self._window, complete, at)
             if complete:
                 self._add_event_fields(complete, at)
-        if Instant in kinds:
-            at = np.array([kind is Instant for kind in kinds]).nonzero()[0] + self._file_count
-            self.memory.add([event for event in events if type(event) is Instant], at)
-        if Metadata in kinds:
-            for event in events:
-                if type(event) is Metadata and event.name == "thread_name" and event.args:
+        if _INSTANT in kinds:
+            instants, at = _of_kind(events, kinds, _INSTANT)
+            self.memory.add(instants, at + self._file_count)
+        if _METADATA in kinds:
+            for event in _of_kind(events, kinds, _METADATA)[0]:
+                if event.name == "thread_name" and event.args:
                     self.thread_names[_integer(event.tid)] = event.args.name
         self._count += len(complete)
         self._file_count += len(events)
@@ -226,22 +234,18 @@ class _EventRows:
         self, window: Window, events: list[Complete], at: Ints
     ) -> tuple[list[Complete], Ints]:
         """Those of a block's events that lie in the window, and where they stand in the file."""
-        code = _CODE_OF_TEXT
-        category = np.array([code.get(event.cat, 0) for event in events])
+        category = np.array([_CODE_OF_TEXT[event.cat] for event in events])
         start_ns = self._times("ts", [event.ts for event in events], at)
         keep = window.keeps(start_ns, _IS_DEVICE[category])
         return list(compress(events, keep.tobytes())), at[keep]
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
-        texts = [event.cat for event in events]
-        code = _CODE_OF_TEXT
-        category = np.frombuffer(bytes([code.get(text, 0) for text in texts]), np.uint8)
-        self._has_annotations = self._has_annotations or "user_annotation" in texts
+        category = np.frombuffer(bytes([_CODE_OF_TEXT[event.cat] for event in events]), np.uint8)
+        self._has_annotations |= Category.ANNOTATION in category
         rows = slice(self._count, self._count + len(events))
-        names = self._names
         self._put("category", rows, category)
         self._put("file_index", rows, file_index)
-        self._put("name", rows, np.array([names[event.name] for event in events]))
+        self._put("name", rows, _found(self._names, [event.name for event in events]))
         self._put("pid", rows, _integers([event.pid for event in events]))
         self._put("thread", rows, _integers([event.tid for event in events]))
         self._put("start_ns", rows, self._times("ts", [e.ts for e in events], file_index))
@@ -275,9 +279,14 @@ class _EventRows:
         rows, args = self._pick(_IS_SYNC, category, all_args)
         self._put("sync_stream", rows, _integers([a.stream for a in args]))
         rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
-        ids = [a.old_external_id if a.external_id == NONE else a.external_id for a in args]
-        self._put("external_id", rows, _integers(ids))
-        at = [i for i, a in enumerate(args) if a.collective is not None]
+        ids = _integers([a.external_id for a in args])
+        old = np.flatnonzero(ids == NONE)
+        ids[old] = _integers([args[at].old_external_id for at in old.tolist()])
+        self._put("external_id", rows, ids)
+        names = [a.collective for a in args]
+        if names.count(None) == len(names):
+            return
+        at = [i for i, name in enumerate(names) if name is not None]
         rows, args = rows[at], [args[i] for i in at]
         intern = self.strings.intern
         self._put("collective", rows, np.array([intern(a.collective) for a in args]))
@@ -295,7 +304,7 @@ class _EventRows:
             if values.count(NO_RAW) < len(values):
                 index = self._raw_texts
                 parts = b"\0".join(values).split(b"\0")  # JSON holds no zero byte
-                self._put(name, rows, np.array([index[text] for text in parts]))
+                self._put(name, rows, _found(index, parts))
 
     def _pick(self, among: Mask, category: Categories, args: list[Args]) -> tuple[Ints, list[Args]]:
         """The rows of these categories, and their args."""
@@ -311,6 +320,16 @@ class _EventRows:
             dtype = _DTYPES.get(name, np.int32)
             column = self._columns[name] = GrowingColumn(dtype, missing)
         column.put(rows, values)
+
+
+def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
+    """The events of a block that are of this kind, and where they stand in it."""
+    is_kind = np.frombuffer(kinds, np.uint8) == kind
+    return list(compress(events, is_kind.tobytes())), np.flatnonzero(is_kind)
+
+
+def _found(index: Mapping[Any, int], keys: list[Any]) -> Ints:
+    return np.fromiter(map(index.__getitem__, keys), np.int64, len(keys))
 
 
 class _TextIndex(dict[str | bytes, int]):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import pickletools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ from perfmodel.trace.sqlite import rank_from_events
 TRACES, SEGMENTS = "device_traces", "segments"
 ALLOCATED = {"alloc": 1, "free_completed": -1, "free": -1}
 RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+_KNOWN = {*ALLOCATED, *RESERVED}
 FAILED = "oom"
 HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 """States of a block whose memory nobody else can have."""
@@ -57,13 +59,16 @@ def decode_memory_snapshot(content: bytes, where: str) -> RankTrace:
         raise TraceError(f"{where}: {TRACES}: expected a list of events per device")
     if sum(map(len, traces)) > len(content):
         raise TraceError(f"{where}: {TRACES}: damaged: more events than bytes")
+    at_the_end = _at_the_end(found.get(SEGMENTS), where, len(content))
     rows: list[tuple[int, ...]] = []
     failed = 0
     for device, events in enumerate(traces):
         place = f"{where}: {TRACES}[{device}]"
         plain = [_event(each, f"{place}[{at}]") for at, each in enumerate(events)]
         failed += sum(action == FAILED for action, *_ in plain)
-        rows += _of_device(plain, device, *_at_the_end(found, device, where))
+        if sum(size for *_, size in plain) >= _MOST:
+            raise TraceError(f"{place}: sizes that sum to 4 EiB or more")
+        rows += _of_device(plain, device, *at_the_end.get(device, at_the_end[_OTHERS]))
     if not rows:
         raise TraceError(f"{where}: a memory snapshot without events: record the history first")
     rows.sort(key=lambda row: row[0])
@@ -86,39 +91,59 @@ def _event(given: object, place: str) -> Event:
     if not isinstance(given, dict) or not isinstance(given.get("action"), str):
         raise TraceError(f"{place}: expected an event with an action")
     action: str = given["action"]
-    if action not in (*ALLOCATED, *RESERVED):
+    if action not in _KNOWN:
         return action, 0, NONE, 0
     time_us: Any = given.get("time_us")
     is_number = isinstance(time_us, (int, float)) and not isinstance(time_us, bool)
     if not is_number or not 0 <= time_us < _MOST // 1000:
-        raise TraceError(f"{place}.time_us: expected microseconds, found {str(time_us)[:30]!r}")
+        raise TraceError(f"{place}.time_us: expected microseconds, found {_shown(time_us)}")
     address, size = (_whole(given.get(key), f"{place}.{key}") for key in ("addr", "size"))
     return action, round(time_us * 1000), address, size
 
 
 def _whole(value: object, place: str) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
-        raise TraceError(f"{place}: expected a whole number, found {str(value)[:30]!r}")
+        raise TraceError(f"{place}: expected a whole number, found {_shown(value)}")
     return value
 
 
-def _at_the_end(found: dict[str, Any], device: int, where: str) -> tuple[int, int]:
-    """Bytes that are allocated and reserved in the segments of a device; `NONE` without any list
-    of them."""
-    segments = found.get(SEGMENTS)
+def _shown(value: object) -> str:
+    """What an error shows of a value: of lists and dictionaries their kind, since those that a few
+    bytes of a pickle refer to again and again are endless."""
+    if isinstance(value, (list, dict)):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) >= _MOST:
+        return "a larger one"
+    return repr(str(value)[:30])
+
+
+_OTHERS = NONE
+"""Devices that no segment is of."""
+
+
+def _at_the_end(segments: object, where: str, most_blocks: int) -> dict[int, tuple[int, int]]:
+    """Bytes that are allocated and reserved in the segments, by device; `NONE` of all devices
+    without any list of them."""
     if segments is None:
-        return NONE, NONE
-    allocated = reserved = 0
+        return {_OTHERS: (NONE, NONE)}
+    allocated, reserved = Counter[int](), Counter[int]()
     for at, segment in enumerate(_dictionaries(segments, f"{where}: {SEGMENTS}")):
         place = f"{where}: {SEGMENTS}[{at}]"
-        if segment.get("device", 0) != device:
-            continue
-        reserved += _whole(segment.get("total_size"), f"{place}.total_size")
-        for number, block in enumerate(_dictionaries(segment.get("blocks"), f"{place}.blocks")):
-            if block.get("state") in HELD:
+        device = _whole(segment.get("device", 0), f"{place}.device")
+        reserved[device] += _whole(segment.get("total_size"), f"{place}.total_size")
+        blocks = _dictionaries(segment.get("blocks"), f"{place}.blocks")
+        most_blocks -= len(blocks)
+        if most_blocks < 0:
+            raise TraceError(f"{place}.blocks: damaged: more blocks than bytes")
+        for number, block in enumerate(blocks):
+            if not isinstance(block.get("state"), str):
+                raise TraceError(f"{place}.blocks[{number}].state: expected a text")
+            if block["state"] in HELD:
                 key = "requested_size" if "requested_size" in block else "size"
-                allocated += _whole(block.get(key), f"{place}.blocks[{number}].{key}")
-    return allocated, reserved
+                allocated[device] += _whole(block.get(key), f"{place}.blocks[{number}].{key}")
+        if max(allocated[device], reserved[device]) >= _MOST:
+            raise TraceError(f"{place}: sizes that sum to 4 EiB or more")
+    return {_OTHERS: (0, 0)} | {each: (allocated[each], reserved[each]) for each in reserved}
 
 
 def _dictionaries(given: object, place: str) -> Sequence[dict[str, Any]]:
@@ -131,7 +156,7 @@ def _of_device(
     events: Sequence[Event], device: int, allocated: int, reserved: int
 ) -> Iterator[tuple[int, ...]]:
     """Per event of a device: time, device, change, address, and the totals after it."""
-    known = sorted((e for e in events if e[0] != FAILED and e[1]), key=lambda event: event[1])
+    known = sorted((e for e in events if e[0] in _KNOWN), key=lambda event: event[1])
     changes = np.array([ALLOCATED.get(action, 0) * size for action, _, _, size in known], np.int64)
     moves = np.array([RESERVED.get(action, 0) * size for action, _, _, size in known], np.int64)
     totals = [_ending_at(changes, allocated), _ending_at(moves, reserved)]

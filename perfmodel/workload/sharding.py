@@ -129,6 +129,8 @@ def _check(number: int, about: TablePlacement, table: Table, ranks: int, linked:
     count = len(about.ranks)
     if max(about.ranks) >= ranks:
         raise WorkloadError(f"{where}: rank {max(about.ranks)}, of {ranks} ranks from 0")
+    if about.hot_rows > table.rows:
+        raise WorkloadError(f"{where}: {about.hot_rows} hot rows of {table.rows}")
     if about.sharding == "data_parallel" and count != ranks:
         raise WorkloadError(f"{where}: data_parallel on {count} of {ranks} ranks")
     if about.sharding == "column_wise" and table.dim % count:

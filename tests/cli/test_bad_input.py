@@ -221,6 +221,7 @@ def test_what_ifs_that_make_no_sense(
         ("--figure", "picture.gif"),
         ("--max-memory", "0"),
         ("--max-memory", "1e-7"),
+        ("--max-memory", "1e300"),
         ("--max-memory", "lots"),
         ("--et", "missing.json"),
         ("--nonsense",),

@@ -82,8 +82,8 @@ def test_json_loads_neither_frames_nor_tables() -> None:
 
 def test_plain_words_and_tables_load_neither_pydantic_nor_rich() -> None:
     found = loaded_by("breakdown", "--steps", "1:3", "--format", "table")
+    assert "typer" in found
     assert not found & {"pydantic", "rich"}
-    assert "pydantic" in loaded_by("breakdown", "--top", "3"), "numbers are checked by Typer"
 
 
 def test_only_the_verb_that_is_asked_for_is_there() -> None:

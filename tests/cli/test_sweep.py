@@ -126,3 +126,37 @@ def test_a_grid_that_takes_days_is_asked_about(run: Run, spec: Path, tmp_path: P
     assert (status, out) == (2, "")
     assert "12,000,000 points; --yes sweeps them" in err
     assert not (tmp_path / "results").exists()
+
+
+WORKLOAD = 'workload = "criteo-kaggle"\nobjective = ["step_us"]\n[axes]\n'
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        (
+            'hardware = ["dgx-1"]\nbatch = [0]',
+            "1 of 1 points have no figures; criteo-kaggle: a glo",
+        ),
+        (
+            'hardware = ["dgx-1"]\nbatch = [4096.5]',
+            "axis batch: expected a whole number, got '4096",
+        ),
+        ("hardware = [5]", "axis hardware: expected names or files, got 5"),
+        ("host.cores = { low = 1, high = inf, steps = 3 }", "expected numbers low and high"),
+        (
+            "host.cores = { low = 1, high = 9, steps = 1_000_000_000 }",
+            "axes.host.cores: 1,000,000,000 steps: expected at most 10,000,000",
+        ),
+    ],
+)
+def test_a_sweep_without_an_answer_says_why(
+    run: Run, tmp_path: Path, axes: str, expected: str
+) -> None:
+    spec = tmp_path / "sweep.toml"
+    spec.write_text(f"\ufeff{WORKLOAD}{axes}\n")  # begun with a byte order mark, as some editors do
+    status, out, err = run("sweep", spec, "-o", tmp_path / "results")
+    assert (status, out) == (2, "")
+    assert f"perfmodel: {spec}: " in err
+    assert expected in err
+    assert "internal error" not in err

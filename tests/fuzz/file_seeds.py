@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pickle
 from functools import cache
 from typing import Any
 
@@ -197,6 +198,18 @@ def machine_points() -> bytes:
 
 
 @cache
+def memory_snapshots() -> tuple[bytes, ...]:
+    """What PyTorch's allocator notes, as a pickle of two protocols and as JSON."""
+    events = [
+        {"action": action, "time_us": 10 * at, "addr": 4096, "size": 512, "stream": 0}
+        for at, action in enumerate(("segment_alloc", "alloc", "free_completed"), 1)
+    ]
+    blocks = [{"state": "active_allocated", "size": 512, "requested_size": 500}]
+    segments = [{"device": 0, "total_size": 1024, "blocks": blocks}]
+    found = {"device_traces": [events], "segments": segments}
+    return pickle.dumps(found, 2), pickle.dumps(found, 4), json.dumps(found).encode()
+
+
 def prediction() -> bytes:
     """A saved prediction."""
     import perfmodel

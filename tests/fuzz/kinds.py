@@ -195,6 +195,7 @@ KINDS = (
         read.read_log,
         (("fit", "collectives", "--log", "{}", *ON, "-o", "{out}/c.json"),),
     ),
+    Kind("memory snapshot", ".pickle", seeds.memory_snapshots, (any_bytes,), read.read_trace),
     Kind(
         "saved prediction",
         ".json",

@@ -231,6 +231,26 @@ def test_inputs_that_do_not_fit(path: Path) -> None:
         graph_of_program(Program(path, "Net", inputs=("8x31",)))
     with pytest.raises(PerfmodelError, match="expected sizes as 1024x1024"):
         graph_of_program(Program(path, "Net", inputs=("8xa",)))
+    with pytest.raises(PerfmodelError, match=f"'{2**63 - 1}x8': a tensor of it fails"):
+        graph_of_program(Program(path, "Net", inputs=(f"{2**63 - 1}x8",)))
+    with pytest.raises(PerfmodelError, match="a batch of 1000000000000000000 fails"):
+        graph_of_program(Program(path, "Net", inputs=("8x32",)), Call(batch=10**18))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise SystemExit(0)", "its import fails at line 1 of net.py: SystemExit: 0"),
+        ("x = 1\nclass Net(:", "its import fails at line 2 of net.py: SyntaxError"),
+    ],
+)
+def test_files_that_end_the_process_or_are_no_python(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(source)
+    with pytest.raises(PerfmodelError, match=message):
+        graph_of_program(Program(path, "Net", inputs=("8x32",)))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from mutants.parts import (
     CALLS,
@@ -34,9 +34,9 @@ CLOCKS_US = 100.0
 
 def broken(events: Events) -> Counter[str]:
     """How often each law is broken."""
-    return Counter(
-        law for laws in (_tracks, _launches, _numbers, _steps, _span) for law in laws(events)
-    )
+    recorded = complete(events)
+    of_recorded = (law for laws in (_tracks, _launches, _steps) for law in laws(recorded))
+    return Counter(chain(of_recorded, _numbers(events, recorded), _span(events, recorded)))
 
 
 def broken_more(mutant: Events, original: Counter[str]) -> list[str]:
@@ -121,10 +121,10 @@ def _waits(waits: Events, work: Events, call_of: dict[int, Event]) -> Iterator[s
             yield "a call that waits for the device returns before its work ends"
 
 
-def _numbers(events: Events) -> Iterator[str]:
+def _numbers(events: Events, recorded: Events) -> Iterator[str]:
     """The profiler numbers what it records on the host: without a gap, once, in order of start."""
     for key in ("Ev Idx", "External id"):
-        holders = [e for e in complete(events, HOST) if isinstance(arg(e, key), int)]
+        holders = [e for e in complete(recorded, HOST) if isinstance(arg(e, key), int)]
         if key == "External id":
             holders = [e for e in holders if e["cat"] in OPS]
         values = Counter(int(str(arg(e, key))) for e in holders)
@@ -150,9 +150,8 @@ def _steps(events: Events) -> Iterator[str]:
             yield "a gap between two steps, or an overlap"
 
 
-def _span(events: Events) -> Iterator[str]:
+def _span(events: Events, recorded: Events) -> Iterator[str]:
     """The profiler notes its own beginning and end; and nothing takes no time, or ages."""
-    recorded = complete(events)
     if not recorded:
         yield "no events"
         return
@@ -164,7 +163,7 @@ def _span(events: Events) -> Iterator[str]:
             if last_us - end_us(event) > max(100, 0.03 * float(event["dur"])):
                 yield "events outside of the profiler's time"
     for categories, least_us, most_us in ((CALLS, 0.2, 1e3), (DEVICE, 0.1, 1e6), (HOST, 0.1, 1e4)):
-        lengths_us = sorted(float(e["dur"]) for e in complete(events, categories))
+        lengths_us = sorted(float(e["dur"]) for e in complete(recorded, categories))
         middle_us = lengths_us[len(lengths_us) // 2] if lengths_us else 1.0
         if not least_us <= middle_us <= most_us:
             yield f"half of {categories[0]} take below {least_us} or above {most_us} us"

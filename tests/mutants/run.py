@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from collections import Counter
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import mutants.clocks
 import mutants.presence
 import mutants.values  # noqa: F401
@@ -77,7 +77,7 @@ def _undamaged(seed: Seed) -> tuple[Answer, Counter[str]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         path.write_bytes(seed.content)
-        return answer(path), broken(json.loads(seed.content)["traceEvents"])
+        return answer(path), broken(msgspec.json.decode(seed.content)["traceEvents"])
 
 
 def run(count: int, seed: int, among: tuple[Seed, ...] = (), keep: Path | None = None) -> Tally:
@@ -105,11 +105,11 @@ def _one(name: str, number: int, at: random.Random, path: Path, among: tuple[See
             path.write_bytes(seed.content[: at.randrange(len(seed.content))])
             laws = ["JSON that ends"]
             break
-        document = json.loads(seed.content)
+        document = msgspec.json.decode(seed.content)
         events = KINDS[name](document["traceEvents"], at)
         if events is not None:
             laws = broken_more(events, of_seed)
-            path.write_bytes(json.dumps(document | {"traceEvents": events}).encode())
+            path.write_bytes(msgspec.json.encode(document | {"traceEvents": events}))
             break
     else:
         return Verdict(name, "", number, "equal", (), "no trace has what it changes")

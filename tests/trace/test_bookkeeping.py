@@ -138,6 +138,8 @@ def test_operations_without_launch_calls_and_calls_without_operations() -> None:
     assert checked_recording(rank)[1] == [
         "none of the 3 device operations has its launch call in the file"
     ]
+    rank.correlation[:] = -1  # nor does a call say which it launched
+    assert "none of the 3 device operations" in checked_recording(rank)[1][0]
     t = Tiny()
     t.call("cudaLaunchKernel", 10, 15)
     assert checked_recording(t.rank_trace())[1] == [

@@ -38,7 +38,9 @@ def one_step(rank: int | None = None, late_us: float = 0.0) -> Tiny:
 def columns_of(rank: RankTrace) -> dict[str, Any]:
     """All that lies in columns, texts as texts."""
     found = frame_of_rank(rank)
-    texts = {name: found[name].astype(object).fillna("").to_list() for name in found}
+    texts = {
+        name: found[name].astype(object).where(found[name].notna(), "").to_list() for name in found
+    }
     return {  # lists as JSON writes them, with or without spaces
         name: [each.replace(" ", "") if name.startswith("input") else each for each in values]
         for name, values in texts.items()
@@ -151,6 +153,13 @@ def without(column: str) -> Change:
     return lambda frame: frame.drop(columns=column)
 
 
+def endless() -> list[Any]:
+    """A list that holds itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
 OWN: list[tuple[Change, str]] = [
     (without("category"), "no column category"),
     (without("start_us"), "no column ts (as events of Chrome have: name, cat, ts, dur, tid) and"),
@@ -164,9 +173,10 @@ OWN: list[tuple[Change, str]] = [
     (put("duration_us", -1.0), "column duration_us: row 2: expected a duration of 0 us or more"),
     (put("duration_us", np.inf), "column duration_us: row 2: expected microseconds, found 'inf'"),
     (put("waves", np.nan), "column waves: row 2: expected microseconds, found 'nan'"),
-    (put("name", None), "column name: row 2: expected a text, found 'nan'"),
+    (put("name", None), "column name: row 2: expected a text, found '"),
     (put("name", 12), "column name: row 2: expected a text, found '12'"),
     (put("category", 5), "column category: row 2: expected a text, found '5'"),
+    (put("category", ["cpu_op"]), "column category: row 2: expected a text, found \"['cpu_op']\""),
     (put("stream", 1.5), "column stream: row 2: expected a whole number, found '1.5'"),
     (put("stream", "7"), "column stream: row 2: expected a whole number, found '7'"),
     (put("stream", 2**70), "column stream: row 2: expected a whole number, found '11805916"),
@@ -187,6 +197,8 @@ CHROME: list[tuple[Change, str]] = [
     (put("cat", 3), "column cat: row 2: expected a text, found '3'"),
     (put("args", {"correlation": "x"}), "Expected int, got str - at traceEvents[2].args.correl"),
     (put("args", {"x": object()}), "args: expected what JSON can hold, found object"),
+    (put("args", {"x": endless()}), "row 2: not to be had in JSON: maximum recursion depth"),
+    (put("args", {"x": "\ud800"}), "row 2: not to be had in JSON: 'utf-8' codec can't encode"),
     (put("args", 4), "Expected object | null, got int - at traceEvents[2].args"),
 ]
 
@@ -205,6 +217,11 @@ def test_a_frame_that_is_none_is_one_line(
     assert str(caught.value).startswith("DataFrame: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_event_without_a_category_is_another() -> None:
+    rank = read(put("category", None)(trace_of(one_step()).events)).ranks[0]
+    assert (rank.category == Category.OTHER).sum() == 1
 
 
 def test_a_frame_without_memory_events_is_not_asked_for_their_numbers(tmp_path: Path) -> None:

@@ -150,6 +150,18 @@ FIRST: Callable[[dict[str, Any]], Any] = lambda found: found["device_traces"][1]
             changed(lambda found: found["segments"][1]["blocks"][0], "requested_size", "x"),
             "segments[1].blocks[0].requested_size: expected a whole number",
         ),
+        (
+            changed(lambda found: found["segments"][0], "device", "1"),
+            "segments[0].device: expected a whole number",
+        ),
+        (
+            changed(lambda found: found["segments"][0], "total_size", 2**62 - 1),
+            "segments[1]: sizes that sum to 4 EiB or more",
+        ),
+        (
+            changed(FIRST, "size", 2**62 - 1),
+            "device_traces[1]: sizes that sum to 4 EiB or more",
+        ),
     ],
 )
 @pytest.mark.parametrize("write", [pickle.dumps, lambda found: json.dumps(found).encode()])
@@ -161,6 +173,38 @@ def test_what_is_no_snapshot_is_one_line(
     assert str(caught.value).startswith("file: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def endless(levels: int = 40) -> list[Any]:
+    """A list of two lists of two lists …, which a pickle writes once each."""
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("time_us", endless()), ("size", 10**5000)], ids=["list", "number"]
+)
+def test_no_error_shows_what_has_no_end(key: str, value: object) -> None:
+    with pytest.raises(TraceError, match="found a"):
+        decode_memory_snapshot(pickle.dumps(changed(FIRST, key, value)), "file")
+
+
+def test_blocks_that_a_pickle_repeats_are_no_work() -> None:
+    """Half a gigabyte of blocks in 60 kB."""
+    blocks = [{"state": "inactive", "size": 1}] * 20_000
+    segments = [{"device": 1, "total_size": 1, "blocks": blocks}] * 20_000
+    with pytest.raises(TraceError, match="more blocks than bytes"):
+        decode_memory_snapshot(pickle.dumps(snapshot() | {"segments": segments}), "file")
+
+
+def test_many_devices_and_segments_are_linear() -> None:
+    found = snapshot()
+    found["device_traces"] += [[] for _ in range(20_000)]
+    found["segments"] = [{"device": 1, "total_size": 1, "blocks": []} for _ in range(20_000)]
+    reserved = decode_memory_snapshot(json.dumps(found).encode(), "file").memory.reserved_bytes
+    assert reserved[-1] == 20_000
 
 
 def test_a_cut_file_is_one_line() -> None:

@@ -91,6 +91,13 @@ def test_three_digits_are_exact(tokens: list[str]) -> None:
     assert parsed(tokens) == [int(Decimal(token) * 1000) for token in tokens]
 
 
+@given(st.lists(st.integers(-(2**42) * 1000, 2**42 * 1000), min_size=1, max_size=6))
+def test_few_digits_are_exact(values_ns: list[int]) -> None:
+    """Also on both sides of where a float64 no longer tells nanoseconds apart."""
+    tokens = [f"{Decimal(value) / 1000:f}" for value in values_ns]
+    assert parsed([*tokens, "0.5"]) == [*values_ns, 500]
+
+
 @given(st.lists(st.floats(0, 4e15), min_size=1, max_size=6))
 def test_floats_as_python_writes_them(values: list[float]) -> None:
     tokens = [json.dumps(value) for value in values]

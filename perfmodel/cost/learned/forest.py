@@ -167,6 +167,6 @@ def _by_level(roots: Ints, below: Ints, above: Ints) -> tuple[Ints, int]:
         if len(levels[-1]) > len(below):
             raise ValueError("a node has more than one parent")
     order = np.concatenate(levels)
-    if (np.bincount(order) > 1).any():
+    if (np.bincount(order, minlength=1) > 1).any():
         raise ValueError("a node has more than one parent")
     return order, max(len(levels) - 1, 1)

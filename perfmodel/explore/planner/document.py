@@ -30,7 +30,7 @@ KERNELS: dict[str, str] = {"fused": "hbm", "dense": "hbm", "quant": "hbm"}
 KERNELS |= {"fused_uvm": "host", "fused_uvm_caching": "host", "quant_uvm_caching": "host"}
 CACHED = ("fused_uvm_caching", "quant_uvm_caching")
 CACHE, CACHED_FRAC = "uvm", 0.2
-_NAME = re.compile(r"(?:^|_)(\d+)$")
+_NAME = re.compile(r"(?:^|_)(\d{1,9})$")
 
 
 def is_torchrec(document: Any) -> bool:
@@ -43,7 +43,7 @@ def is_torchrec(document: Any) -> bool:
 
 
 def placement_of_torchrec(
-    document: dict[str, dict[str, Any]], workload: Workload, machine: Cluster
+    document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
     """The placement that TorchRec's plan means; tables with UVM caching share a cache for a fifth
     of the rows, the default of its planner.
@@ -55,14 +55,18 @@ def placement_of_torchrec(
     cached_bytes = 0.0
     dtype = workload.implementation.table_precision
     for module, tables in document.items():
+        if not isinstance(tables, dict):
+            raise WorkloadError(f"{module}: expected its tables by name")
         for name, about in tables.items():
-            where = f"{module}: {name}"
+            where = f"{module[:60]}: {name[:60]}"
+            if not isinstance(about, dict):
+                raise WorkloadError(f"{where}: expected its sharding_type, ranks and so on")
             number = _number(name, workload, where)
             if number in placed:
                 raise WorkloadError(f"{where}: table_{number} is there twice")
             _require_size(about, workload.tables[number], where)
             kernel = str(about.get("compute_kernel", "fused"))
-            kind = about.get("sharding_type")
+            kind: Any = about.get("sharding_type")
             if kind not in get_args(Sharding):
                 raise WorkloadError(f"{where}: sharding_type {kind!r} has no counterpart here")
             if kernel not in KERNELS:
@@ -142,7 +146,7 @@ def _require_size(about: dict[str, Any], table: Table, where: str) -> None:
     try:
         sizes = [each["shard_sizes"] for each in spec["shards"]]
         elements = sum(int(rows) * int(columns) for rows, columns in sizes)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise WorkloadError(f"{where}: sharding_spec: expected shards with shard_sizes") from None
     if elements != table.rows * table.dim:
         raise WorkloadError(
@@ -196,11 +200,11 @@ def _placement(document: Any, workload: Workload) -> Placement:
     if not isinstance(rows, list) or not isinstance(caches, list):
         raise WorkloadError("tables, caches: expected lists")
     for number, (row, table) in enumerate(zip(rows, workload.tables, strict=False)):
-        for key, value in (("rows", table.rows), ("dim", table.dim)):
+        for key, value in (("table", number), ("rows", table.rows), ("dim", table.dim)):
             if isinstance(row, dict) and row.get(key, value) != value:
                 raise WorkloadError(
-                    f"tables[{number}]: {key} {row[key]}, but {workload.name} has {value}: "
-                    "a plan for other tables"
+                    f"tables[{number}]: {key} {str(row[key])[:30]}, but {workload.name} has "
+                    f"{value}: a plan for other tables"
                 )
     names = {each.name for each in fields(RowCache)}
     try:

@@ -160,25 +160,30 @@ def _input(torch: Any, text: str) -> Any:
         raise UsageError(f"--input {text!r}: expected sizes as 1024x1024, or 8x512:int64") from None
     if min(shape) < 0:
         raise UsageError(f"--input {text!r}: a size below 0")
-    return torch.empty(shape, dtype=getattr(torch, words[word or "fp32"]))
+    with _step(f"--input {text!r}", "a tensor of it"):
+        return torch.empty(shape, dtype=getattr(torch, words[word or "fp32"]))
 
 
 @contextmanager
 def _step(where: str, what: str) -> Iterator[None]:
-    """Errors of the user's code as one line that names the place."""
+    """Errors of the user's code, its own end among them, as one line that names the place."""
     try:
         yield
     except PerfmodelError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModuleError(f"{where}: {what} fails{_place(error)}: {_reason(error)}") from error
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line outside of PyTorch and of this file."""
+    """The innermost line outside of PyTorch, of this file and of Python's own import; of a file
+    that is no Python, its line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at line {error.lineno} of {Path(error.filename).name}"
     frames = traceback.extract_tb(error.__traceback__)
     here = Path(__file__).parent
     own = [f for f in frames if "/torch/" not in f.filename and Path(f.filename).parent != here]
+    own = [f for f in own if not f.filename.startswith("<frozen ")]
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
@@ -209,7 +214,8 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
             _cast_module(torch, module, dtype)
             inputs = [mapped(lambda x: cast(torch, x, dtype), value) for value in inputs]
         if call.batch is not None:
-            inputs = [mapped(lambda x: _of_batch(torch, x, call.batch), v) for v in inputs]
+            with _step(name, f"a batch of {call.batch}"):
+                inputs = [mapped(lambda x: _of_batch(torch, x, call.batch), v) for v in inputs]
         autocast = nullcontext()
         if call.autocast is not None:
             recorder.is_autocast = True

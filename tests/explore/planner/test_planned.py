@@ -161,6 +161,14 @@ def test_torchrecs_plan_has_its_shards(planned: Plan) -> None:
             "table_0: its shards have 25 elements, the table .*: a plan for other tables",
         ),
         (lambda tables: tables["table_0"].update(sharding_spec={}), "expected shards"),
+        (
+            lambda tables: tables["table_0"].update(
+                sharding_spec={"shards": [{"shard_sizes": [float("inf"), 1]}]}
+            ),
+            "expected shards",
+        ),
+        (lambda tables: tables.update(table_1=[1]), "table_1: expected its sharding_type"),
+        (lambda tables: tables.update({"table_" + "9" * 5000: {}}), "has no such table"),
     ],
 )
 def test_torchrecs_plans_for_other_tables_are_refused(
@@ -260,7 +268,9 @@ def test_more_ranks_than_one_node_can_be_planned() -> None:
         ({"tables": [{"sharding": "even", "ranks": [0]}]}, r"tables\[0\]: sharding 'even'"),
         ({"tables": [{"sharding": "table_wise", "ranks": ["a"]}]}, "whole numbers"),
         ({"tables": [{"sharding": "table_wise", "ranks": [0], "rows": 5}]}, "other tables"),
+        ({"tables": [{"sharding": "table_wise", "ranks": [0], "table": 1}]}, "table 1, but small"),
         ({"caches": [{"size": 3}]}, "caches: expected name"),
+        ({"other": {"table_0": {"sharding_type": "row_wise"}}, "x": 5}, "schema: expected its tab"),
     ],
 )
 def test_what_is_no_plan_is_refused(
@@ -278,6 +288,10 @@ def test_ranks_out_of_range_and_broken_files_are_named(planned: Plan, tmp_path: 
     document["tables"][0] |= {"sharding": "table_wise", "ranks": [99]}
     path.write_text(json.dumps(document))
     with pytest.raises(WorkloadError, match=r"plan.json: .*tables\[0\]: rank 99"):
+        read_plan(path, workload(), machine())
+    document["tables"][0] |= {"ranks": [0], "hot_rows": 2_000_001}
+    path.write_text(json.dumps(document))
+    with pytest.raises(WorkloadError, match=r"tables\[0\]: 2000001 hot rows of 2000000"):
         read_plan(path, workload(), machine())
     path.write_text("{")
     with pytest.raises(WorkloadError, match="not JSON"):
