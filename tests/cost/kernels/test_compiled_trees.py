@@ -49,10 +49,9 @@ def test_as_numpy(seed: int, rows: int) -> None:
             }
         )
     forest, matrix = joined(trees, 1.0), rng.normal(size=(rows, 4)).astype(np.float32)
-    assert forest.predict(matrix).tolist() == without_numba(forest, matrix).tolist()
-    assert forest.predict(np.full((1, 4), np.inf)).tolist() == [
-        1.0 + sum(tree["value"][-1] for tree in trees)
-    ]
+    assert forest.predict(matrix) == pytest.approx(without_numba(forest, matrix), rel=1e-9)
+    above_all = 1.0 + sum(tree["value"][-1] for tree in trees)
+    assert forest.predict(np.full((1, 4), np.inf)) == pytest.approx([above_all], rel=1e-9)
 
 
 def test_a_node_of_two_parents_makes_no_tree() -> None:
