@@ -60,30 +60,33 @@ def laid_out(group: Group, product: tuple[Floats, Floats, Floats], device: Devic
     peak = matrix_flop_per_us(device, group.dtypes)
     size = group.item_bytes
     memory = transfer_us(size * (images.read + images.made + images.weights), device)
-    reached = peak * np.minimum(_C.tf32_last_frac * _lanes(images, dims), 1.0)
+    lanes = _lanes(images, dims)
+    reached = peak * np.minimum(_C.tf32_last_frac * lanes, 1.0)
     serial = _C.summed_us * np.minimum(product[2], _C.most_summed)
     slowest = np.maximum(memory, serial)
-    multiplied = np.maximum(flop / reached, slowest) + _C.tf32_start_us
+    time = np.maximum(flop / reached, slowest) + _C.tf32_start_us
     back = _layout_us(images.made, images.made_channels, size, device)
-    before = _layout_us(images.read, images.read_channels, size, device)
+    layouts = _layout_us(images.read, images.read_channels, size, device)
     if way == "bwd_weight":
-        return LaidOut(multiplied, before + _C.tf32_start_us)
-    before = before + _layout_us(
-        images.weights, np.maximum(images.read_channels, images.made_channels), size, device
-    )
+        layouts = layouts + _C.tf32_start_us
+    else:
+        layouts = layouts + _layout_us(
+            images.weights, np.maximum(images.read_channels, images.made_channels), size, device
+        )
     if way == "bwd_data":
-        return _gradient(group, device, images, LaidOut(multiplied, before + back), memory)
-    at_once = _C.tf32_start_us + np.maximum(
-        flop / (reached * _C.tf32_first_frac / _C.tf32_last_frac), slowest
-    )
-    writes_first = at_once < multiplied + back
-    time = np.where(writes_first, at_once, multiplied)
-    layouts = before + np.where(writes_first, 0.0, back)
+        layouts = layouts + back
+    if way == "fwd":
+        reached = peak * np.minimum(_C.tf32_first_frac * lanes, 1.0)
+        at_once = np.maximum(flop / reached, slowest) + _C.tf32_start_us
+        writes_first = at_once < time + back
+        time = np.where(writes_first, at_once, time)
+        layouts = layouts + np.where(writes_first, 0.0, back)
+    slow = _without_tensor_cores_us(group, images, device)
     is_plain = _is_plain(dims)
-    on_vector = _on_vector_units(images, dims) & ~is_plain
+    is_slow = ~is_plain & np.where(way == "bwd_data", slow > time + layouts, slow > 0.0)
     time = np.where(is_plain, _plain_us(group, product, peak, device), time)
-    time = np.where(on_vector, flop / _vector_rate(images, dims, device), time)
-    layouts = np.where(is_plain | on_vector, _C.tf32_start_us, layouts)
+    time = np.where(is_slow, slow, time)
+    layouts = np.where(is_plain | is_slow, _C.tf32_start_us, layouts)
     return LaidOut(np.maximum(time, memory), layouts)
 
 
@@ -141,44 +144,49 @@ def _plain_us(
     ).time_us
 
 
-def _on_vector_units(images: _Images, dims: Dims) -> NDArray[np.bool_]:
+def _without_tensor_cores_us(group: Group, images: _Images, device: Device) -> Floats:
+    """Where no tensor core is used, or where it is no help, else 0."""
+    if group.direction == "fwd":
+        return _few_channels_us(group, images, device)
+    if group.direction == "bwd_data":
+        return np.maximum(_unaligned_us(group, images, device), _by_group_us(group, images, device))
+    return np.zeros(len(group.flop))
+
+
+def _few_channels_us(group: Group, images: _Images, device: Device) -> Floats:
     """Few channels, and a window that does not make up for them."""
+    dims = group.dims
     summed = images.summed * kernel_area(dims) * _depth(dims)
     is_short = (summed < _C.vector_summed) | (dims["depth"] > 0.0)
-    return np.asarray((images.summed < _C.vector_channels) & is_short)
-
-
-def _vector_rate(images: _Images, dims: Dims, device: Device) -> Floats:
-    """FLOP per microsecond of the vector units for few channels."""
-    summed = images.summed * kernel_area(dims) * _depth(dims)
     filled = summed / (summed + _C.vector_half_summed)
-    return _fp32_rate(images, device) * filled * _steps(dims)
+    rate = _fp32_rate(images, device) * filled * _steps(dims)
+    return np.where((images.summed < _C.vector_channels) & is_short, group.flop / rate, 0.0)
 
 
 def _fp32_rate(images: _Images, device: Device) -> Floats:
+    """FLOP per microsecond of the vector units by the channels made."""
     made = images.per_group / (images.per_group + _C.tf32_made_channels)
     return _FMA_FLOP * _C.vector_fma_per_clock * device.sm_count * device.boost_mhz * made
 
 
-def _gradient(
-    group: Group, device: Device, images: _Images, usual: LaidOut, memory: Floats
-) -> LaidOut:
-    """Gradients by the data that no tensor core takes: of channels that do not fill what it reads
-    at once, and of groups in volumes, for which vector units multiply group after group, with the
-    zeros that strides leave."""
+def _unaligned_us(group: Group, images: _Images, device: Device) -> Floats:
+    """Of a gradient summed over channels that do not fill the 16 bytes which tensor cores read at
+    once (the three of an image): clocks per element, whatever is summed; else 0."""
     dims = group.dims
-    in_volume = dims["depth"] > 0.0
     is_unaligned = (dims["groups"] == 1.0) & (dims["out_channels"] % _C.tf32_aligned_channels > 0.0)
     clocks = _C.table("unaligned_clocks")
     generation = nearest_known(device.architecture, clocks)
     each = _C.usual_unaligned_clocks if generation is None else clocks[generation]
-    unaligned = each * images.made / (device.sm_count * device.boost_mhz)
-    by_group = in_volume & (dims["groups"] > 1.0)
-    grouped = group.flop * stride(dims) ** 3 / _fp32_rate(images, device)
-    product = np.where(is_unaligned, np.maximum(unaligned, memory), usual.product_us)
-    product = np.where(by_group, grouped, product)
-    starts = np.where(is_unaligned | by_group, _C.tf32_start_us, usual.layouts_us)
-    return LaidOut(product, starts)
+    return np.where(is_unaligned, each * images.made / (device.sm_count * device.boost_mhz), 0.0)
+
+
+def _by_group_us(group: Group, images: _Images, device: Device) -> Floats:
+    """Gradients of groups in volumes: vector units multiply group after group, with the zeros that
+    strides leave; else 0."""
+    dims = group.dims
+    is_grouped = (dims["depth"] > 0.0) & (dims["groups"] > 1.0)
+    with_zeros = group.flop * stride(dims) ** 3
+    return np.where(is_grouped, with_zeros / _fp32_rate(images, device), 0.0)
 
 
 def _depth(dims: Dims) -> Floats:
