@@ -178,6 +178,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     taps = each + _C.depthwise_tap_clocks * area * depth
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
     alone = taps * outputs / (device.sm_count * device.boost_mhz)
+    if group.direction == "bwd_weight":
+        alone = alone * _C.depthwise_weight_gradient
     compute = np.where(is_depthwise, alone, usual)
     memory = np.where(
         is_depthwise,
@@ -186,9 +188,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
     kernel = np.maximum(np.maximum(compute, memory), bound)
-    kernel = kernel + np.where(in_tf32, _C.tf32_start_us, 0.0)
     is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
-    if is_laid_out.any():
+    starts = 1.0 + 2.0 * is_laid_out
+    kernel = kernel + np.where(in_tf32, _C.tf32_start_us * starts, 0.0)
+    if group.direction != "bwd_weight" and is_laid_out.any():
         parts = laid_out(group, (m, n, k), device)
         compute = np.where(is_laid_out, parts.product_us, compute)
         memory = np.where(is_laid_out, parts.layouts_us, memory)

@@ -54,7 +54,7 @@ class _Images:
 
 
 def laid_out(group: Group, product: tuple[Floats, Floats, Floats], device: Device) -> LaidOut:
-    """`product`: (m, n, k) of the matrix product per group that the convolution is."""
+    """Forward, and gradients by the data. `product`: (m, n, k) of the matrix product per group."""
     dims, flop, way = group.dims, group.flop, group.direction
     images = _images(dims, way)
     peak = matrix_flop_per_us(device, group.dtypes)
@@ -66,16 +66,12 @@ def laid_out(group: Group, product: tuple[Floats, Floats, Floats], device: Devic
     slowest = np.maximum(memory, serial)
     time = np.maximum(flop / reached, slowest) + _C.tf32_start_us
     back = _layout_us(images.made, images.made_channels, size, device)
+    either = np.maximum(images.read_channels, images.made_channels)
     layouts = _layout_us(images.read, images.read_channels, size, device)
-    if way == "bwd_weight":
-        layouts = layouts + _C.tf32_start_us
-    else:
-        layouts = layouts + _layout_us(
-            images.weights, np.maximum(images.read_channels, images.made_channels), size, device
-        )
+    layouts = layouts + _layout_us(images.weights, either, size, device)
     if way == "bwd_data":
         layouts = layouts + back
-    if way == "fwd":
+    else:
         reached = peak * np.minimum(_C.tf32_first_frac * lanes, 1.0)
         at_once = np.maximum(flop / reached, slowest) + _C.tf32_start_us
         writes_first = at_once < time + back
@@ -98,14 +94,8 @@ def _images(dims: Dims, way: str) -> _Images:
     image = dims["batch"] * channels * input_area(dims) * slices
     result = dims["batch"] * outputs * output_area(dims)
     weights = outputs * dims["in_channels"] / groups * kernel_area(dims)
-    if way == "fwd":
-        sides = (image, result, channels, outputs)
-    elif way == "bwd_data":
-        sides = (result, image, outputs, channels)
-    else:
-        return _Images(
-            image + result, weights, channels, outputs, weights, outputs / groups, channels / groups
-        )
+    forward = (image, result, channels, outputs)
+    sides = forward if way == "fwd" else (result, image, outputs, channels)
     return _Images(*sides, weights, sides[2] / groups, sides[3] / groups)
 
 
@@ -148,9 +138,7 @@ def _without_tensor_cores_us(group: Group, images: _Images, device: Device) -> F
     """Where no tensor core is used, or where it is no help, else 0."""
     if group.direction == "fwd":
         return _few_channels_us(group, images, device)
-    if group.direction == "bwd_data":
-        return np.maximum(_unaligned_us(group, images, device), _by_group_us(group, images, device))
-    return np.zeros(len(group.flop))
+    return np.maximum(_unaligned_us(group, images, device), _by_group_us(group, images, device))
 
 
 def _few_channels_us(group: Group, images: _Images, device: Device) -> Floats:
