@@ -173,7 +173,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     depth = np.maximum(dims["depth"], 1.0)
     is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * depth == dims["in_channels"])
     sides = np.sqrt(area)
-    is_compiled = np.isin(sides, _COMPILED_WINDOWS) & (dims["depth"] == 0.0)
+    is_compiled = np.isin(sides, _COMPILED_WINDOWS) & (dims["depth"] == 0.0) & ~is_direct
     each = np.where(is_compiled, _C.depthwise_clocks, _C.depthwise_other_clocks)
     taps = each + _C.depthwise_tap_clocks * area * depth
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
