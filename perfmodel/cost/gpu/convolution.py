@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
+from perfmodel.cost.gpu.laid_out import laid_out, stride
 from perfmodel.cost.gpu.matmul import fastest_of_either
 from perfmodel.cost.gpu.rates import (
     bound_us,
@@ -22,12 +23,13 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.storage import item_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
+_COMPILED_WINDOWS = (1, 3, 5)
+"""Sides of windows for which PyTorch's depthwise kernel is compiled; others it reads."""
 QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
@@ -149,7 +151,8 @@ def _adding_us(dims: Dims, device: Device) -> Floats:
 
 @analyse_by_group
 def analyse_convolution(group: Group, device: Device) -> Analysis:
-    """The equivalent matrix product against the bytes of input, weights and output."""
+    """The equivalent matrix product against the bytes of input, weights and output; fp32 on tensor
+    cores: after what lays images and weights out, and before what lays the result back."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     vector = vector_flop_per_us(device)
@@ -160,7 +163,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     )
     winograd = (
         (area == _C.window)
-        & (_stride(dims) == 1.0)
+        & (stride(dims) == 1.0)
         & (dims["dilation"] <= 1.0)
         & (dims["depth"] == 0.0)
         & ~on_matrix
@@ -184,16 +187,19 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         on_matrix,
     )
     usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
-    memory = transfer_us(group.moved_bytes, device)
     usual = np.where(in_tf32, np.maximum(flop / reached, tiling.time_us), usual)
-    if group.direction == "bwd_data":
-        unaligned = np.where(is_direct, 0.0, _unaligned_us(dims, device))
-        usual = np.where(in_tf32, np.maximum(usual, unaligned), usual)
+    memory = transfer_us(group.moved_bytes, device)
     memory = np.where(in_tf32, passes * memory, memory)
-    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] == dims["in_channels"])
-    taps = _C.depthwise_clocks + _C.depthwise_tap_clocks * area
+    depth = np.maximum(dims["depth"], 1.0)
+    is_depthwise = (dims["groups"] > 1.0) & (dims["groups"] * depth == dims["in_channels"])
+    sides = np.sqrt(area)
+    is_compiled = np.isin(sides, _COMPILED_WINDOWS) & (dims["depth"] == 0.0) & ~is_direct
+    each = np.where(is_compiled, _C.depthwise_clocks, _C.depthwise_other_clocks)
+    taps = each + _C.depthwise_tap_clocks * area * depth
     outputs = dims["batch"] * dims["out_channels"] * output_area(dims)
     alone = taps * outputs / (device.sm_count * device.boost_mhz)
+    if group.direction == "bwd_weight":
+        alone = alone * _C.depthwise_weight_gradient
     compute = np.where(is_depthwise, alone, usual)
     memory = np.where(
         is_depthwise,
@@ -201,12 +207,18 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         memory,
     )
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
-    is_laid_out = ~is_direct & (dims["channels_last"] <= 0.0)
-    starts = _C.tf32_start_us + np.where(is_laid_out, _C.layout_starts_us, 0.0)
-    starts = np.where(in_tf32 & ~is_depthwise, starts, 0.0)
+    kernel = np.maximum(np.maximum(compute, memory), bound)
+    is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
+    starts = 1.0 + 2.0 * is_laid_out
+    kernel = kernel + np.where(in_tf32, _C.tf32_start_us * starts, 0.0)
+    if group.direction != "bwd_weight" and is_laid_out.any():
+        parts = laid_out(group, (m, n, k), device)
+        compute = np.where(is_laid_out, parts.product_us, compute)
+        memory = np.where(is_laid_out, parts.layouts_us, memory)
+        kernel = np.where(is_laid_out, np.maximum(compute + memory, bound), kernel)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(np.maximum(compute, memory), bound) + starts,
+        kernel_us=kernel,
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=flop,
         read_bytes=group.read_bytes,
@@ -241,28 +253,10 @@ def _tf32(
     best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
     reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
     reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
-    reached = reached * np.where(_stride(dims) > 1.0, _C.tf32_strided, 1.0)
+    reached = reached * np.where(stride(dims) > 1.0, _C.tf32_strided, 1.0)
     reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
-    forward = np.where(is_direct, _C.direct_passes, _C.forward_layout_passes)
-    first = forward if is_forward else _C.layout_passes
+    first = _C.direct_passes if is_forward else _C.layout_passes
     return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
-
-
-def _unaligned_us(dims: Dims, device: Device) -> Floats:
-    """Of a gradient summed over channels that do not fill the 16 bytes which tensor cores read at
-    once (the three of an image): clocks per element, whatever is summed; else 0."""
-    is_unaligned = (dims["groups"] == 1.0) & (dims["out_channels"] % _C.tf32_aligned_channels > 0.0)
-    in_depth = np.where(dims["depth"] > 0.0, _stride(dims), 1.0)
-    channels = dims["in_channels"] / np.maximum(dims["depth"], 1.0)
-    elements = dims["batch"] * channels * input_area(dims) * in_depth
-    clocks = _C.table("unaligned_clocks")
-    generation = nearest_known(device.architecture, clocks)
-    each = _C.usual_unaligned_clocks if generation is None else clocks[generation]
-    return np.where(is_unaligned, each * elements / (device.sm_count * device.boost_mhz), 0.0)
-
-
-def _stride(dims: Dims) -> Floats:
-    return np.maximum(dims["stride"], np.maximum(dims["stride_h"], dims["stride_w"]))
 
 
 def _product(dims: Dims, direction: str, flop: Floats) -> tuple[Floats, Floats, Floats]:
