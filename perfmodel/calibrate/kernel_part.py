@@ -57,7 +57,6 @@ from perfmodel.ops.rows import Rows
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
 _LEAST_QUANTILE = 0.02
-_LAST = 0.01
 _FARTHER = 2.0
 """Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
@@ -267,15 +266,14 @@ def set_aside(data: Samples) -> tuple[str, ...]:
 
 
 def least_figures(data: Samples, build: str) -> dict[tuple[str, str], dict[str, float]]:
-    """By op and kind of dtype, the least that rows show of each figure in `NOT_BELOW`, but for the
-    last of a hundred."""
+    """By op and kind of dtype, the least of each figure in `NOT_BELOW` that was measured."""
     kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
     found: dict[tuple[str, str], dict[str, float]] = {}
     for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
         own = (data.ops == op) & (kinds == kind) & (data.weight > 0.0)
         if own.any():
             found[op, kind] = {
-                name: float(np.quantile(data.matrix[own, data.figures.index(name)], _LAST))
+                name: float(data.matrix[own, data.figures.index(name)].min())
                 for name in NOT_BELOW.get(build, ())
             }
     return found

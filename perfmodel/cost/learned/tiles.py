@@ -40,20 +40,14 @@ def tile_key(op: str, dtype: str, device: Device) -> str:
 
 
 def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
-    """Of the nearest generation for the same op, dtype and target, and any tile that is smaller:
-    names tell of products that were measured, and libraries have kernels for smaller ones; else any
-    tile."""
+    """Of the nearest generation for the same op, dtype and target; else any tile."""
     *same, capability = key.split("/")
     near = [
         (abs(float(each.split("/")[-1]) - float(capability)), each)
         for each in tiles
         if each.split("/")[:-1] == same
     ]
-    if not near:
-        return _ANY_TILES
-    seen = tiles[min(near)[1]]
-    least = min(rows * columns for rows, columns, _ in seen)
-    return [*seen, *(each for each in _ANY_TILES if each[0] * each[1] < least)]
+    return tiles[min(near)[1]] if near else _ANY_TILES
 
 
 def _may_split(key: str) -> bool:
