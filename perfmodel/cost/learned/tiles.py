@@ -32,6 +32,8 @@ _ANY_TILES = (
 _SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 _SPLIT_US = 3.0
 _LEAST_DEPTH = 128.0
+_USUAL_OUTPUTS = 128.0 * 128.0
+"""Of a tile that every library has (the largest of CUTLASS's usual ones, NVIDIA/cutlass)."""
 
 
 def tile_key(op: str, dtype: str, device: Device) -> str:
@@ -39,15 +41,24 @@ def tile_key(op: str, dtype: str, device: Device) -> str:
     return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
 
 
-def _candidates(key: str, tiles: Tiles) -> Sequence[Sequence[float]]:
-    """Of the nearest generation for the same op, dtype and target; else any tile."""
+def _candidates(key: str, tiles: Tiles) -> tuple[Sequence[Sequence[float]], int]:
+    """(tiles, how many of them the library was seen to use): of the nearest generation for the same
+    op, dtype and target; any tile, where none was seen. Where only large ones were, since only
+    large products were measured, any that is smaller comes behind them.
+    """
     *same, capability = key.split("/")
     near = [
         (abs(float(each.split("/")[-1]) - float(capability)), each)
         for each in tiles
         if each.split("/")[:-1] == same
     ]
-    return tiles[min(near)[1]] if near else _ANY_TILES
+    if not near:
+        return _ANY_TILES, len(_ANY_TILES)
+    seen = tiles[min(near)[1]]
+    least = min(rows * columns for rows, columns, _ in seen)
+    if least <= _USUAL_OUTPUTS:
+        return seen, len(seen)
+    return [*seen, *(each for each in _ANY_TILES if each[0] * each[1] < least)], len(seen)
 
 
 def _may_split(key: str) -> bool:
@@ -79,18 +90,19 @@ _AT_ONCE = 1024
 def fastest_tiles(problem: Problem, key: str, tiles: Tiles) -> NDArray[np.float64]:
     """`[4, n]`: rows and columns of the fastest tile of those under `key`, its splits of k, and its
     time at the peak with its blocks' starts."""
-    candidates, may_split = _candidates(key, tiles), _may_split(key)
+    (candidates, seen), may_split = _candidates(key, tiles), _may_split(key)
     parts = [
-        _fastest(problem.rows(begin, begin + _AT_ONCE), candidates, may_split)
+        _fastest(problem.rows(begin, begin + _AT_ONCE), candidates, seen, may_split)
         for begin in range(0, len(problem.m), _AT_ONCE)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _fastest(
-    problem: Problem, candidates: Sequence[Sequence[float]], may_split: bool
+    problem: Problem, candidates: Sequence[Sequence[float]], seen: int, may_split: bool
 ) -> NDArray[np.float64]:
-    """The same, of all candidates `[tiles, splits, n]` at once."""
+    """The same, of all candidates `[tiles, splits, n]` at once. Those after the first `seen` are
+    for products that fill less than half of a side of all of these."""
     rows, columns, frac = np.array(candidates).T[:, :, None, None]
     splits = np.array(_SPLITS if may_split else (1.0,))[:, None]
     sms = float(problem.device.sm_count)
@@ -103,6 +115,8 @@ def _fastest(
     joining = np.where(is_split, _SPLIT_US, 0.0)
     joining = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, joining)
     time = compute / frac + starts + joining
+    is_small = (problem.m < rows[:seen].min() / 2.0) | (problem.n < columns[:seen].min() / 2.0)
+    time[seen:] = np.where(is_small, time[seen:], np.inf)
     tile, split = np.divmod(time.reshape(-1, time.shape[-1]).argmin(axis=0), len(splits))
     took = (compute + starts)[tile, split, np.arange(len(tile))]
     return np.stack([rows[tile, 0, 0], columns[tile, 0, 0], splits[split, 0], took])
