@@ -9,6 +9,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.contract import Estimate, Explanation
+from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
@@ -51,6 +52,12 @@ _NORMAL_5_PCT = 1.645
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
 one session are no guide; or warmer than theirs, by half as much (assumed)."""
+
+
+HALF_PRODUCTS = "matmul_half"
+"""The part whose base leaves out what physics knows of small products: rounds of blocks, splits.
+The tiles of fp32 products were measured down to smaller ones, and their base is nearer than physics
+(1,700 products on one H200, traces/h200, seen by then)."""
 
 
 @dataclass(frozen=True)
@@ -269,8 +276,8 @@ def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
 
 
 def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Answer, Floats]:
-    """The columns of `rows`, the part's answer as far as measurements told of such rows, and how
-    far that is.
+    """The columns of `rows`, the part's answer as far as measurements told of such rows, physics
+    alone beyond, and how far that is.
 
     The same devices tell of them all.
     """
@@ -281,6 +288,12 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         told[index] = part.told(op, dtype, columns, index)
     answer.factors[:] *= told
+    untold = np.flatnonzero(told < 1.0)
+    if part.name == HALF_PRODUCTS and len(untold):
+        physics = matmul.analyse(rows.take(untold), device)
+        busy_us = physics.kernel_us - physics.features["quantise_us"]
+        off = np.log(busy_us / columns.base_us[untold])
+        answer.factors[untold] += (1.0 - told[untold]) * off
     return columns, answer, told
 
 
