@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +16,7 @@ import numpy as np
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
 from perfmodel.cost.durations import durations, durations_of
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.evaluation.results import SCHEMA, Kind, Row, Tabular, rows_of
 from perfmodel.files import read_bytes
 from perfmodel.hardware import device
@@ -84,7 +86,8 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
     """The measurement tables below folders that hold a device's file (`*.toml`), by name.
 
     The file nearest above a table is its device's; a table that this file names as what it was
-    fitted on (by its hash) is left out, for its errors would say nothing.
+    fitted on (by its hash) is left out, for its errors would say nothing, and so is one that names
+    a device of the catalogue of another kind.
     """
     jobs = []
     for given in map(Path, paths):
@@ -100,6 +103,8 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
                     continue
                 digest = hashlib.sha256(read_bytes(path, max_bytes=_MAX_BYTES)).hexdigest()
                 if digest in described.read_text(encoding="utf-8", errors="replace"):
+                    continue
+                if _is_of_another(path, described):
                     continue
                 below = (Path(root.name) / path.relative_to(root)).as_posix()
                 jobs.append(TableJob(below, given / path.relative_to(root), described))
@@ -131,6 +136,19 @@ def _device_file(folder: Path, root: Path) -> Path | None:
         if at == root:
             break
     return None
+
+
+def _is_of_another(path: Path, described: Path) -> bool:
+    """Whether the first row of a CSV file is of a device of the catalogue that runs other code."""
+    if path.suffix == ".parquet":
+        return False
+    text = read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
+    rows = csv.DictReader(io.StringIO(text))
+    named = next(rows, {}).get("device") or ""
+    try:
+        return device(named).target != device(described).target
+    except HardwareError:
+        return False
 
 
 def _is_table(path: Path) -> bool:

@@ -41,6 +41,14 @@ def test_tables_below_a_devices_file_are_its(tmp_path: Path) -> None:
     assert job == TableJob("traces/set/kernels.csv", root / "set/kernels.csv", root / "mine.toml")
 
 
+def test_a_table_of_a_device_of_another_kind_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "generic-cpu"\naliases = ["Mine"]\n')
+    table = _table(tmp_path / "kernels.csv")
+    assert len(find_tables([tmp_path])) == 1
+    table.write_text(table.read_text().replace("Mine", "NVIDIA H200"))
+    assert find_tables([tmp_path]) == []
+
+
 def test_a_table_that_the_device_was_fitted_on_is_left_out(tmp_path: Path) -> None:
     table = _table(tmp_path / "kernels.csv")
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
