@@ -76,10 +76,12 @@ def test_every_family_offers_distinct_cases_within_the_scope(scope: Scope) -> No
     families = load_families()
     for name in families:
         cases = list(FAMILIES[name].cases(scope))
-        assert cases, name
+        if not cases:  # kernels that only a GPU has
+            assert not scope.is_gpu, name
+            continue
         identities = {(c.group, tuple(sorted(c.dims.items()))) for c in cases}
         assert len(identities) > 0.8 * len(cases), name
-        assert {c.dtype for c in cases} <= {*scope.dtypes, "int64"}
+        assert {c.dtype for c in cases} <= {*scope.dtypes, "int64", "int32", "bool"}
         assert all(c.size_bytes > 0 for c in cases)
 
 
