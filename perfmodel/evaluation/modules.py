@@ -86,12 +86,12 @@ class ModuleError:
 
 @dataclass(frozen=True)
 class ModuleErrors(Tabular):
-    """All calls of a table; `left_out` says why a row has no prediction, `host_speed` what the
+    """All calls of a table; `left_out` says why a row has no prediction, `host_speed_ratio` what the
     host's `single_thread_ratio` was taken to be, where it was one for all."""
 
     rows: tuple[ModuleError, ...]
     left_out: tuple[str, ...] = ()
-    host_speed: float | None = None
+    host_speed_ratio: float | None = None
 
     @property
     def host_bound(self) -> list[ModuleError]:
@@ -103,12 +103,12 @@ class ModuleErrors(Tabular):
         ]
 
     @property
-    def measured_host_speed(self) -> float | None:
+    def measured_host_speed_ratio(self) -> float | None:
         """The `single_thread_ratio` with which the median of those calls' hosts is as measured."""
         ratios = [row.host_predicted_us / row.host_us for row in self.host_bound]
-        if self.host_speed is None or not ratios:
+        if self.host_speed_ratio is None or not ratios:
             return None
-        return self.host_speed * float(np.median(ratios))
+        return self.host_speed_ratio * float(np.median(ratios))
 
     def summary(self) -> list[dict[str, Any]]:
         """Per mode, forward or training: median absolute errors in percent, intervals that hold."""
@@ -124,7 +124,7 @@ class ModuleErrors(Tabular):
             "schema": SCHEMA,
             "summary": self.summary(),
             "host_bound": len(self.host_bound),
-            "measured_host_speed": self.measured_host_speed,
+            "measured_host_speed_ratio": self.measured_host_speed_ratio,
             "rows": [row.to_dict() for row in self.rows],
             "warnings": list(self.left_out),
         }

@@ -69,9 +69,9 @@ def test_errors_of_call_host_and_device() -> None:
 
 def test_the_hosts_speed_is_that_of_calls_it_bounds() -> None:
     calls = (call(), call(host_us=160.0), call(host_us=10.0, device_us=90.0))
-    errors = ModuleErrors(calls, host_speed=1.6)
+    errors = ModuleErrors(calls, host_speed_ratio=1.6)
     assert len(errors.host_bound) == 2
     # hosts took 2 and 4 times as long as predicted: half of 1/2 + 1/4
-    assert errors.measured_host_speed == pytest.approx(1.6 * 0.375)
+    assert errors.measured_host_speed_ratio == pytest.approx(1.6 * 0.375)
     assert errors.to_dict()["summary"][0]["n"] == 3
-    assert ModuleErrors(calls).measured_host_speed is None
+    assert ModuleErrors(calls).measured_host_speed_ratio is None

@@ -36,7 +36,7 @@ def test_a_slower_host_is_predicted_with_the_speed_that_was_found(tmp_path: Path
     (row,) = found.rows
     assert row.hardware == "h200-sxm"
     assert row.host_predicted_us < row.host_us
-    speed = found.measured_host_speed
+    speed = found.measured_host_speed_ratio
     again = evaluate_modules([call], tmp_path, settings=[f"host.single_thread_ratio={speed}"]).rows[
         0
     ]
