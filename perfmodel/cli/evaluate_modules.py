@@ -89,12 +89,12 @@ def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
             f"{'' if device is None else f', device {device:.1f} %'}",
         )
 
-    speed = evaluation.measured_host_speed_ratio
+    speed, taken = evaluation.measured_host_speed_ratio, evaluation.host_speed_ratio
     if speed is not None:
         say(
             console,
             f"the host, by {len(evaluation.host_bound)} calls that it bounds: "
-            f"--set host.single_thread_ratio={speed:.2g} (taken: {evaluation.host_speed_ratio:.2g})",
+            f"--set host.single_thread_ratio={speed:.2g} (taken: {taken:.2g})",
         )
 
 

@@ -86,8 +86,8 @@ class ModuleError:
 
 @dataclass(frozen=True)
 class ModuleErrors(Tabular):
-    """All calls of a table; `left_out` says why a row has no prediction, `host_speed_ratio` what the
-    host's `single_thread_ratio` was taken to be, where it was one for all."""
+    """All calls of a table; `left_out` says why a row has no prediction, `host_speed_ratio` what
+    the host's `single_thread_ratio` was taken to be, where it was one for all."""
 
     rows: tuple[ModuleError, ...]
     left_out: tuple[str, ...] = ()
