@@ -69,7 +69,7 @@ def test_designs_and_their_settings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_setting_of_whatever_design_a_point_has(tmp_path: Path) -> None:
-    text = 'hardware = "dgx-1"\ndesign = "hotline"\n[axes]\ndesign.popular_frac = [0.1, 0.5]'
+    text = 'hardware = "dgx-h100"\ndesign = "recshard"\n[axes]\ndesign.hbm_gb = [0.1, 2.0]'
     found = sweep(load_spec(written(tmp_path, text)), tmp_path / "results").frame
     assert found["step_us"][0] != found["step_us"][1]
 
