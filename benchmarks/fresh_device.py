@@ -7,9 +7,7 @@ interval; then the median errors of physics alone, of plain boosted trees fitted
 PERFMODEL_REFERENCE that the bundle was fitted to (dims, dtype, framework and figures of the
 device), and of the nearest shape on the most similar device in them times the ratio of rooflines.
 
-Tables of `perfmodel.collect kernels` time kernels whose launches hide behind other work: they are
-taken as kernels, those on a warm cache as ones called over and over, less the `clock_floor` of
-their table and cache: what timing nothing shows.
+Tables of `perfmodel.collect kernels` are taken as `without_timing` of `kernel_data` has them.
 """
 
 from __future__ import annotations
@@ -39,23 +37,10 @@ from perfmodel.cost.durations import durations_of, model_of
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY
 from perfmodel.cost.learned.model import Learned
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 
 COLUMNS = ("device", "op", "dtype")
-_CLOCK, _LAUNCH, _REPEATED = "clock_floor", "launch_floor", "profiler_repeated"
-
-
-def kernels_of(path: Path) -> pd.DataFrame:
-    """The rows of a table, those of the collector without what timing shows."""
-    frame = read_table(path).frame
-    if not (frame["op"] == _CLOCK).any():
-        return frame
-    floor_us = frame[frame["op"] == _CLOCK].groupby("cache")["duration_us"].median()
-    own = frame[~frame["op"].isin([_CLOCK, _LAUNCH])]
-    us = own["duration_us"] - own["cache"].map(floor_us)
-    timing = own["cache"].map({"cold": KERNEL}).fillna(_REPEATED)
-    return own.assign(timing=timing, duration_us=us)[us > 0.0]
 
 
 def simpler(
@@ -119,7 +104,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE")
     parser.add_argument("--rows", type=int, default=ROWS, help="fitted to, per device, op, dtype")
     asked = parser.parse_args()
-    frame = pd.concat([kernels_of(each) for each in asked.tables], ignore_index=True)
+    frame = pd.concat([read_table(each).frame for each in asked.tables], ignore_index=True)
     found = cells(errors(frame, thinned(table(FITTED_TO), asked.rows, 2)))
     print(found.to_string(index=False))
     verdict(found[found["n"] >= FEWEST_ASKED])

@@ -18,7 +18,7 @@ from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORK
+from perfmodel.ops.rows import FRAMEWORK, KERNEL
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -106,8 +106,35 @@ class Table:
     frame: pd.DataFrame
 
 
+CLOCK_FLOOR = "clock_floor"
+COSTS_OF_TIMING = (CLOCK_FLOOR, "launch_floor")
+"""Rows of the collector that are no kernels: no call at all, and the smallest call there is."""
+BEHIND_WORK = "event_single_call"
+REPEATED = "profiler_repeated"
+
+
+def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table without what timing itself costs, which `collect kernels` measures beside.
+
+    Its launches on a GPU hide behind other work: such rows are kernels less what timing nothing
+    shows, those on a warm cache as ones called over and over.
+    """
+    is_cost = frame["op"].isin(COSTS_OF_TIMING)
+    own = frame[~is_cost].reset_index(drop=True)
+    is_clock = (frame["op"] == CLOCK_FLOOR) & (frame["timing"] == BEHIND_WORK)
+    if not is_clock.any() or "cache" not in frame:
+        return own
+    floor_us = frame[is_clock].groupby("cache")["duration_us"].median()
+    hidden = (own["timing"] == BEHIND_WORK) & own["cache"].isin(floor_us.index)
+    timing = np.where(own["cache"] == "cold", KERNEL, REPEATED)
+    us = own["duration_us"] - np.where(hidden, own["cache"].map(floor_us).fillna(0.0), 0.0)
+    taken = own.assign(timing=np.where(hidden, timing, own["timing"]), duration_us=us)
+    return taken[~hidden | (us > 0.0)].reset_index(drop=True)
+
+
 def read_table(path: Path) -> Table:
-    """A Parquet or CSV file in the measurement-table schema.
+    """A Parquet or CSV file in the measurement-table schema; of `collect kernels`, see
+    `without_timing`.
 
     Raises `ModelError` that names the file, and the column or row, for what cannot be used.
     """
@@ -131,6 +158,9 @@ def read_table(path: Path) -> Table:
             frame[column].astype(object).fillna(usual).astype(str) if column in frame else usual
         )
     frame["op"] = frame["op"].astype(str)
+    frame = without_timing(frame)
+    if not len(frame):
+        raise ModelError(f"{path}: the table has no rows of kernels")
     frame["device"] = frame["device"].astype(str)
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
     try:

@@ -91,3 +91,20 @@ def test_a_framework_that_nobody_fitted_is_not_known() -> None:
     assert Rows.from_frame(frame).in_framework().tolist() == [1, 0, 0]
     records = [{"op": "linear", "framework": "sglang"}, {"op": "linear"}]
     assert Rows.of(records).in_framework().tolist() == [3, 0]
+
+
+def test_what_the_collector_needs_for_timing_is_no_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "collected.csv"
+    path.write_text(
+        "op,device,dtype,timing,cache,rows,cols,duration_us\n"
+        "clock_floor,X,fp32,event_single_call,cold,,,1.5\n"
+        "clock_floor,X,fp32,event_single_call,warm,,,1.0\n"
+        "launch_floor,X,fp32,event_single_call,cold,,,3\n"
+        "add,X,fp32,event_single_call,cold,8,8,4\n"
+        "add,X,fp32,event_single_call,warm,8,8,3\n"
+        "add,X,fp32,event_single_call,warm,8,8,0.5\n"
+        "add,X,fp32,profiler_kernel,cold,8,8,2\n"
+    )
+    frame = read_table(path).frame
+    assert frame["duration_us"].tolist() == [2.5, 2.0, 2.0]
+    assert frame["timing"].tolist() == ["profiler_kernel", "profiler_repeated", "profiler_kernel"]
