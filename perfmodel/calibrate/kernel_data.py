@@ -158,9 +158,6 @@ def read_table(path: Path) -> Table:
             frame[column].astype(object).fillna(usual).astype(str) if column in frame else usual
         )
     frame["op"] = frame["op"].astype(str)
-    frame = without_timing(frame)
-    if not len(frame):
-        raise ModelError(f"{path}: the table has no rows of kernels")
     frame["device"] = frame["device"].astype(str)
     frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
     try:
@@ -179,7 +176,10 @@ def read_table(path: Path) -> Table:
         raise ModelError(
             f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
         )
-    return Table(path, digest, frame)
+    kernels = without_timing(frame)
+    if not len(kernels):
+        raise ModelError(f"{path}: the table has no rows of kernels")
+    return Table(path, digest, kernels)
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:

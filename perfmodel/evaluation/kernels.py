@@ -144,10 +144,10 @@ def _is_of_another(path: Path, described: Path) -> bool:
         return False
     text = read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
     rows = csv.DictReader(io.StringIO(text))
-    named = next(rows, {}).get("device") or ""
     try:
+        named = next(rows, {}).get("device") or ""
         return device(named).target != device(described).target
-    except HardwareError:
+    except (HardwareError, csv.Error):
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -160,17 +161,27 @@ def read_calls(path: Path) -> list[MeasuredCall]:
     missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
     if missing:
         raise UsageError(f"{path}: no column {missing[0]!r}: expected a table of `collect modules`")
-    return [_call(row, f"{path}: line {number}") for number, row in enumerate(reader, 2)]
+    try:
+        calls = [_call(row, f"{path}: line {number}") for number, row in enumerate(reader, 2)]
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num + 1}: is not CSV: {error}") from None
+    if not calls:
+        raise UsageError(f"{path}: the table has no rows")
+    return calls
 
 
 def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
     try:
         times = {name: float(row[name]) for name in ("median_us", "host_us")}
-        device_us = float(row["device_us"]) if row["device_us"] else None
+        given = [float(row["device_us"])] if row["device_us"] else []
     except (TypeError, ValueError):
         raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < float("inf") for us in (*times.values(), device_us or 1.0)):
+    if not all(0 < us < float("inf") for us in (*times.values(), *given)):
         raise UsageError(f"{where}: a time is not above 0")
+    if not re.fullmatch(r"[\w.-]+", row["program"] or ""):
+        raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
+    if row["training"] not in ("0", "1"):
+        raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")
     if row["mode"] not in HOW:
         raise UsageError(f"{where}: mode {row['mode']!r}: one of {', '.join(HOW)}")
     return MeasuredCall(
@@ -181,7 +192,7 @@ def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
         device=row["device"],
         call_us=times["median_us"],
         host_us=times["host_us"],
-        device_us=device_us,
+        device_us=given[0] if given else None,
     )
 
 

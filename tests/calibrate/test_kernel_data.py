@@ -106,5 +106,8 @@ def test_what_the_collector_needs_for_timing_is_no_kernel(tmp_path: Path) -> Non
         "add,X,fp32,profiler_kernel,cold,8,8,2\n"
     )
     frame = read_table(path).frame
-    assert frame["duration_us"].tolist() == [2.5, 2.0, 2.0]
+    assert frame["duration_us"].tolist() == pytest.approx([2.5, 2.0, 2.0])
     assert frame["timing"].tolist() == ["profiler_kernel", "profiler_repeated", "profiler_kernel"]
+    path.write_text(path.read_text().replace("cold,,,1.5", "cold,,,soon"))
+    with pytest.raises(ModelError, match="row 0: duration_us is 'soon'"):
+        read_table(path)

@@ -52,6 +52,11 @@ def test_rows_are_read(tmp_path: Path) -> None:
         (["a,Model,eager,0,NVIDIA H200,inf,8,2"], HEAD, "line 2: a time is not above 0"),
         (["a,Model,lazy,0,NVIDIA H200,10,8,2"], HEAD, "line 2: mode 'lazy': one of eager"),
         (["a,Model,eager"], HEAD, "line 2: a time is no number"),
+        (["a,Model,eager,0,NVIDIA H200,10,8,0"], HEAD, "line 2: a time is not above 0"),
+        (["a,Model,eager,yes,NVIDIA H200,10,8,2"], HEAD, "line 2: training 'yes': 0 or 1"),
+        (["../a,Model,eager,0,NVIDIA H200,10,8,2"], HEAD, "expected the name of a file"),
+        (["a" * 200_000 + ",Model,eager,0,X,10,8,2"], HEAD, "line 2: is not CSV"),
+        ([], HEAD, "the table has no rows"),
     ],
 )
 def test_a_table_that_is_none(rows: list[str], head: str, fault: str, tmp_path: Path) -> None:
