@@ -279,6 +279,36 @@ def test_cuda_graphs_leave_one_launch(path: Path) -> None:
         as_run(graph_of_program(Program(path, "Net")), "jit")
 
 
+MOVES = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, 64).half().to("cuda")
+        self.bias = torch.nn.Parameter(torch.ones(64, device="cuda"))
+
+    def forward(self, x):
+        return self.layer(x) + self.bias.half()
+
+
+def get_inputs():
+    return [torch.rand(8, 32).cuda().half()]
+"""
+
+
+def test_a_module_that_moves_itself_is_as_one_that_does_not(tmp_path: Path) -> None:
+    (tmp_path / "moved.py").write_text(MOVES)
+    plain = MOVES.replace('.to("cuda")', "").replace(', device="cuda"', "").replace(".cuda()", "")
+    (tmp_path / "plain.py").write_text(plain)
+    moved, stayed = (
+        graph_of_program(Program(tmp_path / name, "Net")) for name in ("moved.py", "plain.py")
+    )
+    assert pieces(moved) == pieces(stayed)
+    assert "fp16" in {piece.dtype for piece in lower(moved, "cuda").pieces}
+
+
 def test_longer_inputs_take_longer() -> None:
     taken = [
         predict_module(torch.nn.Linear(4096, 4096), [torch.rand(rows, 4096)], hardware="a10")

@@ -204,14 +204,14 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
     with (
         warnings.catch_warnings(action="ignore"),
         FakeTensorMode(allow_non_fake_inputs=True),
-        _no_cuda_calls(torch),
+        _as_if_on_gpu(torch),
     ):
         module, inputs = build()
         if call.training:
             module.train()
         if call.dtype is not None:
             dtype = getattr(torch, DTYPES[call.dtype])
-            _cast_module(torch, module, dtype)
+            _apply(module, lambda value: cast(torch, value, dtype))
             inputs = [mapped(lambda x: cast(torch, x, dtype), value) for value in inputs]
         if call.batch is not None:
             with _step(name, f"a batch of {call.batch}"):
@@ -250,17 +250,15 @@ def _train(torch: Any, module: Any, inputs: list[Any], call: Call, recorder: Rec
         optimizer.step()
 
 
-def _cast_module(torch: Any, module: Any, dtype: Any) -> None:
-    """`module.to(dtype)`, which cannot exchange fake tensors; tied weights stay tied."""
+def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
+    """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
     made: dict[int, Any] = {}
-    for part in module.modules():
+    for part in module.modules() if recurse else (module,):
         for held in (part._parameters, part._buffers):
             for key, value in held.items():
                 if value is not None:
-                    new = made.setdefault(
-                        id(value), _like(cast(torch, value.detach(), dtype), value)
-                    )
-                    held[key] = new
+                    held[key] = made.setdefault(id(value), _like(change(value.detach()), value))
+    return module
 
 
 def _of_batch(torch: Any, value: Any, batch: int | None) -> Any:
@@ -270,14 +268,27 @@ def _of_batch(torch: Any, value: Any, batch: int | None) -> Any:
 
 
 @contextmanager
-def _no_cuda_calls(torch: Any) -> Iterator[None]:
-    """Calls that move a tensor or module to a GPU leave it where it is: all of it is taken to be
-    on the GPU."""
-    stay = {torch.Tensor: torch.Tensor.cuda, torch.nn.Module: torch.nn.Module.cuda}
-    for owner in stay:
-        owner.cuda = lambda self, *args, **kwargs: self
+def _as_if_on_gpu(torch: Any) -> Iterator[None]:
+    """Whatever goes to a GPU stays where it is: all of it is taken to be on one GPU. Modules can be
+    cast (`half`, `to`) with fake tensors too."""
+    from torch.overrides import TorchFunctionMode
+
+    def stay(value: Any) -> Any:
+        names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
+        return "cpu" if names_gpu else value
+
+    class Staying(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.Tensor.cuda:
+                return args[0]
+            return func(*map(stay, args), **{k: stay(v) for k, v in (kwargs or {}).items()})
+
+    before = torch.nn.Module._apply
+    torch.nn.Module._apply = _apply
     try:
-        yield
+        with Staying():
+            yield
     finally:
-        for owner, method in stay.items():
-            owner.cuda = method
+        torch.nn.Module._apply = before
