@@ -12,6 +12,7 @@ from perfmodel.cli.options import (
     FormatOption,
     MaxMemoryOption,
     OutputOption,
+    SetOption,
     max_bytes,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
@@ -36,8 +37,12 @@ def steps(
         ),
     ],
     hardware: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The CPU, best as `fit device` calibrated it.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help="The CPU, best as `fit device` calibrated it, or the GPU."
+        ),
     ],
+    settings: SetOption = None,
     blind: Annotated[
         bool, typer.Option(help="Predict only: leave out what was measured, and the errors.")
     ] = False,
@@ -55,15 +60,17 @@ def steps(
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Predict un-profiled DLRM steps on a CPU from their shapes, and compare.
+    """Predict un-profiled DLRM steps from their shapes, and compare.
 
-    Where the collector's reference work stands beside them, also in units of it: as if the machine
-    had been as fast as when it was calibrated.
+    On a CPU, where the collector's reference work stands beside them, also in units of it: as if
+    the machine had been as fast as when it was calibrated.
 
     \b
     Examples:
       perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
+      perfmodel evaluate steps --truth truth.csv --hardware h200-sxm \\
+        --set host.single_thread_ratio=0.54
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --before ops_steps.csv \\
         --again ops_again_steps.csv
     """
@@ -75,17 +82,18 @@ def steps(
     from perfmodel.calibrate.drift import drift_of_repeats
     from perfmodel.calibrate.step_table import read_steps
     from perfmodel.evaluation.step_times import evaluate_steps
-    from perfmodel.hardware import device
+    from perfmodel.hardware import node, with_settings
 
-    on = device(hardware)
-    if on.target != "cpu":
-        raise UsageError(f"--hardware {hardware}: is a {on.target} device; expected a CPU")
+    machine = with_settings(node(hardware), settings or ())
+    on = machine.device if machine.device.target == "cpu" else None
+    if on is None and before is not None:
+        raise UsageError(f"--before, --again: tell of a CPU how far it moved; {hardware} is none")
     listed = [step for path in truth for step in read_steps(path)]
     with working("predicting") as begin:
         drifts = None
-        if before is not None and again is not None:
+        if on is not None and before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
-        evaluation = evaluate_steps(listed, on, drifts=drifts, blind=blind, begin=begin)
+        evaluation = evaluate_steps(listed, on or machine, drifts=drifts, blind=blind, begin=begin)
 
     target.write_result(
         evaluation, lambda console: _show_steps(console, evaluation), evaluation.warnings

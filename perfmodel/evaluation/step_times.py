@@ -7,20 +7,23 @@ while the step was measured (`perfmodel/calibrate/drift.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from math import log
 from typing import Any
 
 import numpy as np
 
-from perfmodel.calibrate.cpu_step import predict_step
+from perfmodel.calibrate.cpu_step import PredictedStep, predict_step
 from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.results import Tabular
-from perfmodel.hardware import Device
+from perfmodel.hardware import Device, Node
+from perfmodel.prediction.run import predict
 from perfmodel.progress import Begin, begun, silent
+from perfmodel.workload.model import with_settings
 
 SCHEMA = "perfmodel.evaluation.steps/1"
 
@@ -168,22 +171,31 @@ def _figures(signed_pct: Sequence[float], within: Sequence[bool]) -> dict[str, f
 
 def evaluate_steps(
     steps: Sequence[MeasuredStep],
-    device: Device,
+    machine: Device | Node,
     *,
     drifts: StepDrifts | None = None,
     blind: bool = False,
     begin: Begin = silent,
 ) -> StepErrors:
-    """Predictions of `steps` on `device`; `blind` leaves what was measured out of the answer.
+    """Predictions of `steps` on a CPU, or on a node of GPUs, one for each rank; `blind` leaves what
+    was measured out of the answer.
 
-    Without `drifts` those that the reference work beside the steps tells.
+    Without `drifts` those that the reference work beside steps on a CPU tells. Raises `UsageError`
+    that names the row which cannot be predicted.
     """
     result = []
-    drifts = drifts or drift_of_steps(steps, device)
-    for step, drift in zip(begun(steps, begin, lambda step: step.name), drifts.each, strict=True):
+    if isinstance(machine, Device) and drifts is None:
+        drifts = drift_of_steps(steps, machine)
+    moved = repeat(None, len(steps)) if drifts is None else drifts.each
+    for step, drift in zip(begun(steps, begin, lambda step: step.name), moved, strict=True):
+        referenced = None
         try:
-            predicted = predict_step(step, device)
-            referenced = None if drift is None else predict_step(step, drifted(device, drift))
+            if isinstance(machine, Node):
+                predicted = _on_gpus(step, machine)
+            else:
+                predicted = predict_step(step, machine)
+                if drift is not None:
+                    referenced = predict_step(step, drifted(machine, drift))
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
         spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
@@ -201,4 +213,18 @@ def evaluate_steps(
                 referenced_high_us=None if referenced is None else referenced.high_us,
             )
         )
-    return StepErrors(device.name, tuple(result), drifts)
+    return StepErrors(machine.name, tuple(result), drifts)
+
+
+COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}
+"""How the collector trains its DLRM."""
+
+
+def _on_gpus(step: MeasuredStep, machine: Node) -> PredictedStep:
+    if step.ranks > machine.gpus:
+        raise UsageError(f"{step.ranks} ranks, and {machine.name} has {machine.gpus} GPUs")
+    workload, used = with_settings(step.workload, COLLECTED), replace(machine, gpus=step.ranks)
+    (result,) = predict(workload, hardware=[used]).results
+    assert result.low_us is not None
+    assert result.high_us is not None
+    return PredictedStep(result.step_us, result.low_us, result.high_us, {})
