@@ -1,8 +1,10 @@
 """Triton kernels over jagged sequences, each written from its mathematics: attention whose scores
-go through SiLU in place of a softmax, gated norms with dropout, concatenation, sums of rows.
+go through SiLU in place of a softmax, norms, gated ones with dropout, joins, sums of rows.
 
-Only `families/sequential.py` imports this file, where there is a CUDA device (or Triton's
-interpreter, in tests). Operands lie one sequence after the other, `offsets` say where each begins.
+It is imported where there is a CUDA device (or Triton's interpreter, in tests). Operands lie one
+sequence after the other, `offsets` say where each begins. Queries, keys and values of a position,
+and gradients of the last two, lie `STRIDE` values after those of the position before; all else
+follows without a gap.
 
 A position sees itself and those before it. The first `CONTEXT` positions see one another, the last
 `TARGETS` of a sequence do not: `id = clamp(position - CONTEXT + 1, 0, first target's)`, and a row
@@ -38,6 +40,7 @@ def attention_forward(
     offsets,
     alpha,
     scale,
+    STRIDE: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
     CONTEXT: tl.constexpr,
@@ -52,15 +55,14 @@ def attention_forward(
     start = tl.load(offsets + sample)
     length = (tl.load(offsets + sample + 1) - start).to(tl.int32)
     if first < length:
-        base = (start * HEADS + head) * DIM
-        wide = tl.arange(0, DIM)
+        base, wide = start * STRIDE + head * DIM, tl.arange(0, DIM)
         rows = first + tl.arange(0, ROWS)
-        of_rows = base + rows[:, None] * (HEADS * DIM) + wide[None, :]
+        of_rows = base + rows[:, None] * STRIDE + wide[None, :]
         queries = tl.load(q + of_rows, mask=rows[:, None] < length, other=0.0)
         total = tl.zeros((ROWS, DIM), tl.float32)
         for column in range(0, tl.minimum(first + ROWS, length), COLUMNS):
             columns = column + tl.arange(0, COLUMNS)
-            of_columns = base + columns[:, None] * (HEADS * DIM) + wide[None, :]
+            of_columns = base + columns[:, None] * STRIDE + wide[None, :]
             there = columns[:, None] < length
             keys = tl.load(k + of_columns, mask=there, other=0.0)
             scores = tl.dot(queries, tl.trans(keys)) * alpha
@@ -69,6 +71,7 @@ def attention_forward(
             weights = tl.where(seen, weights, 0.0)
             values = tl.load(v + of_columns, mask=there, other=0.0)
             total += tl.dot(weights.to(values.dtype), values)
+        of_rows = ((start + rows[:, None]) * HEADS + head) * DIM + wide[None, :]
         tl.store(out + of_rows, total.to(out.dtype.element_ty), mask=rows[:, None] < length)
 
 
@@ -84,6 +87,7 @@ def attention_backward(
     offsets,
     alpha,
     scale,
+    STRIDE: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
     CONTEXT: tl.constexpr,
@@ -100,13 +104,12 @@ def attention_backward(
     sample, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
     start = tl.load(offsets + sample)
     length = (tl.load(offsets + sample + 1) - start).to(tl.int32)
-    base = (start * HEADS + head) * DIM
-    wide = tl.arange(0, DIM)
+    base, wide = start * STRIDE + head * DIM, tl.arange(0, DIM)
     begin = tl.program_id(0) * COLUMNS
     end = tl.minimum(begin + COLUMNS, length) if ATOMIC else length
     for column in range(begin, end, COLUMNS):
         columns = column + tl.arange(0, COLUMNS)
-        of_columns = base + columns[:, None] * (HEADS * DIM) + wide[None, :]
+        of_columns = base + columns[:, None] * STRIDE + wide[None, :]
         there = columns[:, None] < length
         keys = tl.load(k + of_columns, mask=there, other=0.0)
         values = tl.load(v + of_columns, mask=there, other=0.0)
@@ -114,9 +117,10 @@ def attention_backward(
         of_values = tl.zeros((COLUMNS, DIM), tl.float32)
         for row in range(column // ROWS * ROWS, length, ROWS):
             rows = row + tl.arange(0, ROWS)
-            of_rows = base + rows[:, None] * (HEADS * DIM) + wide[None, :]
             inside = rows[:, None] < length
+            of_rows = base + rows[:, None] * STRIDE + wide[None, :]
             queries = tl.load(q + of_rows, mask=inside, other=0.0)
+            of_rows = ((start + rows[:, None]) * HEADS + head) * DIM + wide[None, :]
             given = tl.load(of_out + of_rows, mask=inside, other=0.0)
             scores = tl.dot(keys, tl.trans(queries)) * alpha
             gate = 1.0 / (1.0 + tl.exp(-scores))
@@ -142,6 +146,65 @@ def _normed(x, eps, COLS: tl.constexpr):
     centred = x - (tl.sum(x, 1) / COLS)[:, None]
     inverse = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / COLS + eps)
     return centred * inverse[:, None], inverse[:, None]
+
+
+@jit
+def norm_forward(
+    x, weight, bias, out, count, COLS: tl.constexpr, ROWS: tl.constexpr, SWISH: tl.constexpr
+):
+    """`LayerNorm(x)`, or `x * sigmoid(LayerNorm(x))`."""
+    rows, cols = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLS)
+    at, there = rows[:, None] * COLS + cols[None, :], rows[:, None] < count
+    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+    normed, _ = _normed(value, 1e-6, COLS)
+    scaled = normed * tl.load(weight + cols)[None, :] + tl.load(bias + cols)[None, :]
+    made = value / (1.0 + tl.exp(-scaled)) if SWISH else scaled
+    tl.store(out + at, made.to(out.dtype.element_ty), mask=there)
+
+
+@jit
+def _through_norm(of_scaled, normed, inverse, scales, COLS: tl.constexpr):
+    of_normed = of_scaled * scales
+    along = tl.sum(of_normed * normed, 1)[:, None] / COLS
+    return (of_normed - tl.sum(of_normed, 1)[:, None] / COLS - normed * along) * inverse
+
+
+@jit
+def norm_backward(
+    given,
+    x,
+    weight,
+    bias,
+    of_x,
+    of_weight,
+    of_bias,
+    count,
+    COLS: tl.constexpr,
+    ROWS: tl.constexpr,
+    SWISH: tl.constexpr,
+):
+    """Programs go over rows in strides; each writes its own share of the weights' gradients."""
+    cols = tl.arange(0, COLS)
+    sum_weight, sum_bias = tl.zeros((COLS,), tl.float32), tl.zeros((COLS,), tl.float32)
+    scales, shifts = tl.load(weight + cols)[None, :], tl.load(bias + cols)[None, :]
+    for row in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
+        rows = row + tl.arange(0, ROWS)
+        at, there = rows[:, None] * COLS + cols[None, :], rows[:, None] < count
+        value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+        of_scaled = tl.load(given + at, mask=there, other=0.0).to(tl.float32)
+        normed, inverse = _normed(value, 1e-6, COLS)
+        direct = tl.zeros((ROWS, COLS), tl.float32)
+        if SWISH:
+            gate = 1.0 / (1.0 + tl.exp(-(normed * scales + shifts)))
+            direct = of_scaled * gate
+            of_scaled = of_scaled * value * gate * (1.0 - gate)
+        sum_weight += tl.sum(of_scaled * normed, 0)
+        sum_bias += tl.sum(of_scaled, 0)
+        made = direct + _through_norm(of_scaled, normed, inverse, scales, COLS)
+        tl.store(of_x + at, made.to(of_x.dtype.element_ty), mask=there)
+    own = tl.program_id(0) * COLS + cols
+    tl.store(of_weight + own, sum_weight)
+    tl.store(of_bias + own, sum_bias)
 
 
 @jit
@@ -228,9 +291,7 @@ def gated_backward(
         of_scaled = of_both * gate
         sum_weight += tl.sum(of_scaled * normed, 0)
         sum_bias += tl.sum(of_scaled, 0)
-        of_normed = of_scaled * scales
-        along = tl.sum(of_normed * normed, 1)[:, None] / COLS
-        of_own += (of_normed - tl.sum(of_normed, 1)[:, None] / COLS - normed * along) * inverse
+        of_own += _through_norm(of_scaled, normed, inverse, scales, COLS)
         tl.store(of_x + at, of_own.to(of_x.dtype.element_ty), mask=there)
         tl.store(of_u + at, of_gate.to(of_u.dtype.element_ty), mask=there)
     own = tl.program_id(0) * COLS + cols
@@ -270,8 +331,10 @@ def concat_jagged(
     right_offsets,
     COLS: tl.constexpr,
     ROWS: tl.constexpr,
+    SPLIT: tl.constexpr = False,
 ):
-    """Per sequence its rows of `left`, then those of `right`; a program per block of rows."""
+    """Per sequence its rows of `left`, then those of `right`; a program per block of rows. With
+    `SPLIT` the other way: from `out` to both."""
     sample = tl.program_id(1)
     left_start, right_start = tl.load(left_offsets + sample), tl.load(right_offsets + sample)
     left_length = tl.load(left_offsets + sample + 1) - left_start
@@ -281,11 +344,17 @@ def concat_jagged(
         rows, cols = first + tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
         of_left = (left_start + rows) * COLS + cols
         of_right = (right_start + rows - left_length) * COLS + cols
-        value = tl.load(left + of_left, mask=(rows < left_length) & (cols < COLS), other=0.0)
-        other = tl.load(right + of_right, mask=(rows >= left_length) & (rows < length), other=0.0)
         to = (left_start + right_start + rows) * COLS + cols
-        value = tl.where(rows < left_length, value, other)
-        tl.store(out + to, value, mask=(rows < length) & (cols < COLS))
+        is_left = (rows < left_length) & (cols < COLS)
+        is_right = (rows >= left_length) & (rows < length) & (cols < COLS)
+        if SPLIT:
+            value = tl.load(out + to, mask=is_left | is_right, other=0.0)
+            tl.store(left + of_left, value, mask=is_left)
+            tl.store(right + of_right, value, mask=is_right)
+        else:
+            value = tl.load(left + of_left, mask=is_left, other=0.0)
+            other = tl.load(right + of_right, mask=is_right, other=0.0)
+            tl.store(out + to, tl.where(is_left, value, other), mask=is_left | is_right)
 
 
 @jit
@@ -300,3 +369,53 @@ def add_sorted_rows(x, order, starts, out, COLS: tl.constexpr, ROWS: tl.constexp
         of_rows = at[:, None] * COLS + cols[None, :]
         total += tl.sum(tl.load(x + of_rows, mask=places[:, None] < end, other=0.0), 0)
     tl.store(out + tl.program_id(0) * COLS + cols, total.to(out.dtype.element_ty))
+
+
+@jit
+def add_positions(
+    x,
+    ages,
+    by_place,
+    by_age,
+    place_of,
+    age_of,
+    out,
+    offsets,
+    COLS: tl.constexpr,
+    ROWS: tl.constexpr,
+    CONTEXT: tl.constexpr,
+    PLACES: tl.constexpr,
+    AGES: tl.constexpr,
+):
+    """`x` and a row of `by_place` and of `by_age`, whose numbers are kept in `place_of age_of`.
+
+    The row of an age is its root. The first `CONTEXT` positions of a sequence have no age."""
+    sample, first = tl.program_id(1), tl.program_id(0) * ROWS
+    start = tl.load(offsets + sample)
+    length = (tl.load(offsets + sample + 1) - start).to(tl.int32)
+    if first < length:
+        rows, cols = first + tl.arange(0, ROWS), tl.arange(0, COLS)[None, :]
+        there = rows < length
+        from_ages = ages + start - (sample + 1) * CONTEXT + rows
+        age = tl.load(from_ages, mask=there & (rows >= CONTEXT), other=0).to(tl.float32)
+        bucket = tl.minimum(tl.sqrt(age).to(tl.int32), AGES - 1)
+        place = tl.minimum(rows, PLACES - 1)
+        tl.store(place_of + start + rows, place, mask=there)
+        tl.store(age_of + start + rows, bucket, mask=there)
+        at = (start + rows)[:, None] * COLS + cols
+        total = tl.load(x + at, mask=there[:, None], other=0.0).to(tl.float32)
+        total += tl.load(by_place + place[:, None] * COLS + cols)
+        total += tl.load(by_age + bucket[:, None] * COLS + cols)
+        tl.store(out + at, total.to(out.dtype.element_ty), mask=there[:, None])
+
+
+@jit
+def update_rows(table, state, rows, gradient, rate, COLS: tl.constexpr):
+    """Row-wise Adagrad on the `rows` of `table`, each of which occurs once."""
+    place, cols = tl.program_id(0), tl.arange(0, COLS)
+    row = tl.load(rows + place)
+    given = tl.load(gradient + place.to(tl.int64) * COLS + cols)
+    grown = tl.load(state + row) + tl.sum(given * given, 0) / COLS
+    tl.store(state + row, grown)
+    own = table + row * COLS + cols
+    tl.store(own, tl.load(own) - rate * given / (tl.sqrt(grown) + 1e-8))

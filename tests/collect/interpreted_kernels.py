@@ -66,7 +66,7 @@ def test_attention_and_its_gradients(
     expected = attended(*mine, *numbers)
     expected.backward(given.float())
     fixed = {"HEADS": heads, "DIM": dim, "CONTEXT": family.CONTEXT, "TARGETS": family.TARGETS}
-    fixed |= {"ROWS": rows, "COLUMNS": columns}
+    fixed |= {"STRIDE": heads * dim, "ROWS": rows, "COLUMNS": columns}
     offsets, out, pairs = torch.from_numpy(OFFSETS), torch.empty_like(q), len(LENGTHS) * heads
     grid = (-(-max(LENGTHS) // rows), pairs)
     kernels.attention_forward[grid](q, k, v, out, offsets, *numbers, **fixed)
@@ -126,6 +126,53 @@ def test_dropout_joins_and_sums_of_rows(kernels: Any) -> None:
     starts = torch.searchsorted(ordered, torch.arange(10))
     kernels.add_sorted_rows[9,](rows, places, starts, sums, COLS=16, ROWS=8)
     torch.testing.assert_close(sums, torch.zeros(9, 16).index_add_(0, ids, rows))
+
+
+def operands() -> dict[str, tuple[Any, ...]]:
+    """Of each function of a sequential recommender, small ones."""
+    torch.manual_seed(0)
+    cols, ends, ones = 32, torch.from_numpy(OFFSETS), torch.arange(len(LENGTHS) + 1)
+    count, longest = int(OFFSETS[-1]), max(LENGTHS)
+    x, scale, shift = torch.randn(count, cols), torch.randn(cols), torch.randn(cols)
+    ages = torch.randint(0, 10**4, (count - family.CONTEXT * len(LENGTHS),))
+    rows, by_age = torch.randn(40, cols), torch.randn(90, cols)
+    return {
+        "norm": (x, scale, shift, True),
+        "join": (x, torch.randn(len(LENGTHS), cols), ends, ones, longest + 1),
+        "split": (x, ends - ones, ones, longest),
+        "add_positions": (x, ages, rows, by_age, ends, longest),
+        "attend": (torch.randn(count, 4 * cols), ends, longest, 2),
+        "gate": (x, torch.randn(count, cols), scale, shift, 3, 1.0),
+    }
+
+
+@pytest.mark.parametrize("name", list(operands()))
+def test_fused_functions_and_gradients_are_those_of_plain_ones(kernels: Any, name: str) -> None:
+    made = []
+    for way in ("fused", "plain"):
+        given = [
+            each.clone().requires_grad_() if getattr(each, "is_floating_point", bool)() else each
+            for each in operands()[name]
+        ]
+        out = getattr(import_module(f"perfmodel.collect.jagged_{way}"), name)(*given)
+        out = out if isinstance(out, tuple) else (out,)
+        torch.manual_seed(1)
+        torch.autograd.backward(out, [torch.randn(each.shape) for each in out])
+        leaves = [each for each in given if getattr(each, "requires_grad", False)]
+        made.append([*out, *(leaf.grad for leaf in leaves)])
+    for fused, plain in zip(*made, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_are_updated_in_place(kernels: Any) -> None:
+    rows, gradient = torch.tensor([3, 0]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    for way in ("fused", "plain"):
+        table, state = torch.ones(5, 2), torch.zeros(5)
+        module = import_module(f"perfmodel.collect.jagged_{way}")
+        module.update_rows(table, state, rows, gradient, 0.1)
+        assert state.tolist() == [2.0, 0.0, 0.0, 12.5, 0.0]
+        assert table[3].tolist() == pytest.approx([1 - 0.3 / 12.5**0.5, 1 - 0.4 / 12.5**0.5])
+        assert table[1].tolist() == [1.0, 1.0]
 
 
 SMALL = {"elements": 3 * 512 * 4, "rows": 8, "cols": 64, "tensors": 2, "hash_size": 4}

@@ -199,7 +199,8 @@ def _attention(backend: Backend, case: Case) -> Callable[[], Any]:
     blocks = dict(BLOCKS[case.direction, case.variant])
     if dim > 128:
         blocks |= WIDE_BLOCKS.get(case.variant, {})
-    fixed = {"HEADS": heads, "DIM": dim, "CONTEXT": CONTEXT, "TARGETS": TARGETS, **blocks}
+    fixed = {"STRIDE": heads * dim, "HEADS": heads, "DIM": dim}
+    fixed |= {"CONTEXT": CONTEXT, "TARGETS": TARGETS, **blocks}
     numbers = (dim**-0.5, 1.0 / longest)
     pairs = len(lengths) * heads
     if case.direction == "fwd":
