@@ -43,6 +43,10 @@ def steps(
         ),
     ],
     settings: SetOption = None,
+    overheads: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="A GPU's host, as a profile of overheads."),
+    ] = None,
     blind: Annotated[
         bool, typer.Option(help="Predict only: leave out what was measured, and the errors.")
     ] = False,
@@ -69,8 +73,7 @@ def steps(
     Examples:
       perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
-      perfmodel evaluate steps --truth truth.csv --hardware h200-sxm \\
-        --set host.single_thread_ratio=0.54
+      perfmodel evaluate steps --truth ops_steps.csv --hardware h200-sxm --overheads mine.json
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --before ops_steps.csv \\
         --again ops_again_steps.csv
     """
@@ -88,12 +91,16 @@ def steps(
     on = machine.device if machine.device.target == "cpu" else None
     if on is None and before is not None:
         raise UsageError(f"--before, --again: tell of a CPU how far it moved; {hardware} is none")
+    if on is not None and overheads is not None:
+        raise UsageError(f"--overheads: is of a GPU's host; {hardware} is a CPU")
     listed = [step for path in truth for step in read_steps(path)]
     with working("predicting") as begin:
         drifts = None
         if on is not None and before is not None and again is not None:
             drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
-        evaluation = evaluate_steps(listed, on or machine, drifts=drifts, blind=blind, begin=begin)
+        evaluation = evaluate_steps(
+            listed, on or machine, drifts=drifts, overheads=overheads, blind=blind, begin=begin
+        )
 
     target.write_result(
         evaluation, lambda console: _show_steps(console, evaluation), evaluation.warnings

@@ -286,6 +286,14 @@ def overheads(
         list[str] | None,
         typer.Option(metavar="VERSION", help="The PyTorch version that the traces ran."),
     ] = None,
+    ops: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table of `collect ops` on that machine, its steps beside it: what operators take "
+            "without a profiler.",
+        ),
+    ] = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:
     """Take the host overheads T1 to T5 of traces, for predictions of what has no trace.
@@ -294,12 +302,14 @@ def overheads(
     Examples:
       perfmodel fit overheads trace.json.gz -o mine.json
       perfmodel fit overheads a.json.gz b.json.gz --profiler-overhead 2 -o mine.json
+      perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
     """
     limit = max_bytes(max_memory)
-    for trace in traces:
-        check_writable(output, trace)
+    for source in (*traces, ops):
+        check_writable(output, source)
 
     from perfmodel.calibrate.cpu_step import fit_overheads
+    from perfmodel.calibrate.unwatched import unwatched
 
     with working("reading the traces") as begin:
         profile = fit_overheads(
@@ -310,6 +320,8 @@ def overheads(
             max_bytes=limit,
             begin=begin,
         )
+        if ops is not None:
+            profile = unwatched(profile, ops)
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(

@@ -7,7 +7,7 @@ while the step was measured (`perfmodel/calibrate/drift.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from math import log
 from typing import Any
@@ -23,6 +23,7 @@ from perfmodel.evaluation.results import Tabular
 from perfmodel.hardware import Device, Node
 from perfmodel.prediction.run import predict
 from perfmodel.progress import Begin, begun, silent
+from perfmodel.workload import op_graph
 from perfmodel.workload.model import with_settings
 
 SCHEMA = "perfmodel.evaluation.steps/1"
@@ -174,14 +175,15 @@ def evaluate_steps(
     machine: Device | Node,
     *,
     drifts: StepDrifts | None = None,
+    overheads: str | None = None,
     blind: bool = False,
     begin: Begin = silent,
 ) -> StepErrors:
-    """Predictions of `steps` on a CPU, or on a node of GPUs, one for each rank; `blind` leaves what
-    was measured out of the answer.
+    """Predictions of `steps` on a CPU, or on a GPU of a node.
 
-    Without `drifts` those that the reference work beside steps on a CPU tells. Raises `UsageError`
-    that names the row which cannot be predicted.
+    `blind` leaves what was measured out of the answer. `overheads` times a GPU's host, by default
+    the profile that fits it. Without `drifts` those that the reference work beside steps on a CPU
+    tells. Raises `UsageError` that names the row which cannot be predicted.
     """
     result = []
     if isinstance(machine, Device) and drifts is None:
@@ -191,7 +193,7 @@ def evaluate_steps(
         referenced = None
         try:
             if isinstance(machine, Node):
-                predicted = _on_gpus(step, machine)
+                predicted = _on_gpu(step, machine, overheads)
             else:
                 predicted = predict_step(step, machine)
                 if drift is not None:
@@ -220,11 +222,12 @@ COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}
 """How the collector trains its DLRM."""
 
 
-def _on_gpus(step: MeasuredStep, machine: Node) -> PredictedStep:
-    if step.ranks > machine.gpus:
-        raise UsageError(f"{step.ranks} ranks, and {machine.name} has {machine.gpus} GPUs")
-    workload, used = with_settings(step.workload, COLLECTED), replace(machine, gpus=step.ranks)
-    (result,) = predict(workload, hardware=[used]).results
+def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> PredictedStep:
+    """A step that begins on an idle GPU and ends when it is idle again, as it was timed."""
+    if step.ranks > 1:
+        raise UsageError(f"{step.ranks} ranks: on GPUs, steps of one are predicted here")
+    ops = op_graph(with_settings(step.workload, COLLECTED))
+    (result,) = predict(ops, hardware=[machine], overheads=overheads).results
     assert result.low_us is not None
     assert result.high_us is not None
     return PredictedStep(result.step_us, result.low_us, result.high_us, {})

@@ -72,6 +72,8 @@ def _require_units(device: Device, held: set[str]) -> None:
 
 def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
     costs = host_costs(machine, overheads=profile)
+    if costs.profile.provenance.unwatched:
+        return costs
     note = Note(f"{costs.note}; x {UNWATCHED_FRAC} without a profiler")
     return replace(costs, ratio=costs.ratio * UNWATCHED_FRAC, note=note)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from perfmodel import predict
 from perfmodel.calibrate.step_table import read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.hardware import node, with_settings
-from perfmodel.workload import model
+from perfmodel.workload import model, op_graph
 
 
 def test_a_machine_is_fitted_and_predicts_steps(run: Run, tmp_path: Path) -> None:
@@ -47,22 +46,23 @@ def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     steps = ("evaluate", "steps", "--truth", truth, "--hardware", "h100-sxm")
     ran = run(*steps)
     assert ran.status == 2
-    assert "row 1: 16 ranks, and h100-sxm has 8 GPUs" in ran.err
+    assert "row 1: 16 ranks: on GPUs, steps of one are predicted here" in ran.err
     ran = run(*steps, "--before", truth, "--again", truth)
     assert ran.status == 2
     assert "tell of a CPU how far it moved; h100-sxm is none" in ran.err
 
 
-def test_steps_on_a_gpu_are_those_of_the_workload(run: Run, tmp_path: Path) -> None:
+def test_steps_on_a_gpu_are_passes_of_the_workload(run: Run, tmp_path: Path) -> None:
     truth = _table(tmp_path / "truth.csv", ROW)
     words = ("--set", "host.single_thread_ratio=0.5", "--format", "json")
     ran = run("evaluate", "steps", "--truth", truth, "--hardware", "h100-sxm", *words)
     assert ran.status == 0, ran.err
     (row,) = json.loads(ran.out)["rows"]
     (step,) = read_steps(truth)
-    slow = with_settings(replace(node("h100-sxm"), gpus=1), ["host.single_thread_ratio=0.5"])
+    slow = with_settings(node("h100-sxm"), ["host.single_thread_ratio=0.5"])
     usual = {"implementation.name": "pytorch", "training.loss": "bce"}
-    (result,) = predict(model.with_settings(step.workload, usual), hardware=[slow]).results
+    ops = op_graph(model.with_settings(step.workload, usual))
+    (result,) = predict(ops, hardware=[slow]).results
     assert row["predicted_us"] == pytest.approx(result.step_us)
 
 

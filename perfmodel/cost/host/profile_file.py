@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,6 +27,8 @@ class Provenance:
     """What was taken off the samples per recorded event, in microseconds; 0: as measured."""
     blocking: bool = False
     """Samples that waited for the device or another thread are in it too."""
+    unwatched: bool = False
+    """What operators take was measured without a profiler."""
 
     def __str__(self) -> str:
         return ", ".join(self.traces) or "unnamed samples"
@@ -43,16 +45,19 @@ class Provenance:
                 f"profiles of {self} and {other} cannot be merged: their profiler corrections are "
                 f"{self.profiler_us_per_event} and {other.profiler_us_per_event} us per event"
             )
-        both = {
+        if self.unwatched != other.unwatched:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: one was measured without a "
+                "profiler, the other with one"
+            )
+        both: dict[str, Any] = {
             field.name: tuple(
                 dict.fromkeys((*getattr(self, field.name), *getattr(other, field.name)))
             )
             for field in fields(self)
             if isinstance(field.default, tuple)
         }
-        return Provenance(
-            **both, profiler_us_per_event=self.profiler_us_per_event, blocking=self.blocking
-        )
+        return replace(self, **both)
 
 
 SCHEMA = "perfmodel.overheads/1"
@@ -89,6 +94,7 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True):
     hosts: tuple[str, ...] = ()
     profiler_us_per_event: _Us = 0.0
     blocking: bool = False
+    unwatched: bool = False
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

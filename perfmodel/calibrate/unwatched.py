@@ -1,0 +1,155 @@
+"""Overhead profiles at the level of a host that no profiler slows, as `collect ops` timed it.
+
+A profiler slows operators unequally: 2 to 150 times on one machine. Traces tell how an operator's
+time is spread over T2 to T5, a table of `collect ops` how much of it there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.host import Profile
+from perfmodel.cost.host.profile_file import Rows
+from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
+from perfmodel.errors import UsageError
+from perfmodel.frames import read_frame
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_BYTES = 1_000_000_000
+METERED = "dispatch_mode_host"
+BACKWARD = "autograd::engine::evaluate_function: "
+BELOW_AUTOGRAD = {
+    "aten::conv2d": ("aten::convolution",),
+    "aten::embedding_bag": ("aten::_embedding_bag",),
+    "aten::layer_norm": ("aten::native_layer_norm",),
+    "aten::linear": ("aten::t", "aten::addmm"),
+    "aten::reshape": ("aten::view",),
+    "aten::softmax": ("aten::_softmax",),
+}
+"""The operators that some become below autograd, where they are timed; others keep their name."""
+COLUMNS = ("configuration", "op", "phase", "node", "timing", "count", "duration_us")
+STEP_COLUMNS = ("name", "p10_us", "ops_sum_p10_us")
+
+Owner = tuple[str, str]
+"""An operator as traces have it, and its thread."""
+
+
+def unwatched(profile: Profile, ops_table: Path) -> Profile:
+    """`profile` with each operator at what it took in the steps of `ops_table`.
+
+    `NAME.csv` or `NAME.csv.gz` of `collect ops` on a GPU's host, with `NAME_steps.csv` beside it.
+    What steps took besides the operators timed is T1 and the traces' other operators, all scaled
+    alike. Raises `UsageError` that names the file where a table is none.
+    """
+    ops = _read(ops_table, COLUMNS, "operators (`collect ops`)")
+    name = ops_table.name.removesuffix(".gz").removesuffix(".csv")
+    steps_table = ops_table.with_name(f"{name}_steps.csv")
+    steps = _read(steps_table, STEP_COLUMNS, "steps (`collect ops`)")
+    steps = steps[steps["name"].isin(ops["configuration"]) & steps["ops_sum_p10_us"].notna()]
+    ops = ops[(ops["timing"] == METERED) & ops["configuration"].isin(steps["name"])]
+    if not len(ops):
+        raise UsageError(f"{ops_table}: no step whose operators were timed ({METERED})")
+    timed = _timed(ops, _in_steps(ops, steps))
+    watched = {owner: _watched(profile.rows, *owner) for owner in _owners(profile.rows)}
+    known = watched.keys() & timed.keys()
+    if not known:
+        raise UsageError(f"{ops_table}: none of its operators is in the traces")
+    calls, rest_us = (
+        sum(watched[owner][at] for owner in owners)
+        for at, owners in ((0, known), (1, watched.keys() - known))
+    )
+    between = profile.statistic(T1)
+    left_us = float((steps["p10_us"] - steps["ops_sum_p10_us"]).clip(0.0).sum())
+    rest = left_us / sum(timed[owner][0] for owner in known)
+    usual = rest * calls / (rest_us + between.mean_us * between.count)
+    ratios = {
+        owner: timed[owner][1] / timed[owner][0] * watched[owner][0] / watched[owner][1]
+        for owner in known
+    }
+    rows = {
+        (kind, op, thread): _scaled(
+            row, usual if kind == T1 else ratios.get((op or "", thread or ""), usual)
+        )
+        for (kind, op, thread), row in profile.rows.items()
+    }
+    return Profile(rows, replace(profile.provenance, unwatched=True))
+
+
+def _read(path: Path, columns: tuple[str, ...], what: str) -> pd.DataFrame:
+    frame = read_frame(path, max_bytes=MAX_BYTES, error=UsageError)
+    missing = [name for name in columns if name not in frame]
+    if missing:
+        raise UsageError(f"{path}: is not a table of {what}: no column {missing[0]!r}")
+    for name in columns:
+        if name.endswith("_us") or name == "count":
+            bad = np.flatnonzero(~(frame[name].to_numpy(np.float64, na_value=np.nan) >= 0))
+            if len(bad) and name != "ops_sum_p10_us":
+                raise UsageError(f"{path}: row {bad[0] + 1}: {name} is no number of 0 or more")
+    return frame
+
+
+def _in_steps(ops: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+    """What each row of `ops` takes in a step, microseconds: all rows of a configuration together
+    what they took together, for a step in which all are fast is rarer than one in which one is."""
+    alone = ops["duration_us"] * ops["count"]
+    together = steps.set_index("name")["ops_sum_p10_us"]
+    ratio = together / alone.groupby(ops["configuration"]).sum()
+    return alone * ops["configuration"].map(ratio).fillna(1.0)
+
+
+def _timed(ops: pd.DataFrame, us: pd.Series) -> dict[Owner, tuple[float, float]]:
+    """Calls of each operator in all steps, and what they took, microseconds; of autograd's nodes
+    all operators in them."""
+    in_node = (ops["phase"] == "backward") & ops["node"].notna()
+    ahead, behind = ops[~in_node], ops[in_node]
+    names = ahead["op"].str.replace(r"(aten::\w+)\..*", r"\1", regex=True)
+    calls = ahead["count"].groupby(names).sum()
+    taken = us[~in_node].groupby(names).sum()
+    timed = {(op, MAIN_THREAD): (float(calls[op]), float(taken[op])) for op in calls.index}
+    for op, below in BELOW_AUTOGRAD.items():
+        if below[-1] in calls:
+            number = float(calls[below[-1]])
+            each = sum(taken[leaf] / calls[leaf] for leaf in below if leaf in calls)
+            timed[op, MAIN_THREAD] = number, number * float(each)
+    forward = {_node_of(op): float(number) for op, number in calls.items()}
+    for node, parts in behind.groupby("node"):
+        least = float(parts.groupby("op")["count"].sum().min())
+        number = forward.get(str(node), least)
+        timed[BACKWARD + str(node), AUTOGRAD_THREAD] = number, float(us[parts.index].sum())
+    return timed
+
+
+def _node_of(op: str) -> str:
+    """The node of autograd that an operator leaves, by PyTorch's rule: `aten::_embedding_bag`,
+    `EmbeddingBagBackward0`."""
+    words = op.removeprefix("aten::").split("_")
+    return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
+
+
+def _owners(rows: Rows) -> set[Owner]:
+    kinds = (T2, OP_WITHOUT_LAUNCH)
+    return {(op, thread) for kind, op, thread in rows if kind in kinds and op and thread}
+
+
+def _watched(rows: Rows, op: str, thread: str) -> tuple[float, float]:
+    """Calls of an operator in the traces, and what T2 to T5 in them took, microseconds."""
+    kinds = (T2, T3, T4, T5, OP_WITHOUT_LAUNCH)
+    parts = {kind: rows.get((kind, op, thread)) for kind in kinds}
+    calls = sum(part.count for kind in (T2, OP_WITHOUT_LAUNCH) if (part := parts[kind]))
+    return calls, sum(part.mean_us * part.count for part in parts.values() if part)
+
+
+def _scaled(row: Statistic, ratio: float) -> Statistic:
+    times: dict[str, Any] = {
+        field.name: getattr(row, field.name) * ratio
+        for field in fields(row)
+        if field.name.endswith("_us")
+    }
+    return replace(row, **times)
