@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from perfmodel.embedding.index_streams import read_stream as read_stream
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
-    from perfmodel.embedding.memories import CACHE_PLACES as CACHE_PLACES
-    from perfmodel.embedding.memories import MEMORIES as MEMORIES
-    from perfmodel.embedding.memories import Memory as Memory
+    from perfmodel.embedding.placement import CACHE_PLACES as CACHE_PLACES
+    from perfmodel.embedding.placement import MEMORIES as MEMORIES
+    from perfmodel.embedding.placement import Memory as Memory
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
     from perfmodel.embedding.placement import Pipeline as Pipeline
     from perfmodel.embedding.placement import Placement as Placement

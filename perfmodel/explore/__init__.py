@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from perfmodel.explore.planner import plan_deployment
     from perfmodel.explore.result import Sweep
     from perfmodel.explore.run import sweep
-    from perfmodel.explore.sensitivities import Sensitivity, sensitivity, sobol
+    from perfmodel.explore.sensitivities import Reach, Sensitivity, reach, sensitivity, sobol
     from perfmodel.explore.spec import Spec, load_spec
-    from perfmodel.explore.target import Reach, reach
 
 __all__ = [
     "Reach",
@@ -31,13 +30,13 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
-        "Reach": "perfmodel.explore.target",
+        "Reach": "perfmodel.explore.sensitivities",
         "Sensitivity": "perfmodel.explore.sensitivities",
         "Spec": "perfmodel.explore.spec",
         "Sweep": "perfmodel.explore.result",
         "load_spec": "perfmodel.explore.spec",
         "plan_deployment": "perfmodel.explore.planner",
-        "reach": "perfmodel.explore.target",
+        "reach": "perfmodel.explore.sensitivities",
         "sensitivity": "perfmodel.explore.sensitivities",
         "sobol": "perfmodel.explore.sensitivities",
         "sweep": "perfmodel.explore.run",

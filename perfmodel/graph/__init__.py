@@ -15,7 +15,7 @@ from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
     from perfmodel.graph.kinds import Cause
-    from perfmodel.ops.read.op_graph import op_graph
+    from perfmodel.ops.read.execution_trace import op_graph
 
 __all__ = [
     "Cause",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 __getattr__ = exports(
-    __name__, {"Cause": "perfmodel.graph.kinds", "op_graph": "perfmodel.ops.read.op_graph"}
+    __name__, {"Cause": "perfmodel.graph.kinds", "op_graph": "perfmodel.ops.read.execution_trace"}
 )
 
 
