@@ -17,19 +17,27 @@ import numpy as np
 
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.hardware import cluster, load
+from perfmodel.hardware import Cluster, cluster, load
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 
 BATCH_PER_RANK = 128
 SEED = 1
+ZIONEX_ROWS_LOG10 = (4.0, 7.3)
 
 
-def deployment(tables: int, nodes: int) -> Deployment:
-    draw = np.random.default_rng(SEED)
+def mix(
+    tables: int,
+    seed: int,
+    machine: Cluster,
+    per_rank: int,
+    rows_log10: tuple[float, float] = (3.0, 7.3),
+) -> Deployment:
+    """Tables of many sizes, most with few lookups and some with many; `per_rank` samples each."""
+    draw = np.random.default_rng(seed)
     made = tuple(
         Table(
-            rows=int(10 ** draw.uniform(4, 7.3)),
+            rows=int(10 ** draw.uniform(*rows_log10)),
             dim=int(draw.choice([32, 64, 128])),
             pooling=float(np.clip(draw.lognormal(1.5, 1.2), 1, 150)),
             alpha=round(float(draw.uniform(0.6, 1.2)), 3),
@@ -41,13 +49,14 @@ def deployment(tables: int, nodes: int) -> Deployment:
         model__top_mlp=[512, 256, 1],
         implementation__sharding="balanced",
     )
-    return deployment_of(workload, cluster(load("zionex"), nodes), BATCH_PER_RANK * 8 * nodes)
+    return deployment_of(workload, machine, per_rank * machine.gpus)
 
 
 def main() -> None:
     given = [int(text) for text in sys.argv[1:3]]
     tables, nodes = given + [1000, 16][len(given) :]
-    start = deployment(tables, nodes)
+    machine = cluster(load("zionex"), nodes)
+    start = mix(tables, SEED, machine, BATCH_PER_RANK, ZIONEX_ROWS_LOG10)
     began, used = time.perf_counter(), time.process_time()
     ours = plan_deployment(start)
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - used

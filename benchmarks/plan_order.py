@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.designs import Deployment, deployment_of
+from benchmarks.plan import mix
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.planner.problem import ANY, EVERY, Layout
@@ -24,8 +23,6 @@ from perfmodel.explore.planner.search import placement_of
 from perfmodel.explore.planner.surrogate import Surrogate, surrogate
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict
-from perfmodel.workload import load_workload
-from perfmodel.workload.tables import Table
 
 MACHINES = (
     ("dgx-a100-80gb", 1, 8192),
@@ -34,27 +31,6 @@ MACHINES = (
     ("dgx-a100-80gb", 1, 256),
 )
 """Node, how many, samples per rank."""
-
-
-def mix(tables: int, seed: int, node: str, nodes: int, per_rank: int) -> Deployment:
-    """Tables of 10^3 to 10^7.3 rows, most with few lookups and some with many."""
-    draw = np.random.default_rng(seed)
-    made = tuple(
-        Table(
-            rows=int(10 ** draw.uniform(3, 7.3)),
-            dim=int(draw.choice([32, 64, 128])),
-            pooling=float(np.clip(draw.lognormal(1.5, 1.2), 1, 150)),
-            alpha=round(float(draw.uniform(0.6, 1.2)), 3),
-        )
-        for _ in range(tables)
-    )
-    workload = replace(load_workload("neo-i"), name="mixed", tables=made).with_(
-        model__bottom_mlp=[512, 128],
-        model__top_mlp=[512, 256, 1],
-        implementation__sharding="balanced",
-    )
-    machine = cluster(load(node, "node"), nodes)
-    return deployment_of(workload, machine, per_rank * machine.gpus)
 
 
 def random_layouts(made: Surrogate, draw: np.random.Generator) -> Iterator[Layout]:
@@ -89,7 +65,7 @@ def main() -> None:
     given = [int(text) for text in sys.argv[1:4]]
     tables, plans, seed = given + [300, 50, 1][len(given) :]
     for node, nodes, per_rank in MACHINES:
-        start = mix(tables, seed, node, nodes, per_rank)
+        start = mix(tables, seed, cluster(load(node, "node"), nodes), per_rank)
         made = surrogate(start)
         draw = np.random.default_rng(seed)
         pairs: list[tuple[float, float]] = []

@@ -11,114 +11,48 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel import (
-        cost,
-        designs,
-        embedding,
-        explore,
-        graph,
-        hardware,
-        ops,
-        plot,
-        prediction,
-        workload,
-    )
-    from perfmodel.api import check, compare, diff, evaluate, plan, predict_module, sweep
-    from perfmodel.calibrate.fit import fit
-    from perfmodel.cost.durations import durations
-    from perfmodel.cost.host.profile import Profile, load_profile
-    from perfmodel.designs.deployment import deployment_of
-    from perfmodel.errors import PerfmodelError
-    from perfmodel.graph import build_graph
-    from perfmodel.graph.types import ExecutionGraph
-    from perfmodel.prediction.run import predict
-    from perfmodel.prediction.types import Prediction
-    from perfmodel.reporting.written import export, report
-    from perfmodel.timeline.breakdown import Breakdown, breakdown
-    from perfmodel.timeline.schedule import Timeline, schedule
-    from perfmodel.trace.read import Trace, read
-    from perfmodel.workload.load import load_workload
+    from perfmodel import cost as cost
+    from perfmodel import designs as designs
+    from perfmodel import embedding as embedding
+    from perfmodel import explore as explore
+    from perfmodel import graph as graph
+    from perfmodel import hardware as hardware
+    from perfmodel import ops as ops
+    from perfmodel import plot as plot
+    from perfmodel import prediction as prediction
+    from perfmodel import workload as workload
+    from perfmodel.api import check as check
+    from perfmodel.api import compare as compare
+    from perfmodel.api import diff as diff
+    from perfmodel.api import evaluate as evaluate
+    from perfmodel.api import plan as plan
+    from perfmodel.api import predict_module as predict_module
+    from perfmodel.api import sweep as sweep
+    from perfmodel.calibrate.fit import fit as fit
+    from perfmodel.cost.durations import durations as durations
+    from perfmodel.cost.host.profile import Profile as Profile
+    from perfmodel.cost.host.profile import load_profile as load_profile
+    from perfmodel.designs.deployment import deployment_of as deployment_of
+    from perfmodel.errors import PerfmodelError as PerfmodelError
+    from perfmodel.graph import build_graph as build_graph
+    from perfmodel.graph.types import ExecutionGraph as ExecutionGraph
+    from perfmodel.prediction.run import predict as predict
+    from perfmodel.prediction.types import Prediction as Prediction
+    from perfmodel.reporting.written import export as export
+    from perfmodel.reporting.written import report as report
+    from perfmodel.timeline.breakdown import Breakdown as Breakdown
+    from perfmodel.timeline.breakdown import breakdown as breakdown
+    from perfmodel.timeline.schedule import Timeline as Timeline
+    from perfmodel.timeline.schedule import schedule as schedule
+    from perfmodel.trace.read import Trace as Trace
+    from perfmodel.trace.read import read as read
+    from perfmodel.workload.load import load_workload as load_workload
 
-__all__ = [
-    "Breakdown",
-    "ExecutionGraph",
-    "PerfmodelError",
-    "Prediction",
-    "Profile",
-    "Timeline",
-    "Trace",
-    "__version__",
-    "breakdown",
-    "build_graph",
-    "check",
-    "compare",
-    "cost",
-    "deployment_of",
-    "designs",
-    "diff",
-    "durations",
-    "embedding",
-    "evaluate",
-    "explore",
-    "export",
-    "fit",
-    "graph",
-    "hardware",
-    "load_profile",
-    "load_workload",
-    "ops",
-    "plan",
-    "plot",
-    "predict",
-    "predict_module",
-    "prediction",
-    "read",
-    "report",
-    "schedule",
-    "sweep",
-    "workload",
-]
+__getattr__, _later = exports(__name__)
+__all__ = sorted([*_later, "__version__"])
 
 
 __version__ = "0.1.0"
-
-_PUBLIC = {
-    "Breakdown": "perfmodel.timeline.breakdown",
-    "ExecutionGraph": "perfmodel.graph",
-    "PerfmodelError": "perfmodel.errors",
-    "Prediction": "perfmodel.prediction",
-    "Profile": "perfmodel.cost.host",
-    "Timeline": "perfmodel.timeline",
-    "Trace": "perfmodel.trace",
-    "breakdown": "perfmodel.timeline.breakdown",
-    "build_graph": "perfmodel.graph",
-    "check": "perfmodel.api",
-    "compare": "perfmodel.api",
-    "deployment_of": "perfmodel.designs",
-    "diff": "perfmodel.api",
-    "durations": "perfmodel.cost.durations",
-    "evaluate": "perfmodel.api",
-    "export": "perfmodel.reporting.written",
-    "fit": "perfmodel.calibrate.fit",
-    "load_profile": "perfmodel.cost.host",
-    "load_workload": "perfmodel.workload",
-    "plan": "perfmodel.api",
-    "predict": "perfmodel.prediction",
-    "predict_module": "perfmodel.api",
-    "read": "perfmodel.trace",
-    "report": "perfmodel.reporting.written",
-    "schedule": "perfmodel.timeline",
-    "sweep": "perfmodel.api",
-}
-
-
-_PACKAGES = (
-    *("cost", "designs", "embedding", "explore", "graph", "hardware", "ops", "plot"),
-    *("prediction", "workload"),
-)
-"""Packages whose own names are public: `perfmodel.hardware.cluster`."""
-
-__getattr__ = exports(__name__, _PUBLIC, _PACKAGES)
 
 
 def __dir__() -> list[str]:

@@ -110,7 +110,7 @@ def compare(
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
     from perfmodel.prediction.compare import compare_designs, with_default
-    from perfmodel.prediction.power_and_cost import Prices
+    from perfmodel.prediction.running_cost import Prices
 
     baselines, names = _names(over) if over else [], _names(designs)
     names += [name for name in baselines if name not in (*names, *UNDESIGNED)]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 
-def exports(
-    package: str, homes: Mapping[str, str], packages: Collection[str] = ()
-) -> Callable[[str], object]:
-    """The `__getattr__` of a `package` whose names lie in the modules `homes` (name to module), and
-    which has the `packages` itself.
+def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of a `package`: all that its file imports `if TYPE_CHECKING`.
 
+    So each name is written once, for type checkers and for this; it is read from the file's source.
     No name may be that of one of the package's own modules: importing that would replace it.
     """
+    loader: Any = sys.modules[package].__loader__
+    homes: dict[str, str] = {}
+    for statement in ast.parse(loader.get_source(package)).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for each in statement.body:
+                assert isinstance(each, ast.ImportFrom)
+                homes |= {name.name: str(each.module) for name in each.names}
 
-    def load(name: str) -> object:
-        if name in homes:
-            return getattr(import_module(homes[name]), name)
-        if name in packages:
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:
             return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
 
-    return load
+    return load, sorted(homes)

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -68,17 +69,37 @@ def rooms() -> list[Room]:
 
 def _imported(path: Path) -> Iterator[str]:
     """Rooms that a file imports from."""
+    return (name.split(".")[1] for name in _names(path))
+
+
+def _names(path: Path) -> Iterator[str]:
+    """What a file imports of ours, as modules and as names in them, also within functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "perfmodel":
-            names = [f"perfmodel.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        for name in names:
-            if name.startswith("perfmodel."):
-                yield name.split(".")[1]
+            beside = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = beside if node.module == "perfmodel" else [node.module, *beside]
+        yield from (name for name in names if name.startswith("perfmodel."))
+
+
+def circle() -> list[str]:
+    """Modules of which each imports the next, and the last the first; none where there are none.
+
+    What packages pass on in their `__init__.py` is not followed.
+    """
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {name: set(_names(path)) & files.keys() for name, path in files.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def too_long() -> list[str]:

@@ -34,6 +34,21 @@ def test_a_reason_in_the_first_lines_is_one(
     assert house.too_long() == ["perfmodel/a.py: 401 lines"]
 
 
+def test_no_file_imports_one_that_imports_it_back() -> None:
+    assert not house.circle()
+
+
+def test_a_circle_is_found_also_within_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "perfmodel"
+    package.mkdir()
+    (package / "a.py").write_text("from perfmodel import b")
+    (package / "b.py").write_text("def later():\n    from perfmodel.a import x")
+    monkeypatch.setattr(house, "PACKAGE", package)
+    assert set(house.circle()) == {"perfmodel.a", "perfmodel.b"}
+
+
 def test_every_room_is_in_the_table_of_the_architecture() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = text[text.index("## Rooms") : text.index("## Reading")]

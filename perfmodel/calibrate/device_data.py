@@ -17,9 +17,9 @@ from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.storage import item_bytes
 from perfmodel.ops.vocabulary.collective import COLLECTIVE
 
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.tiers.nic.cache import NicLoad, NicTable
-from perfmodel.cost.tiers.nic.footprint import (
+from perfmodel.cost.tiers.nic.cache import (
     AS_THEY_COME,
     ClosedForm,
+    NicLoad,
+    NicTable,
     in_order,
     logit,
     measured_reuse,
@@ -50,8 +51,8 @@ from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, step_change
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
+from perfmodel.embedding.lru_residency import lru_distances
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.stack_distance import lru_distances
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict

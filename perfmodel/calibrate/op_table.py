@@ -19,7 +19,7 @@ from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
-from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.read.attributes import Lookups
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import UNKNOWN
 

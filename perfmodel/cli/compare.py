@@ -6,19 +6,21 @@ import sys
 from dataclasses import fields
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
+from perfmodel.cli.options import (
+    MOST_SAMPLES,
+    FormatOption,
+    NodesOption,
+    OutputOption,
+    set_option,
+)
 from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
-
-if TYPE_CHECKING:
-    pass
-
 
 NONE_POSSIBLE = 2
 """The exit status where no design can be; the answer says why of each."""
@@ -80,11 +82,9 @@ def compare(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="WHAT.KEY=VALUE",
-            help="Change a setting of a design (hotline.hot_mib=256), the workload "
-            "(workload.training.loss=mse) or the hardware (node.gpus=4). May be repeated.",
+        set_option(
+            "a design (hotline.hot_mib=256), the workload (workload.training.loss=mse) or the "
+            "hardware (node.gpus=4)"
         ),
     ] = None,
     overheads: Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -163,6 +163,14 @@ SetOption = Annotated[
         "May be repeated.",
     ),
 ]
+
+
+def set_option(changed: str) -> Any:
+    """`--set` of a verb that changes more than hardware: `changed` names what, with examples."""
+    more = f"Change a setting of {changed}. May be repeated."
+    return typer.Option("--set", metavar="WHAT.KEY=VALUE", help=more)
+
+
 NodesOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="A cluster of N such nodes."),

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.options import MOST_SAMPLES, FormatOption, NodesOption, OutputOption
+from perfmodel.cli.options import (
+    MOST_SAMPLES,
+    FormatOption,
+    NodesOption,
+    OutputOption,
+    set_option,
+)
 from perfmodel.cli.output import Output, working, wrote
 from perfmodel.cli.tables import Times, add, counted, new_table, say
 from perfmodel.errors import UsageError
@@ -57,11 +63,8 @@ def plan(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="WHAT.KEY=VALUE",
-            help="Change a setting of the workload (workload.table.alpha=0.8) or the hardware "
-            "(node.host_memory_bytes=4e11). May be repeated.",
+        set_option(
+            "the workload (workload.table.alpha=0.8) or the hardware (node.host_memory_bytes=4e11)"
         ),
     ] = None,
     torchrec: Annotated[

@@ -16,7 +16,7 @@ from perfmodel.collect import (
     trace,
     truth,
 )
-from perfmodel.collect.shown import Parser, fault
+from perfmodel.collect.arguments import Parser, fault
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {

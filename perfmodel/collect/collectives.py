@@ -9,7 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import (
+    add_device,
+    count,
+    minutes,
+    output_folder,
+    restore_command,
+    wrote,
+)
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import log_points, round_robin
 from perfmodel.collect.machine import device_name, record_head
@@ -17,7 +24,6 @@ from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns
-from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS

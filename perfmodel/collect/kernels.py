@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
 from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.families import (
     FAMILIES,
@@ -25,7 +25,6 @@ from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, rec
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record
-from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import CACHES, Budget, Sample, Stopwatch, summarize
 from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import (
+    add_device,
+    count,
+    minutes,
+    output_folder,
+    restore_command,
+    wrote,
+)
 from perfmodel.collect.backend import MEMORY_SHARE, Backend, open_backend
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.host_probes import probe_rows
@@ -29,7 +36,6 @@ from perfmodel.collect.op_times import (
 )
 from perfmodel.collect.records import deferred_interrupts, write_record
 from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.shown import wrote
 from perfmodel.collect.timing import Budget, time_step
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError

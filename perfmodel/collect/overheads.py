@@ -7,12 +7,19 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import (
+    add_device,
+    count,
+    minutes,
+    output_folder,
+    restore_command,
+    table,
+    wrote,
+)
 from perfmodel.collect.backend import Backend, capture_graph, open_backend
 from perfmodel.collect.machine import record_head
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.shown import table, wrote
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.units import NS_PER_US, human_us
 

@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.arguments import add_device, count, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import (
+    add_device,
+    count,
+    minutes,
+    output_folder,
+    restore_command,
+    table,
+    wrote,
+)
 from perfmodel.collect.backend import MEMORY_SHARE, Backend
 from perfmodel.collect.capture import profile_block, trace_head
 from perfmodel.collect.ledger import Ledger
@@ -18,7 +26,6 @@ from perfmodel.collect.models.truths import TruthConfig, bundled_configs, read_c
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.shown import table, wrote
 from perfmodel.collect.timing import Budget, summarize, time_steps
 from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 

@@ -10,23 +10,11 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.cost.tiers.drives import (
-        least_hit_frac,
-        read_amplification,
-        read_iops,
-        read_latency_us,
-        reads_per_s,
-        updates_per_day,
-    )
+    from perfmodel.cost.tiers.drives import least_hit_frac as least_hit_frac
+    from perfmodel.cost.tiers.drives import read_amplification as read_amplification
+    from perfmodel.cost.tiers.drives import read_iops as read_iops
+    from perfmodel.cost.tiers.drives import read_latency_us as read_latency_us
+    from perfmodel.cost.tiers.drives import reads_per_s as reads_per_s
+    from perfmodel.cost.tiers.drives import updates_per_day as updates_per_day
 
-__all__ = [
-    "least_hit_frac",
-    "read_amplification",
-    "read_iops",
-    "read_latency_us",
-    "reads_per_s",
-    "updates_per_day",
-]
-
-
-__getattr__ = exports(__name__, dict.fromkeys(__all__, "perfmodel.cost.tiers.drives"))
+__getattr__, __all__ = exports(__name__)

@@ -8,47 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase, deployment_of
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.designs.device_caches import frequency_aware_bytes
-    from perfmodel.designs.hits import answers_spared, tier_hits
-    from perfmodel.designs.hot_row_choice import choose_hot_rows
-    from perfmodel.designs.low_precision import ROUNDING_ERRORS, hosts_needed
-    from perfmodel.designs.software_memory import FleetHost, UserSide, query_us, saving_frac
+    from perfmodel.designs.deployment import DESIGNS as DESIGNS
+    from perfmodel.designs.deployment import Deployment as Deployment
+    from perfmodel.designs.deployment import Design as Design
+    from perfmodel.designs.deployment import Phase as Phase
+    from perfmodel.designs.deployment import deployment_of as deployment_of
+    from perfmodel.designs.device_caches import frequency_aware_bytes as frequency_aware_bytes
+    from perfmodel.designs.hits import answers_spared as answers_spared
+    from perfmodel.designs.hits import tier_hits as tier_hits
+    from perfmodel.designs.hot_row_choice import choose_hot_rows as choose_hot_rows
+    from perfmodel.designs.low_precision import ROUNDING_ERRORS as ROUNDING_ERRORS
+    from perfmodel.designs.low_precision import hosts_needed as hosts_needed
+    from perfmodel.designs.software_memory import FleetHost as FleetHost
+    from perfmodel.designs.software_memory import UserSide as UserSide
+    from perfmodel.designs.software_memory import query_us as query_us
+    from perfmodel.designs.software_memory import saving_frac as saving_frac
 
-__all__ = [
-    "DESIGNS",
-    "ROUNDING_ERRORS",
-    "Deployment",
-    "Design",
-    "FleetHost",
-    "Phase",
-    "UserSide",
-    "answers_spared",
-    "choose_hot_rows",
-    "deployment_of",
-    "frequency_aware_bytes",
-    "hosts_needed",
-    "query_us",
-    "saving_frac",
-    "tier_hits",
-]
-
-
-__getattr__ = exports(
-    __name__,
-    {
-        "ROUNDING_ERRORS": "perfmodel.designs.low_precision",
-        "FleetHost": "perfmodel.designs.software_memory",
-        "UserSide": "perfmodel.designs.software_memory",
-        "answers_spared": "perfmodel.designs.hits",
-        "choose_hot_rows": "perfmodel.designs.hot_row_choice",
-        "frequency_aware_bytes": "perfmodel.designs.device_caches",
-        "hosts_needed": "perfmodel.designs.low_precision",
-        "query_us": "perfmodel.designs.software_memory",
-        "saving_frac": "perfmodel.designs.software_memory",
-        "tier_hits": "perfmodel.designs.hits",
-    },
-)
+__getattr__, __all__ = exports(__name__)

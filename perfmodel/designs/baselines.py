@@ -10,7 +10,7 @@ from perfmodel.designs.deployment import DESIGNS, Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import HardwareError, Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Host, device
-from perfmodel.ops.storage import row_bytes
+from perfmodel.ops.dtypes import row_bytes
 
 
 @DESIGNS.register("gpu_only")

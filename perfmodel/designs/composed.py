@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.embedding.memories import EXPANSION, STORAGE
+from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
 from perfmodel.schema import convert, is_list, parse_value, unknown_key

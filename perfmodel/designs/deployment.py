@@ -66,7 +66,8 @@ class Deployment:
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         """A copy with fields changed, and `notes` more."""
-        return replace(self, notes=self.notes + tuple(map(Note, notes)), **changes)
+        said = (each if isinstance(each, Note) else Note(each) for each in notes)
+        return replace(self, notes=(*self.notes, *said), **changes)
 
     def layouts(self) -> tuple[Deployment, ...]:
         """This, and where `own_layout` has the tables: what fits decides, not device memory."""

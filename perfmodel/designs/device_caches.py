@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
 from perfmodel.embedding import POLICIES, Placement, RowCache
-from perfmodel.embedding.memories import EXPANSION, HOST
+from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory_tiers import fitting
 from perfmodel.workload.tables import row_bytes
@@ -137,11 +137,6 @@ class SoftwareCache:
 
 
 DESIGNS.register("software_cache")(SoftwareCache)
-
-
-def frequency_aware(cache_frac: float = 0.01, batches_ahead: int = 1) -> SoftwareCache:
-    """CachedEmbedding as its benchmark runs it: the most popular rows of the data set stay."""
-    return SoftwareCache("operators", cache_frac, "static", batches_ahead)
 
 
 def frequency_aware_bytes(

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import adapter_shares, first_rank
 from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
-from perfmodel.embedding.memories import CACHE_PLACES, NIC, all_memories
+from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.workload import Table
 from perfmodel.workload.adapter_caches import adapter_use

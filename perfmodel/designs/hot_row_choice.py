@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.designs.deployment import Deployment, halved
 from perfmodel.embedding import HotSet, Placement, TableAccess, TablePlacement, hot_set
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.storage import row_bytes
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, get_args, get_type_hints
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.storage import QUANTISED, row_bytes
 from perfmodel.workload.settings import Implementation
 
 if TYPE_CHECKING:

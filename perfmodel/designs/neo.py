@@ -20,7 +20,7 @@ from perfmodel.arrays import Floats
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
 from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding, TablePlacement
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import CONTEXT_BYTES
 from perfmodel.workload.memory_tiers import shard_bytes

@@ -12,16 +12,16 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import codec
 from perfmodel.cost.contract import TIERS
 from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS, StepChange
+from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
 from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
-from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import WithoutGain, WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.storage import row_bytes
 from perfmodel.ops.vocabulary.tiers import NIC as NIC_FAMILY
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.jagged import answered_lookups
@@ -374,7 +374,8 @@ class SmartNic:
 
 
 def _as_it_is(deployment: Deployment, why: str) -> Deployment:
-    return deployment.with_(f"smartnic: not applied, the step is as without it: {why}")
+    note = WithoutGain(f"smartnic: not applied, the step is as without it: {why}")
+    return deployment.with_(note)
 
 
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")

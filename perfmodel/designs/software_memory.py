@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
-from perfmodel.embedding.memories import EXPANSION
+from perfmodel.embedding.placement import EXPANSION
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under

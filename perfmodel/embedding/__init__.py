@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from perfmodel.embedding.index_streams import read_stream as read_stream
     from perfmodel.embedding.index_streams import stream_popularity as stream_popularity
     from perfmodel.embedding.index_streams import traced_lookups as traced_lookups
-    from perfmodel.embedding.memories import CACHE_PLACES as CACHE_PLACES
-    from perfmodel.embedding.memories import MEMORIES as MEMORIES
-    from perfmodel.embedding.memories import Memory as Memory
+    from perfmodel.embedding.placement import CACHE_PLACES as CACHE_PLACES
+    from perfmodel.embedding.placement import MEMORIES as MEMORIES
+    from perfmodel.embedding.placement import Memory as Memory
     from perfmodel.embedding.placement import MicroBatch as MicroBatch
     from perfmodel.embedding.placement import Pipeline as Pipeline
     from perfmodel.embedding.placement import Placement as Placement
@@ -54,57 +54,4 @@ if TYPE_CHECKING:
     from perfmodel.embedding.reorder import Queries as Queries
     from perfmodel.embedding.reorder import reordered as reordered
 
-_NAMES = {
-    "cache": (
-        "Cache",
-        "CacheUse",
-        "Replayed",
-        "TableAccess",
-        "first_batch_use",
-        "replay",
-        "steady_use",
-    ),
-    "histogram": (
-        "ReuseHistogram",
-        "popularity_of_similar",
-        "population",
-        "read_histograms",
-        "reuse_histogram",
-    ),
-    "hot_rows": ("HotSet", "hot_set", "mixed_hot_frac", "split_hot"),
-    "index_streams": (
-        "TracedTable",
-        "draw_like",
-        "draw_lookups",
-        "last_lookups",
-        "read_stream",
-        "stream_popularity",
-        "traced_lookups",
-    ),
-    "memories": ("CACHE_PLACES", "MEMORIES", "Memory"),
-    "placement": (
-        "MicroBatch",
-        "Pipeline",
-        "Placement",
-        "RowCache",
-        "RowDtype",
-        "Sharding",
-        "TablePlacement",
-    ),
-    "policies": (
-        "POLICIES",
-        "Lfu",
-        "Lru",
-        "Policy",
-        "SetAssociativeLru",
-        "StaticHotSet",
-        "WTinyLfu",
-    ),
-    "popularity": ("Popularity", "uniform", "zipf", "zipf_alpha_of"),
-    "reorder": ("Queries", "reordered"),
-}
-"""By module."""
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
-
-__all__ = sorted(_HOMES)
-__getattr__ = exports(__name__, _HOMES)
+__getattr__, __all__ = exports(__name__)

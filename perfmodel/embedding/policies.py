@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.embedding.lru_residency import LruSets, characteristic_lookups, segmented_residency
+from perfmodel.embedding.lru_residency import (
+    LruSets,
+    characteristic_lookups,
+    lfu_distances,
+    lru_distances,
+    segmented_residency,
+)
 from perfmodel.embedding.popularity import touched_per_class
-from perfmodel.embedding.stack_distance import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
 

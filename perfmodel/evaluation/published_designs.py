@@ -3,7 +3,7 @@
 The figures are data and no part of the package: a folder of TOML files, one per source,
 `traces/published` in a checkout. A file names steps (a workload on a machine) and variants (a
 design with its settings), and lists figures, each with the quantity that predicts it. Quantities
-are registered in `evaluate/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
+are registered in `evaluation/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
 in the TOML's folder.
 """
 
@@ -49,7 +49,9 @@ Value: TypeAlias = float | tuple[float, str]
 """What a quantity returns: the predicted figure, and where it helps what that is made of."""
 Quantity: TypeAlias = Callable[..., Value]
 
-QUANTITIES: Registry[Quantity] = Registry("quantity")
+QUANTITIES: Registry[Quantity] = Registry(
+    "quantity", home="perfmodel.evaluation.published_quantities"
+)
 
 
 @dataclass(frozen=True)
@@ -220,8 +222,6 @@ class Study:
 
 def _quantity(name: str, folder: Path) -> Quantity:
     """The registered quantity, or the function of a module in `folder`."""
-    import perfmodel.evaluation.published_quantities  # noqa: F401  (it registers quantities)
-
     file, colon, function = name.partition(":")
     if not colon:
         return QUANTITIES[name]

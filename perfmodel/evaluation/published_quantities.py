@@ -16,8 +16,8 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.evaluation.published_designs import QUANTITIES, Study
 from perfmodel.evaluation.published_files import Count
 from perfmodel.explore.planner.torchrec import Topology, shard_cost
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.storage import row_bytes
 from perfmodel.schema import Limits
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S
 from perfmodel.workload import load_workload

@@ -175,7 +175,7 @@ class Sweep:
 
         Raises `UsageError` for objectives that the sweep has not.
         """
-        from perfmodel.plot.sweeps import pareto_figure
+        from perfmodel.plot.comparison import pareto_figure
 
         names = objectives or self.objectives[:2]
         for name in names:
@@ -201,7 +201,7 @@ class Sweep:
 
         Raises `UsageError` for an axis or an objective that the sweep has not.
         """
-        from perfmodel.plot.sweeps import scaling_figure
+        from perfmodel.plot.comparison import scaling_figure
 
         name = objective or self.objectives[0]
         if axis not in self.axes or name not in self.objectives:

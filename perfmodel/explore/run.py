@@ -1,17 +1,121 @@
-"""Running a sweep: the parts that are missing, here or on workers."""
+"""Running a sweep: the parts that are missing, here or on the processes of a Dask cluster.
+
+A part whose worker dies is done again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.result import Sweep, part_content
 from perfmodel.explore.spec import Spec
-from perfmodel.explore.store import POINT, Store
+from perfmodel.explore.store import POINT, Store, identity
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.progress import Begin, silent
+
+AHEAD = 4
+"""Parts per worker that are under way or waiting: what is done is written before more is asked."""
+_PATIENCE_S = 10
+_DEATHS = 20
+"""Workers that may die over one part until it is given up."""
+
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _DEATHS,
+    "distributed.worker.profile.enabled": False,
+}
+"""Dask looks at its workers' stacks a hundred times a second, a third of what a point costs."""
+
+
+def run_on_workers(
+    spec: Spec, parts: list[int], workers: int, scheduler: str | None
+) -> Iterator[tuple[int, bytes]]:
+    """(part, its Parquet content) as they are done, by `workers` processes or at `scheduler`.
+
+    Raises `UsageError` where Dask is not installed or no scheduler answers.
+    """
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--workers and --scheduler need Dask: pip install 'perfmodel[dask]'"
+        ) from None
+    identifier = identity(spec)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(distributed, stack, workers, scheduler))
+        count = max(1, len(client.scheduler_info(-1)["workers"]))
+        waiting = iter(parts)
+        number: dict[Any, int] = {}
+
+        def ask() -> Any:
+            part = next(waiting, None)
+            if part is None:
+                return None
+            future = client.submit(remote_part_content, spec, identifier, part, pure=False)
+            number[future.key] = part
+            return future
+
+        first = [ask() for _ in range(min(AHEAD * count, len(parts)))]
+        pending = distributed.as_completed(first)
+        for future in pending:
+            try:
+                content = future.result()
+            except (PerfmodelError, OSError):
+                raise
+            except Exception as error:
+                raise PerfmodelError(f"a worker failed: {str(error).splitlines()[0]}") from None
+            yield number.pop(future.key), content
+            more = ask()
+            if more is not None:
+                pending.add(more)
+
+
+def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
+    import dask
+
+    stack.enter_context(dask.config.set(_SETTINGS))
+    if scheduler is None:
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            env={"NUMBA_NUM_THREADS": str(threads)},
+        )
+        return distributed.Client(stack.enter_context(cluster))
+    try:
+        return distributed.Client(scheduler, timeout=_PATIENCE_S)
+    except (OSError, ValueError, TypeError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
+
+
+_evaluations: dict[str, Evaluate] = {}
+"""Of the sweep that this process works on, by its identity."""
+
+
+def remote_part_content(spec: Spec, identifier: str, part: int) -> bytes:
+    """`part_content` in another process, perhaps on another host with the same files."""
+    if identifier not in _evaluations:
+        if identity(spec) != identifier:
+            raise UsageError(
+                f"{spec.where}: the input, or the version of perfmodel, is not the same on every "
+                "worker"
+            )
+        _evaluations.clear()
+        _evaluations[identifier] = evaluation_of(spec)
+    return part_content(spec, part, _evaluations[identifier])
 
 
 def sweep(
@@ -44,8 +148,6 @@ def _fill(
     begin(f"{points:,} points", done, points)
     made: Iterable[tuple[int, bytes]]
     if parts and (workers or scheduler):
-        from perfmodel.explore.workers import run_on_workers
-
         made = run_on_workers(spec, parts, workers, scheduler)
     else:
         made = ((part, part_content(spec, part, evaluate)) for part in parts)

@@ -25,8 +25,7 @@ from perfmodel.explore.axes import (
     Space,
 )
 from perfmodel.frames import read_frame
-from perfmodel.prediction.power_and_cost import Prices
-from perfmodel.prediction.running_cost import Activity, OperatingCosts
+from perfmodel.prediction.running_cost import Activity, OperatingCosts, Prices
 from perfmodel.schema import Limits, convert, read_toml, require_keys, unknown_key
 
 

@@ -14,21 +14,11 @@ from perfmodel.lazy import exports
 from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
-    from perfmodel.graph.kinds import Cause
-    from perfmodel.ops.read.op_graph import op_graph
+    from perfmodel.graph.kinds import Cause as Cause
+    from perfmodel.ops.read.execution_trace import op_graph as op_graph
 
-__all__ = [
-    "Cause",
-    "ExecutionGraph",
-    "build_graph",
-    "build_rank",
-    "op_graph",
-]
-
-
-__getattr__ = exports(
-    __name__, {"Cause": "perfmodel.graph.kinds", "op_graph": "perfmodel.ops.read.op_graph"}
-)
+__getattr__, _later = exports(__name__)
+__all__ = sorted([*_later, "ExecutionGraph", "build_graph", "build_rank"])
 
 
 def build_graph(trace: Trace) -> ExecutionGraph:

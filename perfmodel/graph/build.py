@@ -13,9 +13,8 @@ from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
 from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges
-from perfmodel.graph.threads import Waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.graph.waits import find_waits
+from perfmodel.graph.waits import Waits, find_waits
 from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys

@@ -12,8 +12,8 @@ from perfmodel.arrays import Ints, distinct, distinct_pairs
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import CERTAIN_KINDS, EdgeKind
 from perfmodel.graph.measured_waits import with_constant_lags
-from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
+from perfmodel.graph.waits import ROUNDING_US
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, stream_keys
 

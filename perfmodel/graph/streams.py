@@ -13,8 +13,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.threads import ROUNDING_US
 from perfmodel.graph.types import Edges
+from perfmodel.graph.waits import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys

@@ -11,14 +11,14 @@ from math import prod
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.lowering.piece import MissingArguments, Piece
+from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.storage import is_known, item_bytes
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
-"""What an embedding op's attributes say of how its rows repeat (`perfmodel.ops.read.lookups`)."""
+"""What an embedding op says of how its rows repeat (`perfmodel.ops.read.attributes`)."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""

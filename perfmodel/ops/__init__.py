@@ -5,29 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perfmodel.lazy import exports
-from perfmodel.ops.dtypes import DTYPES, dtype_of_kernel, dtypes_of_kernels
-from perfmodel.ops.families import (
-    CLASS_OF_FAMILY,
-    FAMILIES,
-    classes_of_kernels,
-    families_of_kernels,
-    family_of_kernel,
-)
 
 if TYPE_CHECKING:
-    from perfmodel.ops.spec import OPS
+    from perfmodel.ops.dtypes import DTYPES as DTYPES
+    from perfmodel.ops.dtypes import dtype_of_kernel as dtype_of_kernel
+    from perfmodel.ops.dtypes import dtypes_of_kernels as dtypes_of_kernels
+    from perfmodel.ops.families import CLASS_OF_FAMILY as CLASS_OF_FAMILY
+    from perfmodel.ops.families import FAMILIES as FAMILIES
+    from perfmodel.ops.families import classes_of_kernels as classes_of_kernels
+    from perfmodel.ops.families import families_of_kernels as families_of_kernels
+    from perfmodel.ops.families import family_of_kernel as family_of_kernel
+    from perfmodel.ops.spec import OPS as OPS
 
-__all__ = [
-    "CLASS_OF_FAMILY",
-    "DTYPES",
-    "FAMILIES",
-    "OPS",
-    "classes_of_kernels",
-    "dtype_of_kernel",
-    "dtypes_of_kernels",
-    "families_of_kernels",
-    "family_of_kernel",
-]
-
-
-__getattr__ = exports(__name__, {"OPS": "perfmodel.ops.spec"})
+__getattr__, __all__ = exports(__name__)

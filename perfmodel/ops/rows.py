@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import ModelError
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import OPS, Dims, OpSpec
-from perfmodel.ops.storage import item_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,13 +12,12 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError, prefixed
+from perfmodel.errors import PerfmodelError, UsageError, WithoutGain, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
-from perfmodel.prediction.power_and_cost import Prices
 from perfmodel.prediction.run import Request, predict, predict_deployed
-from perfmodel.prediction.running_cost import Activity, operating_costs
+from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.shapes import NotFaster
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
@@ -97,8 +96,9 @@ def fastest(
             continue
         seen.append(replace(deployment, notes=()))
         if less is not design:
-            why = "what is set does not fit" if refused else f"what is set is no faster{took}"
-            deployment = deployment.with_(f"{_changes(design, less)}: {why}")
+            told = f"{_changes(design, less)}: what is set"
+            slower = WithoutGain(f"{told} is no faster{took}")
+            deployment = deployment.with_(f"{told} does not fit" if refused else slower)
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
             predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)

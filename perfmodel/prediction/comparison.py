@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError, prefixed, said_dict
+from perfmodel.errors import UsageError, WithoutGain, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.running_cost import Economics
@@ -210,8 +210,6 @@ BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 
 SAME = 1e-9
 """Two rates that differ by no more are of one step."""
-_WHY = ("no faster", "not applied")
-"""What notes say of a design that changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +287,7 @@ class Comparison:
         left out because it is no faster, or cannot be."""
         found = {}
         for row in self.rows:
-            why = [note for note in row.notes if any(text in note for text in _WHY)]
+            why = [note for note in row.notes if isinstance(note, WithoutGain)]
             gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
             if same and why and row.design not in BASELINES:

@@ -24,7 +24,7 @@ from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
-from perfmodel.workload.software import IMPLEMENTATIONS
+from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.step import data_edges
 
 EVALUATION = "evaluation"

@@ -11,9 +11,9 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.prediction.contention_load import UncontendedDurations
 from perfmodel.prediction.intervals import transfer_interval
 from perfmodel.prediction.leave_out import left_out_step_us
-from perfmodel.prediction.measured_load import UncontendedDurations
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result

@@ -26,11 +26,10 @@ from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
-from perfmodel.prediction.explain.replayed import ReplayGrounds
-from perfmodel.prediction.explain.transferred import TransferGrounds
+from perfmodel.prediction.explain.measured import ReplayGrounds, TransferGrounds
 from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
-from perfmodel.prediction.measured_load import without_contention
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import Codec, with_codecs

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.reporting.perfetto import chakra_linked, graphml, overlay_of, perfetto_json
-    from perfmodel.reporting.tracks import Overlay
+    from perfmodel.reporting.perfetto import chakra_linked as chakra_linked
+    from perfmodel.reporting.perfetto import graphml as graphml
+    from perfmodel.reporting.perfetto import overlay_of as overlay_of
+    from perfmodel.reporting.perfetto import perfetto_json as perfetto_json
+    from perfmodel.reporting.tracks import Overlay as Overlay
 
-__all__ = ["Overlay", "chakra_linked", "graphml", "overlay_of", "perfetto_json"]
-
-_PERFETTO = ("chakra_linked", "graphml", "overlay_of", "perfetto_json")
-__getattr__ = exports(
-    __name__,
-    dict.fromkeys(_PERFETTO, "perfmodel.reporting.perfetto")
-    | {"Overlay": "perfmodel.reporting.tracks"},
-)
+__getattr__, __all__ = exports(__name__)

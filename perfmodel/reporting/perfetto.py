@@ -23,8 +23,8 @@ import numpy as np
 from perfmodel.arrays import Ints
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.ops.read.collectives import of_event
-from perfmodel.ops.storage import is_known, item_bytes
+from perfmodel.ops.dtypes import is_known, item_bytes
+from perfmodel.ops.read.attributes import of_event
 from perfmodel.reporting.tracks import (
     CRITICAL_PATH,
     Arrow,

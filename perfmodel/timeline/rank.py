@@ -169,7 +169,13 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def rates(self) -> Rates:
-        from perfmodel.timeline.rates import rates
+        from perfmodel.timeline.rates import Rates, why_unrated
+
+        note = why_unrated(self.hot)
+        if note:
+            return Rates((), "", 0.0, note)
+
+        from perfmodel.timeline.rated_operators import rates  # lowers operators, knows devices
 
         return rates(self.hot)
 

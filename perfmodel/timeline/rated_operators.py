@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.errors import HardwareError
+from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import uses_tf32, with_placement
@@ -31,14 +31,26 @@ from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.rates import Rate
-from perfmodel.trace.categories import Category
+from perfmodel.timeline.rates import Rate, Rates
+from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
 
-def rated(hot: Hotspots) -> tuple[str, list[Rate], list[str]]:
+def rates(hot: Hotspots) -> Rates:
+    """The rates of the operators of one rank within its steps."""
+    try:
+        device, rows, notes = _rated(hot)
+    except PerfmodelError as error:
+        return Rates((), "", 0.0, f"the shapes cannot be used: {error}")
+    counted = ~hot.rank.name_contains(COMMUNICATION_KERNEL_NAME)[hot.links.device_rows]
+    total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
+    rated_us = sum(row.device_us for row in rows)
+    return Rates(tuple(rows), device, rated_us / total_us if total_us else 0.0, "; ".join(notes))
+
+
+def _rated(hot: Hotspots) -> tuple[str, list[Rate], list[str]]:
     """The catalogue's name of the rank's device ('' where it has none), the rates of operators,
     most time first, and notes on what is missing.
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
 
@@ -111,22 +110,12 @@ def _mean_of(rows: Sequence[Rate], count: int) -> Rate:
     )
 
 
-def rates(hot: Hotspots) -> Rates:
-    """The rates of the operators of one rank within its steps."""
+def why_unrated(hot: Hotspots) -> str:
+    """Why no operator of a rank has a rate, without lowering any; '' where some may."""
     rank = hot.rank
     if not len(hot.links.device_rows):
-        return Rates((), "", 0.0, "no device operations")
+        return "no device operations"
     ops = rank.of(Category.CPU_OP)
     if not len(ops) or (rank.input_shapes[ops] == NONE).all():
-        return Rates((), "", 0.0, "no shapes recorded: profile with record_shapes=True")
-
-    from perfmodel.timeline.rated_operators import rated  # what lowers operators, and the catalogue
-
-    try:
-        device, rows, notes = rated(hot)
-    except PerfmodelError as error:
-        return Rates((), "", 0.0, f"the shapes cannot be used: {error}")
-    counted = ~rank.name_contains(COMMUNICATION_KERNEL_NAME)[hot.links.device_rows]
-    total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
-    rated_us = sum(row.device_us for row in rows)
-    return Rates(tuple(rows), device, rated_us / total_us if total_us else 0.0, "; ".join(notes))
+        return "no shapes recorded: profile with record_shapes=True"
+    return ""

@@ -15,13 +15,21 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.cost.tiers.nic.cache import NicHits, NicLoad, NicTable, nic_hits, whole_bag_hits
-from perfmodel.cost.tiers.nic.footprint import AS_THEY_COME, in_order, measured_reuse
+from perfmodel.cost.tiers.nic.cache import (
+    AS_THEY_COME,
+    NicHits,
+    NicLoad,
+    NicTable,
+    in_order,
+    measured_reuse,
+    nic_hits,
+    whole_bag_hits,
+)
 from perfmodel.embedding import Placement, RowCache, draw_lookups
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.reorder import MOST_QUERIES, Queries
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.storage import row_bytes
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.sharding import Plan, Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table

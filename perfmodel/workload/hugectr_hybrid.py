@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
+from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.lookups import Lookups
-from perfmodel.ops.storage import QUANTISED
+from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.ops.storage import row_bytes
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import (
     KEYS,

@@ -8,8 +8,8 @@ from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Op, OpGraph, Tensor, tensors_in
-from perfmodel.ops.storage import item_bytes
 from perfmodel.units import BYTES_PER_GB
 
 CONTEXT_BYTES = 0.5e9

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.embedding.memories import CACHE_PLACES, HBM, MEMORIES, all_memories
+from perfmodel.embedding.placement import CACHE_PLACES, HBM, MEMORIES, all_memories
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device, Node
-from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
+from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import CONTEXT_BYTES
 from perfmodel.workload.model import Workload

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from perfmodel.errors import WorkloadError
 from perfmodel.plot.names import table_html
 from perfmodel.workload.settings import (
+    IMPLEMENTATIONS,
     SECTIONS,
     Evaluation,
     Implementation,
@@ -20,12 +21,12 @@ from perfmodel.workload.settings import (
     Loader,
     Model,
     Training,
+    implementation_names,
     workload_value,
 )
 from perfmodel.workload.settings import (
     Sequence as SequenceSettings,
 )
-from perfmodel.workload.software import IMPLEMENTATIONS, implementation_names
 from perfmodel.workload.tables import Table, check_sequences, lookups, mean_length
 
 if TYPE_CHECKING:

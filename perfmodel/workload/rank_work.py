@@ -22,7 +22,7 @@ from perfmodel.embedding import (
     TablePlacement,
     steady_use,
 )
-from perfmodel.ops.storage import row_bytes
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts
 from perfmodel.workload.sharding import plan, plan_of_placement

@@ -1,12 +1,61 @@
-"""The settings of a workload by section, and how a value is checked for type and range."""
+"""The settings of a workload by section, how values are checked, and the software that runs it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from perfmodel.errors import WorkloadError
+from perfmodel.registry import Registry
 from perfmodel.schema import Limits, convert, section
+
+RecordStep: TypeAlias = Callable[..., None]
+"""Records one rank's ops: of a `perfmodel.workload.eager.recorder.Recorder`, what it is told to run
+by a `perfmodel.workload.step.Run`."""
+
+
+@dataclass(frozen=True)
+class Software:
+    """`record` records a step; the rest says which workloads it cannot run.
+
+    `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
+    `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
+    `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
+    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
+    group of linked ranks is a node, also where links join several nodes.
+    """
+
+    record: RecordStep
+    mixed_dims: bool = True
+    layer_precisions: bool = True
+    fused_optimizers: bool = True
+    int32_keys: bool = True
+    fp8: bool = False
+    placements: bool = False
+    groups_by_node: bool = False
+
+
+IMPLEMENTATIONS: Registry[Software] = Registry(
+    "implementation", "perfmodel.implementations", "perfmodel.workload.implementations"
+)
+"""By `implementation.name` of a workload."""
+
+
+def implementation(name: str, **limits: Any) -> Callable[[RecordStep], RecordStep]:
+    """A decorator that files a function as the software `name`; `limits` as in `Software`."""
+
+    def add(record: RecordStep) -> RecordStep:
+        IMPLEMENTATIONS.register(name)(Software(record, **limits))
+        return record
+
+    return add
+
+
+def implementation_names() -> list[str]:
+    """Those that a workload may ask for."""
+    return [name for name in IMPLEMENTATIONS if not IMPLEMENTATIONS[name].placements]
+
 
 LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 
@@ -82,7 +131,7 @@ class Training:
 class Implementation:
     """Which software a prediction stands for, and its settings.
 
-    `name` is one of `perfmodel.workload.software.implementation_names()`.
+    `name` is one of `perfmodel.workload.settings.implementation_names()`.
     `optimizer_style` `default` is what PyTorch picks: `loop` on a CPU, `foreach` on a GPU.
     `precision` fp8: products of layers over sequences, rounded to it from bf16 operands.
     `layer_precisions`: one for each layer of the bottom and then of the top MLP, in place of

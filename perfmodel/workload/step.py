@@ -17,8 +17,8 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder, Tape
 from perfmodel.workload.model import Workload
+from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
-from perfmodel.workload.software import IMPLEMENTATIONS
 from perfmodel.workload.tables import Table, lookups
 
 Target = Literal["cuda", "rocm", "cpu"]

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.read.lookups import Lookups
-from perfmodel.ops.storage import CPU_ALIGNMENT_BYTES
-from perfmodel.ops.storage import row_bytes as stored_row_bytes
+from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
+from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
+from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.eager.arithmetic import STATES
 from perfmodel.workload.settings import Sequence as SequenceSettings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.ops.storage import item_bytes
 from perfmodel.workload.autograd.engine import backward
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
 from perfmodel.workload.eager.arithmetic import optimizer_step

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel.collect import backend
-from perfmodel.collect.arguments import count, minutes, output_folder, restore_command
+from perfmodel.collect.arguments import count, minutes, output_folder, restore_command, table
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import Scope
 from perfmodel.collect.kernels import chosen_dtypes, chosen_families
@@ -26,7 +26,6 @@ from perfmodel.collect.models.configuration import (
     zipf_indices,
 )
 from perfmodel.collect.records import dump_record
-from perfmodel.collect.shown import table
 from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 

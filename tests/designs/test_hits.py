@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.designs.deployment import Deployment, deployment_of
-from perfmodel.designs.device_caches import SoftwareCache, frequency_aware
+from perfmodel.designs.device_caches import SoftwareCache
 from perfmodel.designs.hits import tier_hits
 from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.hardware import cluster
@@ -58,7 +58,7 @@ def test_shares_sum_to_one_and_rise_with_the_cache(
 
 
 def test_the_most_popular_rows_are_what_a_static_cache_answers(plain: Deployment) -> None:
-    found = tier_hits(frequency_aware(0.01).apply(plain)).tables[0]
+    found = tier_hits(SoftwareCache("operators", 0.01, "static").apply(plain)).tables[0]
     table = plain.workload.tables[0]
     covered = float(table.popularity().covered_frac(10_000))
     assert found.share["hbm"] == pytest.approx(covered, rel=1e-6)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Cluster, Node, cluster, device, host, load, node_of
-from perfmodel.prediction.power_and_cost import IDLE_FRAC, Prices
-from perfmodel.prediction.running_cost import Activity, operating_costs
+from perfmodel.prediction.running_cost import IDLE_FRAC, Activity, Prices, operating_costs
 
 BUSY = Activity(1.0, 1.0, 1.0, 1.0)
 

@@ -31,7 +31,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], None]:
         def figures_at(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             return {"step_us": np.array([function(row) for row in rows], float)}
 
-        for module in ("sensitivities", "target"):
+        for module in ("sensitivities",):
             monkeypatch.setattr(f"perfmodel.explore.{module}.figures_at", figures_at)
 
     return use

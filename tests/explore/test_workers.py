@@ -58,7 +58,7 @@ def test_a_worker_that_dies_costs_no_row(spec: MakeSpec, tmp_path: Path) -> None
 def test_a_scheduler_that_does_not_answer(
     spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfmodel.explore.workers._PATIENCE_S", 0.2)
+    monkeypatch.setattr("perfmodel.explore.run._PATIENCE_S", 0.2)
     with pytest.raises(UsageError, match=r"127\.0\.0\.1:9: no scheduler answers") as error:
         sweep(spec(), tmp_path / "results", scheduler="tcp://127.0.0.1:9")
     assert "\n" not in str(error.value)

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.designs.deployment import Deployment
-from perfmodel.embedding.memories import Memory
+from perfmodel.embedding.placement import Memory
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import Generation
 from perfmodel.lowering.piece import Piece
@@ -26,7 +26,7 @@ from perfmodel.trace.kineto import decode_kineto
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.implementations.pytorch import pytorch
 from perfmodel.workload.jagged import Jagged
-from perfmodel.workload.software import Software
+from perfmodel.workload.settings import Software
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.source import Group, record_row_op, row_dims
 

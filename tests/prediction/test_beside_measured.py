@@ -14,7 +14,7 @@ from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
-from perfmodel.prediction.measured_load import without_contention
+from perfmodel.prediction.contention_load import without_contention
 from perfmodel.trace import Trace, read
 from perfmodel.trace.link import launching_op
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.timeline.on_cycles import on_cycles
+from perfmodel.timeline.steady import on_cycles
 
 COUNT = 7
 Edges = list[tuple[int, int]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from workload.backward_ops import FORWARD, backward_ops
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Op, Tensor
-from perfmodel.workload.autograd.engine import FORWARD, backward_ops
 
 SIZE = st.integers(1, 64)
 

@@ -11,7 +11,7 @@ from workload.captured import TRACES, step_of, told, workload_of
 from perfmodel.hardware import cluster, device, node_of
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph as graph_of_trace
-from perfmodel.ops.read.lookups import with_recorded_lookups
+from perfmodel.ops.read.attributes import with_recorded_lookups
 from perfmodel.prediction.shapes import predict_shapes
 from perfmodel.trace import read
 from perfmodel.workload import load_workload, op_graph

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.workload import Table, load_workload
-from perfmodel.workload.planner import planned
-from perfmodel.workload.sharding import plan
+from perfmodel.workload.sharding import plan, planned
 
 
 def test_a_hot_table_is_parted_until_buckets_are_even() -> None:

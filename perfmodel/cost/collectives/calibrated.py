@@ -1,4 +1,6 @@
-"""A model corrected by points that were measured on the machine in question."""
+"""The registered models of collectives: the heuristic, and the shipped fit that corrects it; and a
+model corrected by points that were measured on the machine in question.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.collectives.calls import Calls
-from perfmodel.cost.collectives.heuristic import costs_of, explanations
+from perfmodel.cost.collectives.calls import COLLECTIVES, Calls
+from perfmodel.cost.collectives.heuristic import Heuristic, costs_of, explanations
 from perfmodel.cost.collectives.learned import (
     ONE_NODE,
     SEVERAL,
@@ -20,7 +22,26 @@ from perfmodel.cost.collectives.learned import (
     take_calls,
     with_factor,
 )
+from perfmodel.cost.collectives.store import NAME, shipped
 from perfmodel.cost.contract import Estimate, Explanation
+
+COLLECTIVES.register("collective/heuristic")(Heuristic("collective/heuristic"))
+
+
+class Shipped:
+    """The shipped model, read when it is first asked."""
+
+    def estimate(self, calls: Calls) -> Estimate:
+        """Durations of `calls`."""
+        return shipped().estimate(calls)
+
+    def explain(self, calls: Calls) -> list[Explanation]:
+        """Why, per call."""
+        return shipped().explain(calls)
+
+
+COLLECTIVES.register(NAME)(Shipped())
+
 
 CALIBRATED, SWEEP = "calibrated", "sweep"
 SWEEP_POINTS = 8

@@ -249,14 +249,6 @@ class Codec:
         """Bytes of `elements` encoded, `row_elements` to a row."""
         return elements * (self.bytes_per_element + self.bytes_per_row / max(row_elements, 1.0))
 
-    def kernel_bytes(
-        self, elements: Floats, row_elements: float, value_bytes: float = 4.0
-    ) -> Floats:
-        """What one kernel that encodes or decodes reads and writes; rowwise ones read twice."""
-        reads = 2.0 if self.bytes_per_row else 1.0
-        values = elements * value_bytes * reads
-        return values + self.wire_bytes(elements, row_elements)
-
 
 CODECS = {
     codec.name: codec
@@ -296,6 +288,6 @@ class CollectiveModel(Protocol):
 
 
 COLLECTIVES: Registry[CollectiveModel] = Registry(
-    "collective model", "perfmodel.network", "perfmodel.cost.collectives.models"
+    "collective model", "perfmodel.network", "perfmodel.cost.collectives.calibrated"
 )
 """By `collective/NAME`: `collective/heuristic`, …"""

@@ -23,8 +23,8 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import Dims
-from perfmodel.ops.storage import item_bytes
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")

@@ -19,9 +19,9 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.storage import item_bytes
 
 _C = coefficients("gpu.matmul")
 _SPLITS = (1, 2, 4, 8, 16)

@@ -13,7 +13,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
-from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.dtypes import item_bytes
 
 T = TypeVar("T")
 

@@ -7,29 +7,12 @@ from typing import TYPE_CHECKING
 from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
-    from perfmodel.cost.host.profile import Profile, load_profile
-    from perfmodel.cost.host.profile_file import Provenance
-    from perfmodel.cost.host.samples import DESCRIPTIONS, TYPES, Samples, Statistic
+    from perfmodel.cost.host.profile import Profile as Profile
+    from perfmodel.cost.host.profile import load_profile as load_profile
+    from perfmodel.cost.host.profile_file import Provenance as Provenance
+    from perfmodel.cost.host.samples import DESCRIPTIONS as DESCRIPTIONS
+    from perfmodel.cost.host.samples import TYPES as TYPES
+    from perfmodel.cost.host.samples import Samples as Samples
+    from perfmodel.cost.host.samples import Statistic as Statistic
 
-__all__ = [
-    "DESCRIPTIONS",
-    "TYPES",
-    "Profile",
-    "Provenance",
-    "Samples",
-    "Statistic",
-    "load_profile",
-]
-
-
-_SAMPLES = ("DESCRIPTIONS", "TYPES", "Samples", "Statistic")
-
-__getattr__ = exports(
-    __name__,
-    {
-        "Profile": "perfmodel.cost.host.profile",
-        "Provenance": "perfmodel.cost.host.profile_file",
-        "load_profile": "perfmodel.cost.host.profile",
-        **dict.fromkeys(_SAMPLES, "perfmodel.cost.host.samples"),
-    },
-)
+__getattr__, __all__ = exports(__name__)

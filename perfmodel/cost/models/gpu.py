@@ -7,49 +7,29 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
 from perfmodel.cost.gpu import convolution, embedding, jagged, matmul, streaming
+from perfmodel.cost.gpu.analysis import Analyse
 from perfmodel.cost.gpu.heuristic import Heuristic
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import RECORDED
 
-KERNELS.register("gpu/attention/heuristic")(Heuristic("attention", convolution.analyse_attention))
-
-
-KERNELS.register("gpu/channel/heuristic")(Heuristic("channel", streaming.analyse_channels))
-
-
-KERNELS.register("gpu/convolution/heuristic")(
-    Heuristic("convolution", convolution.analyse_convolution)
-)
-
-
-KERNELS.register("gpu/embedding/heuristic")(Heuristic("embedding", embedding.analyse))
-
-
-KERNELS.register("gpu/jagged/heuristic")(Heuristic("jagged", jagged.analyse))
-
-
-KERNELS.register("gpu/jagged_attention/heuristic")(
-    Heuristic("jagged_attention", convolution.analyse_jagged_attention)
-)
-
-
-KERNELS.register("gpu/matmul/heuristic")(Heuristic("matmul", matmul.analyse))
-
-
-KERNELS.register("gpu/optimizer/heuristic")(Heuristic("optimizer", streaming.analyse))
-
-
-KERNELS.register("gpu/pooling/heuristic")(Heuristic("pooling", convolution.analyse_pooling))
-
-
-KERNELS.register("gpu/sort/heuristic")(Heuristic("sort", jagged.analyse_sorting))
-
-
-KERNELS.register("gpu/transfer/heuristic")(Heuristic("transfer", streaming.analyse_transfers))
-
-
-KERNELS.register("gpu/vector/heuristic")(Heuristic("vector", streaming.analyse))
+ANALYSES: dict[str, Analyse] = {
+    "attention": convolution.analyse_attention,
+    "channel": streaming.analyse_channels,
+    "convolution": convolution.analyse_convolution,
+    "embedding": embedding.analyse,
+    "jagged": jagged.analyse,
+    "jagged_attention": convolution.analyse_jagged_attention,
+    "matmul": matmul.analyse,
+    "optimizer": streaming.analyse,
+    "pooling": convolution.analyse_pooling,
+    "sort": jagged.analyse_sorting,
+    "transfer": streaming.analyse_transfers,
+    "vector": streaming.analyse,
+}
+"""What each family's kernels move, compute and take."""
+for family, analyse in ANALYSES.items():
+    KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
 
 
 NAME = f"gpu/{RECORDED}/heuristic"

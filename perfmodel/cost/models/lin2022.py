@@ -121,12 +121,6 @@ class Lookup:
         return _sectors(4 * self.pooling)
 
 
-def forward_simple_us(lookup: Lookup, gpu: Gpu) -> float:
-    """Every row from memory."""
-    bag = 96 + lookup.index_bytes + (lookup.pooling + 1) * lookup.row_bytes
-    return float(gpu.dram.time_us(np.array(lookup.batch * lookup.tables * bag, np.float64)))
-
-
 def cached_rows(lookup: Lookup, gpu: Gpu, warps: float = FBGEMM_WARPS) -> int:
     """Rows of one table that the L2 holds while `warps` bags per multiprocessor are in flight."""
     tables = np.ceil(gpu.sms * warps / lookup.batch)
@@ -244,6 +238,3 @@ def _gpu(device: Device) -> Gpu:
 
 
 KERNELS.register(NAME)(Lin2022())
-
-
-_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}

@@ -13,14 +13,13 @@ core waits for a dozen rows at a time, as it does for those of its socket's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import TIERS, Estimate, Explanation
+from perfmodel.cost.tiers import TIERS, SideBySide, Work
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.parts import Expansion, Storage
@@ -123,56 +122,6 @@ _C = coefficients("tiers.drives")
 NAME = f"{STORAGE}/heuristic"
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Per row of a frame: microseconds of drives and of cores, and bytes that the drives move."""
-
-    drive_us: Floats
-    core_us: Floats
-    least_us: Floats
-    """What the bytes, or the reads, take at the drives' most."""
-    moved_bytes: Floats
-    reads: Floats
-
-    @property
-    def duration_us(self) -> Floats:
-        return _C.call_us + np.maximum(self.drive_us, self.core_us)
-
-
-class StorageTier:
-    """See the module."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        taken = _work(rows, machine).duration_us
-        stores = {store.name: count for *_, store, count in _by_store(rows, machine)}
-        source = "figures of " + " and ".join(f"{n} {name}" for name, n in stores.items())
-        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        work = _work(rows, machine)
-        taken = work.duration_us
-        drives = work.drive_us >= work.core_us
-        full = work.least_us >= _C.full_from * work.drive_us
-        return [
-            Explanation(
-                duration_us=float(taken[at]),
-                bound_by=("throughput" if full[at] else "latency") if drives[at] else "host",
-                flop=0.0,
-                read_bytes=float(work.moved_bytes[at] * work.reads[at]),
-                written_bytes=float(work.moved_bytes[at] * (1 - work.reads[at])),
-                utilisation_frac=float(work.least_us[at] / taken[at]),
-                terms={
-                    "drive_us": float(work.drive_us[at]),
-                    "core_us": float(work.core_us[at]),
-                    "call_us": _C.call_us,
-                },
-                formula="call_us + max(drive_us, core_us); drive_us by the drive's queue, "
-                "t0 + (Q - 1) / 2X of a read with Q in flight",
-            )
-            for at in range(len(rows))
-        ]
-
-
 def drives_of(machine: Cluster) -> tuple[Storage, int]:
     """The drives of one node; `ModelError` where it has none."""
     node = machine.node
@@ -228,29 +177,61 @@ def _row_us(machine: Cluster, dims: Dims) -> float:
     return part.read_latency_us / float(_C.loads_in_flight)
 
 
-def _work(rows: Rows, machine: Cluster) -> _Work:
-    node = machine.node
-    cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
-    names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
-    work = {name: np.zeros(len(rows)) for name in names}
-    for op, index, drive, count in _by_store(rows, machine):
-        dims = rows.dims_of(op, index)
-        each = dims["rows"] * node.gpus / count
-        size = dims["row_bytes"]
-        if op == "storage_read":
-            asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
-            work["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
-            work["least_us"][index] = each / reads_per_s(drive, size) * 1e6
-            work["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
-            work["reads"][index] = 1.0
-        else:
-            taken = write_us(drive, each, size, dims["page_rows"])
-            work["drive_us"][index] = work["least_us"][index] = taken
-            together = np.maximum(dims["page_rows"], 1.0)
-            moved = moved_bytes(drive, size * together) / together
-            work["moved_bytes"][index] = dims["rows"] * moved
-        work["core_us"][index] = dims["rows"] * _row_us(machine, dims) / cores
-    return _Work(**work)
+class StorageTier(SideBySide):
+    """See the module."""
+
+    name = NAME
+    formula = (
+        "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
+        "t0 + (Q - 1) / 2X of a read with Q in flight"
+    )
+
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        stores = {store.name: count for *_, store, count in _by_store(rows, machine)}
+        return "figures of " + " and ".join(f"{n} {name}" for name, n in stores.items())
+
+    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+        """The drives by what bounds them."""
+        if slowest == "core":
+            return "host"
+        assert work.at_peak_us is not None
+        is_full = work.at_peak_us[at] >= _C.full_from * work.terms["drive"][at]
+        return "throughput" if is_full else "latency"
+
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        """The least that a drive takes is what the bytes, or the reads, take at its most."""
+        node = machine.node
+        cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
+        names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
+        work = {name: np.zeros(len(rows)) for name in names}
+        for op, index, drive, count in _by_store(rows, machine):
+            dims = rows.dims_of(op, index)
+            each = dims["rows"] * node.gpus / count
+            size = dims["row_bytes"]
+            if op == "storage_read":
+                asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
+                work["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
+                work["least_us"][index] = each / reads_per_s(drive, size) * 1e6
+                work["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
+                work["reads"][index] = 1.0
+            else:
+                taken = write_us(drive, each, size, dims["page_rows"])
+                work["drive_us"][index] = work["least_us"][index] = taken
+                together = np.maximum(dims["page_rows"], 1.0)
+                moved = moved_bytes(drive, size * together) / together
+                work["moved_bytes"][index] = dims["rows"] * moved
+            work["core_us"][index] = dims["rows"] * _row_us(machine, dims) / cores
+        moved, reads = work["moved_bytes"], work["reads"]
+        return Work(
+            {"drive": work["drive_us"], "core": work["core_us"]},
+            np.full(len(rows), _C.call_us),
+            _C.half_factor,
+            moved * reads,
+            moved * (1 - reads),
+            np.zeros(len(rows)),
+            start="call_us",
+            at_peak_us=work["least_us"],
+        )
 
 
 TIERS.register(STORAGE)(StorageTier())

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import TIERS, Estimate, Explanation
+from perfmodel.cost.tiers import TIERS, SideBySide, Work
 from perfmodel.cost.tiers.host_memory import random_frac, rank_gb_per_s
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
@@ -24,35 +24,6 @@ from perfmodel.ops.vocabulary.tiers import HOST_BUS
 
 _C = coefficients("tiers.host_bus")
 NAME = f"{HOST_BUS}/heuristic"
-SHOWN = ("floor_us", "bus_us", "memory_us")
-FORMULA = "floor_us + max(bus_us, memory_us)"
-
-
-class HostBus:
-    """See the module."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        terms = _terms(rows, machine)
-        taken = _taken(terms)
-        source = f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
-        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        terms = _terms(rows, machine)
-        taken, peak = _taken(terms).tolist(), machine.node.device.host_gb_per_s * 1e3
-        return [
-            Explanation(
-                duration_us=us,
-                bound_by="bus" if terms["bus_us"][at] >= terms["memory_us"][at] else "memory",
-                flop=float(terms["flop"][at]),
-                read_bytes=float(terms["read_bytes"][at]),
-                written_bytes=float(terms["written_bytes"][at]),
-                utilisation_frac=float(terms["bus_bytes"][at]) / peak / us,
-                terms={name: float(terms[name][at]) for name in SHOWN},
-                formula=FORMULA,
-            )
-            for at, us in enumerate(taken)
-        ]
 
 
 def read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
@@ -84,46 +55,59 @@ def _dram(row_bytes: Floats, machine: Cluster) -> Floats:
     return random_frac(row_bytes) * rank_gb_per_s(machine)
 
 
-def _taken(terms: dict[str, Floats]) -> Floats:
-    return np.asarray(terms["floor_us"] + np.maximum(terms["bus_us"], terms["memory_us"]))
+class HostBus(SideBySide):
+    """See the module."""
 
+    name = NAME
+    formula = "floor_us + max(bus_us, memory_us)"
 
-def _terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
-    device = machine.node.device
-    names = ("bus_us", "memory_us", "bus_bytes", "flop", "read_bytes", "written_bytes")
-    terms = {name: np.zeros(len(rows)) for name in names}
-    for op, index in rows.groups():
-        dims, item = rows.dims_of(op, index), rows.item_bytes(index)
-        direction = np.array([rows.direction[at] for at in index.tolist()])
-        for each in set(direction.tolist()):
-            chosen = np.flatnonzero(direction == each)
-            own: Dims = {name: values[chosen] for name, values in dims.items()}
-            at, spec = index[chosen], OPS[op].of(each)
-            read, written = (
-                spec.read_bytes(own, item[chosen]),
-                spec.written_bytes(own, item[chosen]),
-            )
-            row = stored_row_bytes(own, item[chosen])
-            over_read, over_written = _ROWS[each](own, row, written)
-            asked = over_read / _request_bytes(row) * _C.request_header_bytes
-            terms["bus_us"][at] = (
-                np.maximum.reduce(
-                    [
-                        over_read / read_gb_per_s(row, machine),
-                        np.where(over_written > 0.0, over_written + asked, 0.0)
-                        / write_gb_per_s(row, machine),
-                        (over_read + over_written) / _dram(row, machine),
-                    ]
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
+
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        device = machine.node.device
+        names = ("bus", "memory", "bus_bytes", "flop", "read_bytes", "written_bytes")
+        columns = {name: np.zeros(len(rows)) for name in names}
+        for op, index in rows.groups():
+            dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+            direction = np.array([rows.direction[at] for at in index.tolist()])
+            for each in set(direction.tolist()):
+                chosen = np.flatnonzero(direction == each)
+                own: Dims = {name: values[chosen] for name, values in dims.items()}
+                at, spec = index[chosen], OPS[op].of(each)
+                read, written = (
+                    spec.read_bytes(own, item[chosen]),
+                    spec.written_bytes(own, item[chosen]),
                 )
-                / 1e3
-            )
-            beside = np.maximum(read + written - over_read - over_written, 0.0)
-            terms["memory_us"][at] = beside / (_C.hbm_frac * device.hbm_gb_per_s) / 1e3
-            terms["bus_bytes"][at] = over_read + over_written
-            terms["flop"][at] = spec.flop(own)
-            terms["read_bytes"][at], terms["written_bytes"][at] = read, written
-    terms["floor_us"] = np.full(len(rows), device.kernel_floor_us)
-    return terms
+                row = stored_row_bytes(own, item[chosen])
+                over_read, over_written = _ROWS[each](own, row, written)
+                asked = over_read / _request_bytes(row) * _C.request_header_bytes
+                columns["bus"][at] = (
+                    np.maximum.reduce(
+                        [
+                            over_read / read_gb_per_s(row, machine),
+                            np.where(over_written > 0.0, over_written + asked, 0.0)
+                            / write_gb_per_s(row, machine),
+                            (over_read + over_written) / _dram(row, machine),
+                        ]
+                    )
+                    / 1e3
+                )
+                beside = np.maximum(read + written - over_read - over_written, 0.0)
+                columns["memory"][at] = beside / (_C.hbm_frac * device.hbm_gb_per_s) / 1e3
+                columns["bus_bytes"][at] = over_read + over_written
+                columns["flop"][at] = spec.flop(own)
+                columns["read_bytes"][at], columns["written_bytes"][at] = read, written
+        return Work(
+            {"bus": columns["bus"], "memory": columns["memory"]},
+            np.full(len(rows), device.kernel_floor_us),
+            _C.half_factor,
+            columns["read_bytes"],
+            columns["written_bytes"],
+            columns["flop"],
+            start="floor_us",
+            at_peak_us=columns["bus_bytes"] / (device.host_gb_per_s * 1e3),
+        )
 
 
 def _looked_up(dims: Dims, row: Floats, written: Floats) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ The wait is uniform between nothing and a whole period, whose half is the mean.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import cached_with_reads, coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
+from perfmodel.cost.tiers import SideBySide, Work
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
@@ -43,21 +44,6 @@ COPIES = ("host_gather", "host_scatter")
 NAME = f"{HOST_MEMORY}/heuristic"
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Per row of a frame, what it moves and what that takes, in microseconds."""
-
-    memory_us: Floats
-    cores_us: Floats
-    flop: Floats
-    read_bytes: Floats
-    written_bytes: Floats
-
-    @property
-    def duration_us(self) -> Floats:
-        return _C.call_us + np.maximum(self.memory_us, self.cores_us)
-
-
 def rank_gb_per_s(machine: Cluster) -> float:
     """One rank's share of its node's DRAM bandwidth, as reading reaches it."""
     node = machine.node
@@ -70,59 +56,47 @@ def random_frac(row_bytes: Floats) -> Floats:
     return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
 
 
-class HostMemory:
+class HostMemory(SideBySide):
     """See the module."""
 
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        work = _work(rows, machine)
-        taken = work.duration_us
-        source = f"figures of {machine.node.host.name}; assumed: rows at random places"
-        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
+    name = NAME
+    formula = "call_us + max(memory_us, cores_us)"
 
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        work = _work(rows, machine)
-        peak = rank_gb_per_s(machine) / _C.stream_frac * 1e3
-        taken = work.duration_us.tolist()
-        return [
-            Explanation(
-                duration_us=us,
-                bound_by="memory" if work.memory_us[at] >= work.cores_us[at] else "cores",
-                flop=float(work.flop[at]),
-                read_bytes=float(work.read_bytes[at]),
-                written_bytes=float(work.written_bytes[at]),
-                utilisation_frac=float((work.read_bytes[at] + work.written_bytes[at]) / peak / us),
-                terms={
-                    "memory_us": float(work.memory_us[at]),
-                    "cores_us": float(work.cores_us[at]),
-                    "call_us": _C.call_us,
-                },
-                formula="call_us + max(memory_us, cores_us)",
-            )
-            for at, us in enumerate(taken)
-        ]
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return f"figures of {machine.node.host.name}; assumed: rows at random places"
 
-
-def _work(rows: Rows, machine: Cluster) -> _Work:
-    node = machine.node
-    cores = node.sockets * node.host.cores / node.gpus
-    columns = {name: np.empty(len(rows)) for name in ("random", "even", "core", "flop", "r", "w")}
-    for op, index in rows.groups():
-        spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
-        read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-        work = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
-        cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
-        columns["random"][index] = (work - cached) / random_frac(dims["row_bytes"])
-        columns["even"][index] = read + written - work
-        rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
-        if op in COPIES:
-            rate = near = _C.copying_gb_per_s
-        per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
-        columns["core"][index] = (work - cached) * per_byte + cached * 1e-3 / near
-        columns["flop"][index] = spec.flop(dims)
-        columns["r"][index], columns["w"][index] = read, written
-    memory_us = (columns["random"] + columns["even"]) / rank_gb_per_s(machine) / 1e3
-    cores_us = columns["core"] / cores
-    return _Work(memory_us, cores_us, columns["flop"], columns["r"], columns["w"])
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        node = machine.node
+        cores = node.sockets * node.host.cores / node.gpus
+        columns = {
+            name: np.empty(len(rows)) for name in ("random", "even", "core", "flop", "r", "w")
+        }
+        for op, index in rows.groups():
+            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+            read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
+            work = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
+            cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
+            columns["random"][index] = (work - cached) / random_frac(dims["row_bytes"])
+            columns["even"][index] = read + written - work
+            rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
+            if op in COPIES:
+                rate = near = _C.copying_gb_per_s
+            per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
+            columns["core"][index] = (work - cached) * per_byte + cached * 1e-3 / near
+            columns["flop"][index] = spec.flop(dims)
+            columns["r"][index], columns["w"][index] = read, written
+        bandwidth = rank_gb_per_s(machine)
+        memory_us = (columns["random"] + columns["even"]) / bandwidth / 1e3
+        return Work(
+            {"memory": memory_us, "cores": columns["core"] / cores},
+            np.full(len(rows), _C.call_us),
+            _C.half_factor,
+            columns["r"],
+            columns["w"],
+            columns["flop"],
+            start="call_us",
+            at_peak_us=(columns["r"] + columns["w"]) / (bandwidth / _C.stream_frac * 1e3),
+        )
 
 
 def llc_bytes(machine: Cluster) -> float:
@@ -159,7 +133,7 @@ def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Float
 TIERS.register(HOST_MEMORY)(HostMemory())
 
 
-class RowAccelerator:
+class RowAccelerator(SideBySide):
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
     parting of samples. Without an accelerator the host's cores gather into a buffer, and the device
@@ -170,70 +144,47 @@ class RowAccelerator:
     to, other nodes.
     """
 
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        terms = _accelerator_terms(rows, machine)
-        taken = terms.pop("start_us") + np.maximum.reduce(list(terms.values()))
+    name = f"{ACCELERATOR}/heuristic"
+    formula = "start_us + the longest of the other terms"
+
+    def source(self, rows: Rows, machine: Cluster) -> str:
         part = machine.node.accelerator
-        source = f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
-        factor = _C.half_factor
-        return Estimate(taken, taken / factor, taken * factor, f"{ACCELERATOR}/heuristic", source)
+        return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
 
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        terms = _accelerator_terms(rows, machine)
-        longest = {name: us for name, us in terms.items() if name != "start_us"}
-        names, values = list(longest), np.array(list(longest.values()))
-        size = (rows.dims["lookups"] * rows.dims["row_bytes"]).tolist()
-        found = []
-        for at, slowest in enumerate(np.argmax(values, axis=0).tolist()):
-            taken = float(terms["start_us"][at] + values[slowest, at])
-            found.append(
-                Explanation(
-                    duration_us=taken,
-                    bound_by=names[slowest].removesuffix("_us"),
-                    flop=0.0,
-                    read_bytes=size[at],
-                    written_bytes=size[at],
-                    utilisation_frac=float(values[slowest, at]) / taken,
-                    terms={name: float(us[at]) for name, us in terms.items()},
-                    formula="start_us + the longest of the other terms",
-                )
-            )
-        return found
-
-
-def _accelerator_terms(rows: Rows, machine: Cluster) -> dict[str, Floats]:
-    """Microseconds per row of the frame, by what takes them; all ranks of a node at a time."""
-    node, part = machine.node, machine.node.accelerator
-    names = ("start_us", "engines_us", "memory_us", "bus_us", "network_us", "keys_us")
-    terms = {name: np.zeros(len(rows)) for name in names}
-    for op, index in rows.groups():
-        dims = rows.dims_of(op, index)
-        size, twice = dims["row_bytes"], 1.0 + (op == "rows_to_host")
-        count, delivered = dims["lookups"], dims["lookups"] * size
-        moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
-        bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
-        if part is None:
-            cores = node.sockets * node.host.cores / node.gpus
-            terms["engines_us"][index] = delivered * twice * 1e-3 / _C.copying_gb_per_s / cores
-            terms["start_us"][index] = _C.call_us
-            moved = moved + 2.0 * delivered
-        else:
-            bus = min(bus, part.pcie_gb_per_s / node.gpus)
-            memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
-            side_by_side = part.engines * part.rows_in_flight / node.gpus
-            terms["engines_us"][index] = count * twice * part.memory_latency_us / side_by_side
-            terms["keys_us"][index] = dims["keys"] * node.gpus / part.keys_per_us
-            terms["start_us"][index] = part.start_us + part.memory_latency_us
-            waiting = np.maximum(dims["waiting_bytes"] - part.input_bytes / node.gpus, 0.0)
-            moved = moved + 2.0 * waiting
-        terms["memory_us"][index] = moved / memory / 1e3
-        terms["bus_us"][index] = delivered / bus / 1e3
-        if machine.nodes > 1 and node.nic is not None:
-            others = 1.0 - 1.0 / machine.nodes
-            wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
-            terms["network_us"][index] = others * count * (size + KEY_BYTES) / wire / 1e3
-            terms["start_us"][index] += 2.0 * (node.nic.latency_us or 0.0)
-    return terms
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        """Microseconds per row of the frame, by what takes them; all ranks of a node at a time."""
+        node, part = machine.node, machine.node.accelerator
+        names = ("start", "engines", "memory", "bus", "network", "keys")
+        terms = {name: np.zeros(len(rows)) for name in names}
+        for op, index in rows.groups():
+            dims = rows.dims_of(op, index)
+            size, twice = dims["row_bytes"], 1.0 + (op == "rows_to_host")
+            count, delivered = dims["lookups"], dims["lookups"] * size
+            moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
+            bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
+            if part is None:
+                cores = node.sockets * node.host.cores / node.gpus
+                terms["engines"][index] = delivered * twice * 1e-3 / _C.copying_gb_per_s / cores
+                terms["start"][index] = _C.call_us
+                moved = moved + 2.0 * delivered
+            else:
+                bus = min(bus, part.pcie_gb_per_s / node.gpus)
+                memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
+                side_by_side = part.engines * part.rows_in_flight / node.gpus
+                terms["engines"][index] = count * twice * part.memory_latency_us / side_by_side
+                terms["keys"][index] = dims["keys"] * node.gpus / part.keys_per_us
+                terms["start"][index] = part.start_us + part.memory_latency_us
+                waiting = np.maximum(dims["waiting_bytes"] - part.input_bytes / node.gpus, 0.0)
+                moved = moved + 2.0 * waiting
+            terms["memory"][index] = moved / memory / 1e3
+            terms["bus"][index] = delivered / bus / 1e3
+            if machine.nodes > 1 and node.nic is not None:
+                others = 1.0 - 1.0 / machine.nodes
+                wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
+                terms["network"][index] = others * count * (size + KEY_BYTES) / wire / 1e3
+                terms["start"][index] += 2.0 * (node.nic.latency_us or 0.0)
+        size = rows.dims["lookups"] * rows.dims["row_bytes"]
+        return Work(terms, terms.pop("start"), _C.half_factor, size, size, np.zeros(len(rows)))
 
 
 TIERS.register(ACCELERATOR)(RowAccelerator())

@@ -31,7 +31,7 @@ from perfmodel.explore.planner.problem import (
     Problem,
     Way,
 )
-from perfmodel.ops.storage import item_bytes
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 
 GIB = float(1 << 30)

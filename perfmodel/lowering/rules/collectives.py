@@ -1,4 +1,4 @@
-"""Collectives, from what the op graph says of them (`perfmodel.ops.read.collectives`)."""
+"""Collectives, from what the op graph says of them (`perfmodel.ops.read.attributes`)."""
 
 from __future__ import annotations
 

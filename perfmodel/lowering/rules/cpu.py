@@ -1,7 +1,7 @@
 """What operators become on a CPU: one stretch of their thread's time each.
 
 How often rows repeat, and how many entries a sparse gradient has, comes with the op as attributes
-(`perfmodel.ops.read.lookups`); without them indices are taken to be uniform.
+(`perfmodel.ops.read.attributes`); without them indices are taken to be uniform.
 
 That is also how `collect ops` measures them: what a kernel calls inside is part of it.
 """

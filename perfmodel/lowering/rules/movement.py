@@ -24,7 +24,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, tensors_in
-from perfmodel.ops.read.lookups import PREFIX
+from perfmodel.ops.read.attributes import PREFIX
 
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
 """A kernel that does next to nothing before another."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.ops.read.op_graph import op_graph
+from perfmodel.ops.read.execution_trace import op_graph
 
 __all__ = [
     "op_graph",

@@ -1,4 +1,4 @@
-"""The op graph of an execution trace, alone or with the profile of the same run."""
+"""The op graph of an execution trace, alone or with a profile; of a trace of any kind, per rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments
-from perfmodel.ops.read.collectives import of_call, of_node
+from perfmodel.ops.read.attributes import of_call, of_node
 from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
 from perfmodel.ops.read.profile import graph_of_events, inputs_of_events
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
@@ -21,6 +21,7 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.pair import Pairing
+from perfmodel.trace.read import MIN_PAIRED_FRAC, Trace
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _USER_SCOPE = 7
@@ -248,3 +249,36 @@ def _data(execution_trace: ExecutionTrace, copies: dict[int, list[int]]) -> Ints
         for pair in zip(copies[made], copies[read], strict=True)
     ]
     return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+Timed = dict[int, tuple[RankTrace, Links]]
+
+
+def op_graph(trace: Trace) -> tuple[OpGraph, ...]:
+    """One op graph per rank of `trace`, in order of rank.
+
+    From a profile whose execution trace is beside it: shapes, types, ids and data dependencies of
+    the execution trace on the profile's ops and steps. From a profile alone: its recorded shapes.
+    From an execution trace alone: all but events. Raises `TraceError` for a rank without shapes.
+    """
+    timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
+    numbers = sorted({*timed, *trace.execution_traces})
+    if not numbers:
+        raise TraceError(f"{trace.source}: holds neither a profile nor an execution trace")
+    world_size = max([len(numbers), *(rank.world_size or 1 for rank in trace.ranks)])
+    return tuple(_of_rank(trace, number, timed, world_size) for number in numbers)
+
+
+def _of_rank(trace: Trace, number: int, timed: Timed, world_size: int) -> OpGraph:
+    execution_trace = trace.execution_traces.get(number)
+    if number not in timed:
+        assert execution_trace is not None
+        return of_execution_trace(execution_trace, number, world_size)
+    from perfmodel.ops.read.profile import of_kineto
+
+    rank, links = timed[number]
+    pairing = trace.pairings.get(number)
+    if execution_trace is None or pairing is None or pairing.matched_frac < MIN_PAIRED_FRAC:
+        return of_kineto(rank, links, world_size)
+
+    return of_pair(rank, links, execution_trace, pairing, world_size)

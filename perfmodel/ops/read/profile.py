@@ -11,7 +11,7 @@ from perfmodel.arrays import Ints, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
-from perfmodel.ops.read.collectives import of_call, of_event
+from perfmodel.ops.read.attributes import of_call, of_event
 from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.storage import QUANTISED, row_bytes
 from perfmodel.workload.eager.creation import to_dtype, zero
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule
 

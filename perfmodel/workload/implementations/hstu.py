@@ -17,12 +17,7 @@ from perfmodel.ops.graph import FORWARD, INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
-from perfmodel.workload.eager.creation import (
-    empty_like,
-    new_zeros,
-    send_from_host,
-    to_dtype,
-)
+from perfmodel.workload.eager.creation import empty_like, new_zeros, send_from_host, to_dtype
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.views import cat, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
@@ -30,7 +25,7 @@ from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.jagged_attention import attention, attention_backward, bias_tables
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.rank_work import Lengths, slowest_lengths
-from perfmodel.workload.software import implementation
+from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
 from perfmodel.workload.tiered.source import read_one_by_one

@@ -37,7 +37,7 @@ from perfmodel.workload.fused_layers import (
 )
 from perfmodel.workload.hugectr_hybrid import Embeddings, hybrid
 from perfmodel.workload.jagged import PREFETCHED
-from perfmodel.workload.software import implementation
+from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 
 

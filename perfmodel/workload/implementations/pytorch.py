@@ -33,7 +33,7 @@ from perfmodel.workload.embedding_tables import (
     total_lookups,
     weights,
 )
-from perfmodel.workload.software import implementation
+from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
 

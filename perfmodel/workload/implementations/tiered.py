@@ -35,7 +35,7 @@ from perfmodel.workload.jagged import (
     received_keys,
     start_key_exchange,
 )
-from perfmodel.workload.software import implementation
+from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes

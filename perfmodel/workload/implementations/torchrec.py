@@ -34,7 +34,7 @@ from perfmodel.workload.jagged import (
 )
 from perfmodel.workload.model import Workload
 from perfmodel.workload.pooled_exchange import features_of, pooled_all_to_all, sum_parts
-from perfmodel.workload.software import implementation
+from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.lookups import Lookups
-from perfmodel.ops.storage import row_bytes
+from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track

@@ -19,7 +19,7 @@ import numpy as np
 from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.hot_rows import split_hot
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.read.lookups import Lookups
+from perfmodel.ops.read.attributes import Lookups
 from perfmodel.ops.vocabulary.tiers import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.embedding.memories import EXPANSION, STORAGE
+from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track

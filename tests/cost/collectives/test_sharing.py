@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.collectives.sharing import DeviceShares, device_shares_of_rows
+from perfmodel.cost.collectives.durations import (
+    DeviceShares,
+    collective_durations,
+    device_shares_of_rows,
+)
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows

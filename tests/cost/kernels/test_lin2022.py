@@ -48,7 +48,6 @@ def test_lookups_equal_the_original_functions() -> None:
         warps = None if row["rows_per_block"] == "fbgemm" else float(row["rows_per_block"])
         forward = lin2022.FBGEMM_WARPS if warps is None else warps
         found = {
-            "fwd_simple_us": lin2022.forward_simple_us(lookup, gpu),
             "cached_rows_per_table": lin2022.cached_rows(lookup, gpu, forward),
             "fwd_hitrate_us": lin2022.forward_us(lookup, gpu, forward),
             "bwd_sgd_hitrate_us": lin2022.backward_us(lookup, gpu, warps),

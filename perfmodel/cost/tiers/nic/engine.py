@@ -12,9 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import TIERS, Estimate, Explanation
+from perfmodel.cost.tiers import TIERS, SideBySide, Work
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows
@@ -24,48 +23,6 @@ from perfmodel.registry import Registry
 
 _C = coefficients("tiers.engine")
 NAME = f"{NIC}/heuristic"
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Per row of a frame, microseconds by resource and what is moved."""
-
-    terms: dict[str, Floats]
-    flop: Floats
-    read_bytes: Floats
-    written_bytes: Floats
-
-    @property
-    def duration_us(self) -> Floats:
-        return np.asarray(_C.start_us + np.maximum.reduce(list(self.terms.values())))
-
-
-class NicMemory:
-    """See the module."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        taken = _work(rows, machine).duration_us
-        source = f"figures of {adapter(machine).name}; assumed: rows at random places"
-        return Estimate(taken, taken / _C.half_factor, taken * _C.half_factor, NAME, source)
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        work = _work(rows, machine)
-        names, terms = list(work.terms), np.array(list(work.terms.values()))
-        slowest, taken = np.argmax(terms, axis=0), work.duration_us
-        return [
-            Explanation(
-                duration_us=float(taken[at]),
-                bound_by=names[slowest[at]],
-                flop=float(work.flop[at]),
-                read_bytes=float(work.read_bytes[at]),
-                written_bytes=float(work.written_bytes[at]),
-                utilisation_frac=float(terms[slowest[at], at] / taken[at]),
-                terms={f"{name}_us": float(work.terms[name][at]) for name in names}
-                | {"start_us": _C.start_us},
-                formula="start_us + the longest of the other terms",
-            )
-            for at in range(len(rows))
-        ]
 
 
 def adapter(machine: Cluster) -> Nic:
@@ -84,41 +41,53 @@ def adapters_per_rank(machine: Cluster) -> float:
     return (machine.node.nics or 1) / machine.node.gpus
 
 
-def _work(rows: Rows, machine: Cluster) -> _Work:
-    nic, share = adapter(machine), adapters_per_rank(machine)
-    assert nic.memory_gb_per_s is not None
-    names = ("moved", "rows", "found", "flop", "sent", "delivered", "fetched", "r", "w")
-    columns = {name: np.zeros(len(rows)) for name in names}
-    for op, index in rows.groups():
-        spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
-        read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-        padding = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
-        columns["moved"][index] = read + written + dims["lookups"] * padding
-        columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
-        columns["found"][index] = dims["lookups"]
-        columns["fetched"][index] = dims["fetched_bytes"]
-        columns["flop"][index] = spec.flop(dims)
-        columns["sent"][index] = dims["messages"]
-        columns["delivered"][index] = dims["delivered_bytes"]
-        columns["r"][index], columns["w"][index] = read, written
-    memory_us = columns["moved"] / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3)
-    cores = (nic.cores or 0) * share
-    bus = nic.pcie_gb_per_s or machine.node.device.host_gb_per_s
-    bus = min(bus, machine.node.device.host_gb_per_s) * 1e3
-    bus_us = columns["delivered"] / (_C.bus_frac * bus)
-    bus_us = np.maximum(bus_us, columns["fetched"] / (_C.bus_read_frac * bus))
-    terms = {"memory": memory_us, "bus": bus_us}
-    if nic.engine_rows_per_us:
-        terms["engines"] = columns["rows"] / (nic.engine_rows_per_us * share)
-    elif cores:
-        terms["cores"] = columns["rows"] * _C.row_us / _C.rows_in_flight / cores
-        terms["adders"] = columns["flop"] / (_C.core_adds_per_us * cores)
-    if nic.messages_per_us:
-        terms["messages"] = columns["sent"] / (nic.messages_per_us * share)
-    descriptors_per_us = nic.descriptors_per_us or nic.messages_per_us
-    if descriptors_per_us:
-        terms["descriptors"] = columns["found"] / (descriptors_per_us * share)
-    return _Work(terms, columns["flop"], columns["r"], columns["w"])
+class NicMemory(SideBySide):
+    """See the module."""
+
+    name = NAME
+    formula = "start_us + the longest of the other terms"
+
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return f"figures of {adapter(machine).name}; assumed: rows at random places"
+
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        nic, share = adapter(machine), adapters_per_rank(machine)
+        assert nic.memory_gb_per_s is not None
+        names = ("moved", "rows", "found", "flop", "sent", "delivered", "fetched", "r", "w")
+        columns = {name: np.zeros(len(rows)) for name in names}
+        for op, index in rows.groups():
+            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+            read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
+            padding = (
+                np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
+            )
+            columns["moved"][index] = read + written + dims["lookups"] * padding
+            columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
+            columns["found"][index] = dims["lookups"]
+            columns["fetched"][index] = dims["fetched_bytes"]
+            columns["flop"][index] = spec.flop(dims)
+            columns["sent"][index] = dims["messages"]
+            columns["delivered"][index] = dims["delivered_bytes"]
+            columns["r"][index], columns["w"][index] = read, written
+        memory_us = columns["moved"] / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3)
+        cores = (nic.cores or 0) * share
+        bus = nic.pcie_gb_per_s or machine.node.device.host_gb_per_s
+        bus = min(bus, machine.node.device.host_gb_per_s) * 1e3
+        bus_us = columns["delivered"] / (_C.bus_frac * bus)
+        bus_us = np.maximum(bus_us, columns["fetched"] / (_C.bus_read_frac * bus))
+        terms = {"memory": memory_us, "bus": bus_us}
+        if nic.engine_rows_per_us:
+            terms["engines"] = columns["rows"] / (nic.engine_rows_per_us * share)
+        elif cores:
+            terms["cores"] = columns["rows"] * _C.row_us / _C.rows_in_flight / cores
+            terms["adders"] = columns["flop"] / (_C.core_adds_per_us * cores)
+        if nic.messages_per_us:
+            terms["messages"] = columns["sent"] / (nic.messages_per_us * share)
+        descriptors_per_us = nic.descriptors_per_us or nic.messages_per_us
+        if descriptors_per_us:
+            terms["descriptors"] = columns["found"] / (descriptors_per_us * share)
+        start_us = np.full(len(rows), _C.start_us)
+        return Work(terms, start_us, _C.half_factor, columns["r"], columns["w"], columns["flop"])
 
 
 TIERS.register(NIC)(NicMemory())

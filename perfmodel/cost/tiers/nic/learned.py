@@ -18,9 +18,17 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.learned.forest import Forest, joined
-from perfmodel.cost.tiers.nic.cache import NIC_CACHES, NicLoad, table_accesses
+from perfmodel.cost.tiers.nic.cache import (
+    NIC_CACHES,
+    ClosedForm,
+    NicLoad,
+    footprint,
+    logit,
+    moved_to,
+    share,
+    table_accesses,
+)
 from perfmodel.cost.tiers.nic.engine import NIC_COSTS, StepChange
-from perfmodel.cost.tiers.nic.footprint import ClosedForm, footprint, logit, moved_to, share
 from perfmodel.embedding.cache import shared_classes
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.calibrate.nic_cache import replay_capacities
 from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable
-from perfmodel.cost.tiers.nic.cache import nic_hits
-from perfmodel.cost.tiers.nic.footprint import in_order, measured_reuse
+from perfmodel.cost.tiers.nic.cache import in_order, measured_reuse, nic_hits
 from perfmodel.cost.tiers.nic.learned import bundled, fitted_hit_frac, read_trees, trees_of
 from perfmodel.embedding import Popularity, uniform, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
