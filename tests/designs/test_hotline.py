@@ -350,6 +350,6 @@ def test_where_the_accelerator_is_slower_the_host_looks_rows_up() -> None:
     begun = deployment_of(load_workload("dlrm-dcnv2"), cluster("dgx-a100-80gb"))
     deployed, found = fastest(composed("hotline"), begun)
     host = predict(Hybrid().apply(begun)).results[0]
-    assert found.results[0].step_us == host.step_us
+    assert found.results[0].step_us == pytest.approx(host.step_us, rel=1e-9)
     assert any("by_host in the place of whole_batches" in note for note in deployed.notes)
     assert predict(Hotline().apply(begun)).results[0].step_us > 2 * host.step_us
