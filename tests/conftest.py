@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Workers share the processors; threads of one that wait for one another by spinning take them away.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
 NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
 
 
-# The same examples in every run, so that a red test is due to the change. To look for new ones:
-# `pytest --hypothesis-profile=default`. No deadline, since machines that run tests are shared.
-settings.register_profile("perfmodel", derandomize=True, deadline=None)
+# The same examples in every run, so that a red test is due to the change. To look for new, and
+# more: `pytest --hypothesis-profile=default`. No deadline: machines that run tests are shared.
+settings.register_profile("perfmodel", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("perfmodel")
 
 

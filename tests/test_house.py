@@ -53,7 +53,7 @@ def test_every_room_is_in_the_table_of_the_architecture() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = text[text.index("## Rooms") : text.index("## Reading")]
     named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([\w./]+)`", table)}
-    rooms = {room.name for room in house.rooms()} - {"__main__"}
+    rooms = {room for floor in house.layers() for room in floor} - {"__main__"}
     assert not rooms - named
 
 

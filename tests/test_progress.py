@@ -13,7 +13,7 @@ from perfmodel.cli import main
 from perfmodel.cli.output import working
 from perfmodel.progress import Pace, begun
 
-TRACE = "traces/cpu_dlrm_2rank"
+TRACE = "traces/cpu_dlrm_2rank/dlrm_rank0_kineto.json.gz"
 SWEEP = """
 workload = "criteo-terabyte"
 hardware = "dgx-a100-80gb"
@@ -85,7 +85,7 @@ def test_pipes_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 VERBS = [
-    ("plan", "--workload", "criteo-terabyte", "--hardware", "dgx-a100-80gb"),
+    ("plan", "--workload", "hotline-rm1", "--hardware", "dgx-a100-80gb"),
     ("evaluate", "traces", TRACE),
     ("fit", "overheads", TRACE, "-o", "PLACE/mine.json"),
     ("sweep", "PLACE/small.toml", "-o", "PLACE/results"),
@@ -115,7 +115,7 @@ def test_long_verbs_tell_a_terminal_and_print_the_same(
 
 def test_functions_tell_who_asks() -> None:
     told: list[tuple[str, int, int]] = []
-    perfmodel.plan("criteo-terabyte", "dgx-a100-80gb", begin=lambda *each: told.append(each))
+    perfmodel.plan("hotline-rm1", "dgx-a100-80gb", begin=lambda *each: told.append(each))
     assert told[0] == ("searching", 0, 0)
     done = [done for _, done, total in told if total]
     assert done == sorted(done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import read
-from perfmodel.workload import op_graph
+from perfmodel.workload import Workload, op_graph
 
 WAITING = "waiting"
 """For the last rank at each collective, beside the families of what a rank does."""
@@ -61,13 +62,13 @@ def steps_us(steps: Sequence[MeasuredStep], device: Device) -> Floats:
 
 def step_rows(step: MeasuredStep, rank: int = 0) -> Rows:
     """The pieces of one rank's step as rows."""
+    return _rows(step.workload, step.ranks, rank, step.threads)
+
+
+@lru_cache(maxsize=1024)  # a fit asks for the same steps on every device that it tries
+def _rows(workload: Workload, ranks: int, rank: int, threads: int) -> Rows:
     graph = op_graph(
-        step.workload,
-        step.batch,
-        ranks=step.ranks,
-        rank=rank,
-        target="cpu",
-        threads=step.threads,
+        workload, workload.batch, ranks=ranks, rank=rank, target="cpu", threads=threads
     )
     (pieces,) = cpu_steps(graph)
     return rows_of(pieces)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfmodel.calibrate import kernel_part
 from perfmodel.calibrate.estimators import KNOWN_TREES, trees_or
 from perfmodel.calibrate.kernel_left_out import (
     Mixture,
@@ -83,8 +84,11 @@ def test_one_chip_alone_says_nothing_of_others() -> None:
 
 @pytest.mark.parametrize(("sign", "shares"), [(0, (0.75, 1.0)), (1, (0.0, 0.5))])
 def test_trees_answer_as_far_as_devices_left_out_are_nearer_by_them(
-    sign: int, shares: tuple[float, float]
+    sign: int, shares: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = KNOWN_TREES | {"n_estimators": 50}
+    for name in ("KNOWN_TREES_OF_PART", "OWN_TREES_OF_PART"):
+        monkeypatch.setattr(kernel_part, name, {"matmul_fp32": few})
     data = made(0.9, ("t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm"), sign)
     data = samples(
         data.frame.assign(duration_us=data.frame["duration_us"] / (4.0 if sign else 1.0)),

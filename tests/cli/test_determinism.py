@@ -27,7 +27,7 @@ MORE = (
     Writing("export graphml", ("export", "{trace}", "-o", "{out}.graphml")),
     Writing(
         "plan",
-        ("plan", "--workload", "torchrec-golden", "--hardware", "dgx-1", "-o", "{out}.json"),
+        ("plan", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb", "-o", "{out}.json"),
     ),
     Writing("hardware", ("hardware", "list", "-o", "{out}.json", "--format", "json")),
 )

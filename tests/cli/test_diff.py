@@ -94,7 +94,10 @@ VERBS: dict[str, tuple[str, ...]] = {
         *("compare", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-40gb"),
         *("--designs", "cpu_only"),
     ),
-    "plan": ("plan", "--workload", "torchrec-golden", "--hardware", "dgx-1"),
+    "plan": (
+        *("plan", "--workload", "criteo-kaggle", "--hardware", "dgx-a100-80gb"),
+        *("--estimator", "torchrec"),
+    ),
 }
 
 

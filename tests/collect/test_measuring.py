@@ -125,7 +125,7 @@ def test_an_interruption_keeps_what_was_measured(
 
 
 def test_kernels_within_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["kernels", "--families", "copies", "--minutes", "0.03", "--device", "cpu"]
+    words = ["kernels", "--families", "copies", "--minutes", "0.02", "--device", "cpu"]
     assert main([*words, "-o", str(tmp_path)]) == 0
     assert main([*words, "-o", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "kernels_meta.json").read_text())

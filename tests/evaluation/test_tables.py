@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from pathlib import Path
 
@@ -45,8 +46,11 @@ def test_a_table_of_a_device_of_another_kind_is_left_out(tmp_path: Path) -> None
     (tmp_path / "mine.toml").write_text('extends = "generic-cpu"\naliases = ["Mine"]\n')
     table = _table(tmp_path / "kernels.csv")
     assert len(find_tables([tmp_path])) == 1
-    table.write_text(table.read_text().replace("Mine", "NVIDIA H200"))
+    whole = table.read_text()
+    table.write_text(whole.replace("Mine", "NVIDIA H200"))
     assert find_tables([tmp_path]) == []
+    table.write_text(whole.replace("Mine", "x" * (csv.field_size_limit() + 1), 1))
+    assert len(find_tables([tmp_path])) == 1, "no device's name: what reads it says what is wrong"
 
 
 def test_a_table_that_the_device_was_fitted_on_is_left_out(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slow import slow_but
 from tiny import Tiny
 
 from perfmodel.cost.host import Profile, load_profile
@@ -151,16 +152,16 @@ def test_a_trace_whose_gpu_nobody_knows_goes_to_one_that_is_known() -> None:
 
 
 REAL: dict[str, tuple[float, float, float]] = {
-    "traces/inference/h100_timesformer.json.gz": (5, 5, 1.0),
     "traces/inference/h100_qwen1.5-0.5b.json.gz": (8, 8, 0.703),
+    "traces_2/inference/h100_bert-small.json.gz": (8, 30, 1.0),
+    "traces_2/inference/mi300x_bert-small.json.gz": (8, 30, 1.0),
+    "traces_2/graphs/mi300x_sglang_qwen3_decode.json.gz": (5, 5, 0.011),
+    "traces/inference/h100_timesformer.json.gz": (5, 5, 1.0),
     "traces/inference/mi300x_qwen1.5-0.5b.json.gz": (10, 12, 0.694),
     "traces/train/v100_resnet50_workers0_a.json.gz": (5, 8, 1.0),
     "traces/train/v100_resnet50_workers4_a.json.gz": (5, 5, 1.0),
     "traces_2/dlrm_meta/v100x2_trace_diff_test.json.gz": (10, 8, 0.651),
-    "traces_2/graphs/mi300x_sglang_qwen3_decode.json.gz": (5, 5, 0.011),
     "traces_2/graphs/mi300x_xdit_flux1_sage.json.gz": (10, 10, 0.147),
-    "traces_2/inference/h100_bert-small.json.gz": (8, 30, 1.0),
-    "traces_2/inference/mi300x_bert-small.json.gz": (8, 30, 1.0),
 }
 """Shared traces of single ranks on GPUs of the catalogue: bounds on the errors of step and
 GPU-active time in percent, and the share of device time that follows from shapes."""
@@ -170,7 +171,7 @@ def _predicted(reference: Path, name: str, **options: Any) -> Prediction:
     return predict(read(reference / name), mode="model", **options)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_but(4, REAL))
 def test_real_traces_on_their_own_device(reference: Path, name: str) -> None:
     step_pct, active_pct, share = REAL[name]
     result = _predicted(reference, name).results[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow import slow_but
 from tiny import GEMM, Tiny, made_graph, trace_of
 
 from perfmodel.graph import build_graph
@@ -159,16 +160,16 @@ def test_each_command_says_the_same(ranks: int) -> None:
         assert reproduced(trace, gain) == pytest.approx(gain.gain_us, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "traces/dlrm_v100x8/kineto_rank0.json.gz",
-        "traces/train/v100_resnet50_workers0_a.json.gz",
-        "traces/torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
-        "traces_2/graphs/vllm_decode_full_graph.json.gz",
-        "traces_2/inference/mi300x_timesformer.json.gz",
-    ],
+REAL = (
+    "traces/dlrm_v100x8/kineto_rank0.json.gz",
+    "traces_2/graphs/vllm_decode_full_graph.json.gz",
+    "traces_2/inference/mi300x_timesformer.json.gz",
+    "traces/train/v100_resnet50_workers0_a.json.gz",
+    "traces/torchrec_v100x4/sst_long_a2a_optimizer_3_29220",
 )
+
+
+@pytest.mark.parametrize("name", slow_but(3, REAL))
 def test_each_command_says_the_same_on_real_traces(reference: Path, name: str) -> None:
     trace = read(reference / name)
     found = of(trace)

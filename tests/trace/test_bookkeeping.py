@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from tiny import Tiny
 
 from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.read import read
 from perfmodel.trace.recording import checked_recording
 
 OPS = 20
@@ -145,12 +143,3 @@ def test_operations_without_launch_calls_and_calls_without_operations() -> None:
     assert checked_recording(t.rank_trace())[1] == [
         "1 kernel launches, but no device operation is in the file"
     ]
-
-
-@pytest.mark.slow
-def test_real_recordings_fit_their_books(reference: Path) -> None:
-    paths = [*reference.glob("traces/*/*.json.gz"), *reference.glob("traces_2/*/*.json.gz")]
-    assert len(paths) > 20
-    for path in paths:
-        for rank in read(path).ranks:
-            assert list(bookkeeping_faults(rank)) == [], path
