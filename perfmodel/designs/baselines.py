@@ -4,12 +4,14 @@ balanced over ranks."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from perfmodel.designs.deployment import DESIGNS, Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import HardwareError, Note, WorkloadError
-from perfmodel.hardware import Cluster, Device, Host, device
+from perfmodel.hardware import Cluster, Device, Host, Node, device
+from perfmodel.hardware.schema import consistent
 from perfmodel.ops.dtypes import row_bytes
 
 
@@ -78,13 +80,17 @@ def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
     """
     if nodes < 0 or sockets < 0:
         raise HardwareError(f"cpu_only: {nodes} nodes of {sockets} sockets: expected 0 or more")
-    node, count = machine.node, sockets or machine.node.sockets
-    memory = node.host_memory_bytes
+    name = f"hosts of {machine.name}"
+    hosts = machine.with_each_node(partial(_host_of, sockets=sockets, name=name))
+    return consistent(replace(hosts, name=name, nodes=nodes or machine.nodes), name)
+
+
+def _host_of(node: Node, sockets: int, name: str) -> Node:
+    count, memory = sockets or node.sockets, node.host_memory_bytes
     one = cpu_of(node.host)
     if memory is not None:
         one = replace(one, hbm_bytes=int(memory // count))
-    name = f"hosts of {machine.name}"
-    hosts = replace(
+    return replace(
         node,
         name=name,
         device=one,
@@ -96,7 +102,6 @@ def hosts_of(machine: Cluster, nodes: int = 0, sockets: int = 0) -> Cluster:
         price_usd=None,
         price_usd_per_hour=None,
     )
-    return Cluster(name=name, node=hosts, nodes=nodes or machine.nodes)
 
 
 def cpu_of(host: Host) -> Device:

@@ -44,7 +44,7 @@ def without_drives(machine: Cluster, placement: Placement) -> Cluster:
     """`machine` as `placement` sees it: without drives where they hold no table."""
     if any(table.tier == "storage" for table in placement.tables):
         return machine
-    return replace(machine, node=replace(machine.node, storage=None, drives=None))
+    return machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
 
 
 def _used_pipeline(deployment: Deployment) -> Deployment:

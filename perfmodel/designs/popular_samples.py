@@ -233,7 +233,7 @@ class Hotline:
         elif self.accelerator or part is None:
             name = self.accelerator or USUAL_PART
             part = named_part(name, Accelerator, "hotline.accelerator")
-        return replace(machine, node=replace(machine.node, accelerator=part))
+        return machine.with_each_node(lambda it: replace(it, accelerator=part))
 
     def _parts(
         self, popular_frac: float, deployment: Deployment

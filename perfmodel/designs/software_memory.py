@@ -312,7 +312,7 @@ class SoftwareMemory:
                 raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
             return machine
         drive = named_part(self.drive, Storage, "software_memory.drive")
-        return replace(machine, node=replace(machine.node, storage=drive, drives=self.drives))
+        return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))
 
 
 DESIGNS.register("software_memory")(SoftwareMemory)

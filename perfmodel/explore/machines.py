@@ -110,7 +110,7 @@ def is_possible(machine: Cluster) -> bool:
     node = machine.node
     return all(
         holds(part)
-        for part in (node, node.device)
+        for part in (machine, node, node.device)
         for kind, holds, _ in CONSISTENCY_RULES
         if isinstance(part, kind)
     )

@@ -24,6 +24,7 @@ from perfmodel.explore.machines import Machines, MemoizedFigures
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -163,7 +164,7 @@ class TransferTables:
         taken = self.taken[at]
 
         def ratio(machine: Cluster) -> Floats:
-            device = machine.node.device
+            device = equal_nodes(machine, "a trace").node.device
             return transfer_ratio(families, dtypes, self.source, device, duration_us=taken)
 
         weights = coo_array((taken, (np.arange(len(at)), np.arange(len(at))))).tocsr()

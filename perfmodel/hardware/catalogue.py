@@ -9,11 +9,18 @@ from difflib import SequenceMatcher
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
-from perfmodel.hardware.schema import MAX_BYTES, Lookup, build_part, expand, fields_of
+from perfmodel.hardware.schema import (
+    MAX_BYTES,
+    Lookup,
+    P,
+    build_part,
+    consistent,
+    expand,
+    fields_of,
+)
 from perfmodel.schema import Table, read_toml
 
 FOLDER = Path(__file__).parent / "catalogue"
@@ -29,8 +36,6 @@ _FOLDER_OF = {
     "cluster": "clusters",
 }
 _MAX_EXTENDS = 10
-
-P = TypeVar("P", bound=Part)
 
 
 @dataclass(frozen=True)
@@ -313,7 +318,15 @@ def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
         raise HardwareError(f"nodes: expected a whole number from 1 to {MAX_NODES}, got {nodes}")
     part = given if isinstance(given, Part) else load(given)
     if isinstance(part, Cluster):
-        return part if nodes is None else replace(part, nodes=nodes)
+        return part if nodes is None else consistent(replace(part, nodes=nodes), part.name)
     one = node(part)
     source = MappingProxyType({"nodes": "given"})
     return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)
+
+
+def equal_nodes(machine: Cluster, what: str) -> Cluster:
+    """`machine`; raises `HardwareError` where its nodes are of several kinds, which `what` knows
+    nothing of."""
+    if machine.others is not None:
+        raise HardwareError(f"{machine.name}: nodes of several kinds: {what} needs equal ones")
+    return machine

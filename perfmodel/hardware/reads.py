@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from perfmodel.hardware.parts import KINDS, Cluster, Device, Part
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Part, kind_of
 from perfmodel.hardware.schema import fields_of
 from perfmodel.units import unit_of
 
@@ -23,9 +23,9 @@ NAMING_FIELDS = ("name", "maker", "sources", "aliases")
 def figures_of(kind: str) -> frozenset[str]:
     """The keys of a kind of part that durations may depend on; parts within it have their own."""
     return frozenset(
-        each.name
-        for each in fields(KINDS[kind])
-        if each.name not in NAMING_FIELDS and each.name not in KINDS
+        name
+        for name, entry in fields_of(KINDS[kind]).items()
+        if name not in NAMING_FIELDS and not entry.is_part
     )
 
 
@@ -92,7 +92,7 @@ def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
     for name, entry in fields_of(KINDS[kind]).items():
         value = object.__getattribute__(part, name)
         if isinstance(value, Part):
-            yield from _reads(value, name, wanted)
+            yield from _reads(value, kind_of(value), wanted)
         elif value is not None and f"{kind}.{name}" in wanted and not entry.is_table:
             yield figure_read(part, kind, name)
 
@@ -171,7 +171,7 @@ def _recorded(part: Part, kind: str, log: set[str]) -> Part:
     for each in fields(part):
         value = object.__getattribute__(part, each.name)
         if isinstance(value, Part):
-            value = _recorded(value, each.name, log)
+            value = _recorded(value, kind_of(value), log)
         object.__setattr__(result, each.name, value)
     object.__setattr__(result, _LOGS, (*before, log))
     object.__setattr__(result, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
@@ -187,12 +187,12 @@ def _logs(part: Part) -> tuple[set[str], ...]:
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
-    """Every figure of a part and of those in it, by key."""
+    """Every figure of a part and of those in it, by key; of nodes of several kinds the first's."""
     result: dict[str, Any] = {}
     for each in fields(part):
         value = getattr(part, each.name)
         if isinstance(value, Part):
-            result |= figure_values(value, each.name)
+            result = figure_values(value, kind_of(value)) | result
         elif each.name in figures_of(kind):
             result[f"{kind}.{each.name}"] = value
     return result

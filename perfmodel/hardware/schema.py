@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from types import MappingProxyType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.parts import KINDS, Device, Node, Part, a_kind_of, kind_of
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_of, kind_of
 from perfmodel.schema import Limits, Table, convert, describe, short, unknown_key
 
+P = TypeVar("P", bound=Part)
 LIMITS = {
     "_gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
@@ -48,6 +49,37 @@ CONSISTENCY_RULES: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
         Node,
         lambda it: (it.link_domain_gpus or it.gpus) >= it.gpus,
         "link_domain_gpus to be at least gpus",
+    ),
+    (
+        Cluster,
+        lambda it: it.others is None or it.others.nodes < it.nodes,
+        "nodes, which counts all, to be more than others.nodes",
+    ),
+    (
+        Cluster,
+        lambda it: (
+            it.others is None or len({(each.gpus, each.device.target) for each, _ in it.kinds}) == 1
+        ),
+        "others with as many devices per node as node, of the same target",
+    ),
+    (
+        Cluster,
+        lambda it: (
+            it.others is None
+            or (
+                None not in (nets := {each.nic and each.nic.network for each, _ in it.kinds})
+                and len(nets) == 1
+            )
+        ),
+        "adapters of one network in all nodes",
+    ),
+    (
+        Cluster,
+        lambda it: (
+            it.others is None
+            or all(each.link_domain_gpus in (None, each.gpus) for each, _ in it.kinds)
+        ),
+        "no links beyond a node beside others",
     ),
 )
 """Kind of part, what must hold between its figures, and how to say that."""
@@ -139,7 +171,11 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
                 f"{where}: {entry.name} is missing: expected {entry.expected}; "
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
-    part = cls(**values)
+    return consistent(cls(**values), where)
+
+
+def consistent(part: P, where: str) -> P:
+    """`part`; `HardwareError` where its figures cannot be together."""
     for checked, holds, expected in CONSISTENCY_RULES:
         if isinstance(part, checked) and not holds(part):
             raise HardwareError(f"{where}: expected {expected}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.errors import HardwareError
-from perfmodel.hardware.catalogue import P, lookup_from
+from perfmodel.hardware.catalogue import lookup_from
 from perfmodel.hardware.parts import KINDS, Part, kind_of
-from perfmodel.hardware.schema import build_part, fields_of, merge
+from perfmodel.hardware.schema import P, build_part, fields_of, merge
 from perfmodel.schema import Table, parse_value
 
 OPTION = "--set"

@@ -8,7 +8,7 @@ together again by the schedule that the what-if leads to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,21 +86,29 @@ def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
 
 
 def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load:
-    """The load of the nodes of `found` on a device of `machine`, each as it is alone."""
+    """The load of the nodes of `found` on their device of `machine`, each as it is alone."""
     rows = place_collectives(rows_of(steps.pieces), machine)
     duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
+    columns = np.zeros((len(fields(Load)), len(rows)))
+    machines, kind = steps.machines(machine)
+    for number, each in enumerate(machines):
+        here = np.flatnonzero(kind == number)
+        columns[:, here] = _loads(rows.take(here), families[here], duration_us[here], each)
+    piece = steps.built.piece
+    return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
+
+
+def _loads(
+    rows: Rows, families: NDArray[np.object_], duration_us: Floats, machine: Cluster
+) -> Floats:
+    """The columns of `Load` of rows on one device, `[columns, rows]`."""
     sm, hbm, reads = _used_shares(rows, families, duration_us, machine.node.device)
     own = np.flatnonzero(families == COLLECTIVE)
     taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
-    of_collectives = []
     shares = (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us, taken.wire_frac)
-    for values in shares:
-        column = np.zeros(len(rows))
-        column[own] = values
-        of_collectives.append(column)
-    piece = steps.built.piece
-    columns = (sm, hbm, *of_collectives[:-1], reads, of_collectives[-1])
-    return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
+    of_collectives = np.zeros((len(shares), len(rows)))
+    of_collectives[:, own] = shares
+    return np.vstack([sm, hbm, of_collectives[:-1], reads, of_collectives[-1]])
 
 
 def _used_shares(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -79,12 +79,16 @@ class Step:
         classes = rank_classes(
             self.workload, self.machine.gpus, self.linked, self.placement, self.batch
         )
-        return classes if every_rank else deciding_classes(classes)
+        kinds = [
+            [replace(each, ranks=own) for each in classes if (own := _within(each.ranks, ranks))]
+            for _, ranks in self.machine.kinds
+        ]
+        return [it for own in kinds for it in (own if every_rank else deciding_classes(own))]
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
         machine = self.machine
-        device = machine.node.device
+        device = machine.seen_by(rank).node.device
         software = self.workload.implementation
         if software.precision == FP8 and device.fp8_tflop_per_s is None:
             raise WorkloadError(
@@ -139,6 +143,10 @@ class Step:
         return result, [*undone, *notes]
 
 
+def _within(ranks: tuple[int, ...], kind: range) -> tuple[int, ...]:
+    return tuple(rank for rank in ranks if rank in kind)
+
+
 def step_period(
     step: Step,
     costs: HostCosts | None,
@@ -159,10 +167,7 @@ def step_period(
     if every_rank:
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
     elif step.machine.gpus > 1:
-        rank, *others = (each.ranks[0] for each in shown)
-        count = step.machine.gpus
-        notes.append(Note(f"rank {rank} of {count}, which looks up most, stands for all"))
-        notes += [Note(f"rank {other}, which sends or misses most, as well") for other in others]
+        notes += map(Note, _standing(shown, step.machine))
     evaluation = step.workload.evaluation
     share = evaluation.forward_passes_per_step if step.train else 0.0
     if share:
@@ -173,6 +178,15 @@ def step_period(
         result = _with_evaluation(result, evaluation_us)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     return (_with_tiers(result, tiers) if tiers else result), notes
+
+
+def _standing(shown: Sequence[RankClass], machine: Cluster) -> Iterator[str]:
+    """Which ranks stand for all, of each kind of node."""
+    for node, ranks in machine.kinds:
+        rank, *others = (each.ranks[0] for each in shown if each.ranks[0] in ranks)
+        of = f"{machine.gpus}" if machine.others is None else f"the {len(ranks)} in {node.name}"
+        yield f"rank {rank} of {of}, which looks up most, stands for all"
+        yield from (f"rank {other}, which sends or misses most, as well" for other in others)
 
 
 def _with_evaluation(result: Result, evaluation_us: float) -> Result:

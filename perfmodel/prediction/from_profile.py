@@ -19,6 +19,7 @@ from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
 from perfmodel.lowering.observed import uses_tf32, with_placement
@@ -283,7 +284,7 @@ def shapes_on(
 
     Host costs are the trace's where it has times and stays on its machine, else a profile's.
     """
-    machine = cluster(target, nodes)
+    machine = equal_nodes(cluster(target, nodes), "a trace")
     stays = profile.stays_on(machine)
 
     def steps(watched: Cluster, costs: HostCosts | None) -> Noted:

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.errors import Note, UsageError, prefixed
 from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -40,7 +41,7 @@ def predict_passes(
     """
     held = {t.dtype for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))}
     for machine in machines:
-        _require_units(machine.node.device, held)
+        _require_units(equal_nodes(machine, "a pass").node.device, held)
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
     results = []
     for machine in machines:

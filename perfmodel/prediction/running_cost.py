@@ -174,7 +174,8 @@ class Activity:
 
 @dataclass(frozen=True)
 class OperatingCosts:
-    """What running `nodes` equal nodes takes, before it is known how busy they are.
+    """What running `nodes` equal nodes, and the cluster's `others`, takes, before it is known how
+    busy they are.
 
     `scale`: what a node draws over the sum of its parts. `purchase_usd` is of one node, None where
     it, or a part of it, has no price; `rent_usd_per_hour` of one node, None unless rented.
@@ -187,6 +188,7 @@ class OperatingCosts:
     rent_usd_per_hour: float | None
     prices: Prices
     sources: dict[str, str] = field(compare=False)
+    others: OperatingCosts | None = None
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many figures as `activity` has."""
@@ -194,19 +196,29 @@ class OperatingCosts:
         for part in self.parts:
             share = part.idle_frac + (1 - part.idle_frac) * activity.of(part.part)
             drawn = drawn + part.count * part.peak_w * share
-        return drawn * self.scale * self.nodes
+        own = drawn * self.scale * self.nodes
+        return own if self.others is None else own + self.others.power_w(activity)
 
     def usd_per_hour(self, power_w: Number) -> Number | None:
-        """What all nodes cost while they draw `power_w`; None where nobody knows a price."""
-        prices = self.prices
-        if self.rent_usd_per_hour is not None:
-            return self.rent_usd_per_hour * self.nodes / prices.used_frac
-        if self.purchase_usd is None:
-            return None
-        worked_hours = prices.years * HOURS_PER_YEAR * prices.used_frac
-        bought = self.purchase_usd * self.nodes / worked_hours
-        energy_usd = power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh
-        return bought + energy_usd
+        """What all nodes cost while they draw `power_w`; None where nobody knows a price, and where
+        some are rented and others bought."""
+        held, prices = self._held_usd_per_hour, self.prices
+        if held is None or self.rent_usd_per_hour is not None:
+            return held
+        return held + power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh
+
+    @property
+    def _held_usd_per_hour(self) -> float | None:
+        """Rent, or purchase spread over the hours worked."""
+        rent, others = self.rent_usd_per_hour, self.others
+        hours = 1.0 if rent is not None else self.prices.years * HOURS_PER_YEAR
+        price = self.purchase_usd if rent is None else rent
+        own = None if price is None else price * self.nodes / hours / self.prices.used_frac
+        if own is None or others is None:
+            return own
+        beside = others._held_usd_per_hour
+        is_alike = (others.rent_usd_per_hour is None) == (rent is None)
+        return own + beside if beside is not None and is_alike else None
 
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
         """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
@@ -269,7 +281,8 @@ class Economics:
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     said = prices or Prices()
-    node = machine.node
+    node, others = machine.node, machine.others
+    count = len(machine.kinds[0][1]) // node.gpus
     share = share_of_node(node)
     parts = parts_of(node, share)
     peak_w = sum(part.count * part.peak_w for part in parts)
@@ -283,7 +296,8 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         scale = node.power_w * share / peak_w
         sources["power_w"] = node.sources.get("power_w", "not stated")
     purchase_usd, rent = _money(node, share, parts, said, sources)
-    return OperatingCosts(machine.nodes, parts, scale, purchase_usd, rent, said, sources)
+    behind = None if others is None else operating_costs(others, said)
+    return OperatingCosts(count, parts, scale, purchase_usd, rent, said, sources, behind)
 
 
 def _money(

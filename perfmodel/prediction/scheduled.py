@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.arrays import Mask
+from perfmodel.arrays import Ints, Mask
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.cost.host import Profile, load_profile
 from perfmodel.cost.host.profile import CATALOGUE, SHIPPED, shipped_for
@@ -77,6 +77,12 @@ class HostCosts:
     recorded_on: Host | None = None
     host: Host | None = None
     """The target's, where speeds of hosts make the ratio."""
+    others: tuple[tuple[range, HostCosts], ...] = ()
+    """Of ranks in nodes of other kinds."""
+
+    def seen_by(self, rank: int) -> HostCosts:
+        """What times the host that `rank` runs on."""
+        return next((costs for ranks, costs in self.others if rank in ranks), self)
 
     def profile_of(self, rank: int) -> Profile:
         """What times the host of `rank`."""
@@ -91,6 +97,13 @@ def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
     if overheads is not None:
         profile = load_profile(overheads)
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
+    behind = machine.kinds[1:]
+    others = tuple((it, _host_costs(machine.seen_by(it.start))) for _, it in behind)
+    return replace(_host_costs(machine), others=others)
+
+
+def _host_costs(machine: Cluster) -> HostCosts:
+    """Of the first kind of nodes."""
     device = machine.node.device
     chosen = shipped_for(device)
     profile = _shipped(chosen.name)
@@ -146,6 +159,15 @@ class ScheduledSteps:
         chosen[own[own != NONE]] = True
         return chosen
 
+    def machines(self, machine: Cluster) -> tuple[list[Cluster], Ints]:
+        """`machine` as each kind of its nodes sees it, and which of them runs each piece."""
+        starts = [ranks.start for _, ranks in machine.kinds]
+        kind = np.zeros(len(self.pieces), np.int64)
+        own = self.built.piece != NONE
+        of_node = np.searchsorted(starts, self.timeline.graph.nodes_.rank, side="right") - 1
+        kind[self.built.piece[own]] = np.maximum(of_node[own], 0)
+        return [machine.seen_by(start) for start in starts], kind
+
 
 def schedule_shapes(
     graph: OpGraph,
@@ -165,6 +187,7 @@ def schedule_shapes(
 
     Raises `ModelError` for sizes that cannot be.
     """
+    machine = machine.seen_by(graph.rank)
     device = machine.node.device
     if device.target == CPU:
         steps = cpu_steps(graph)
@@ -182,6 +205,7 @@ def schedule_shapes(
         ops = tuple(lowered.graph.ops[owner].name for owner in lowered.owner.tolist())
         durations = durations_of(rows, machine)
         assert costs is not None
+        costs = costs.seen_by(graph.rank)
         profile = costs.profile_of(graph.rank)
         built = execution_graph(
             lowered,

@@ -151,7 +151,8 @@ def predict_on(
         result, notes = steps(watched, costs)
     except NotFaster:
         raise NotFaster(figures_read(machine, log, costs)) from None
-    return with_reads(result, machine, log, costs), [*([costs.note] if costs else []), *notes]
+    hosts = (costs, *(each for _, each in costs.others)) if costs else ()
+    return with_reads(result, machine, log, costs), [*(each.note for each in hosts), *notes]
 
 
 def predict_shapes(
@@ -199,8 +200,9 @@ def predict_shapes(
     if alone.timeline.graph.carried is not None:
         steps, bounds, relieved_us = steady_period(alone, machine)
     result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
-    rank, device = result.rank.rank, machine.node.device
-    use, fullest = _fullest(graphs, in_host_memory=device.target == CPU)
+    rank = result.rank.rank
+    use, fullest = _fullest(graphs, machine)
+    device = machine.seen_by(fullest).node.device
     if must_fit and use is not None:
         require_fit(use, device, fullest)
     drawn = drawn_step(steps, rank)
@@ -217,17 +219,27 @@ def predict_shapes(
         families=_family_table(steps, rank),
         coverage=_coverage(steps, rank),
         memory=None if use is None else use.to_dict(device),
-        kernels=kernel_table(steps, rank, device),
+        kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
         grounds=ModelGrounds(steps, machine, costs, {at: each.ratio for at, each in times.items()}),
     )
-    about = (unknown_generations([device]), remarks(device), slower_multiprocessors(device))
+    devices = [node.device for node, _ in machine.kinds]
+    about = (
+        unknown_generations(devices),
+        *(say(device) for say in (remarks, slower_multiprocessors) for device in devices),
+    )
     return result, [*steps.notes, *chain.from_iterable(about)]
 
 
-def _fullest(graphs: Sequence[OpGraph], *, in_host_memory: bool) -> tuple[MemoryUse | None, int]:
-    """What the rank with most needs, if that can be told, and which it is."""
-    needs = [(memory_use(each, in_host_memory=in_host_memory), each.rank) for each in graphs]
-    return max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
+def _fullest(graphs: Sequence[OpGraph], machine: Cluster) -> tuple[MemoryUse | None, int]:
+    """What the rank with least room left needs, if that can be told, and which it is."""
+    on_host = machine.node.device.target == CPU
+    needs = [(memory_use(each, in_host_memory=on_host), each.rank) for each in graphs]
+
+    def beyond_bytes(need: tuple[MemoryUse | None, int]) -> float:
+        use, rank = need
+        return (use.total_bytes if use else 0.0) - machine.seen_by(rank).node.device.hbm_bytes
+
+    return max(needs, key=beyond_bytes)
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:

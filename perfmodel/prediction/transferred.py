@@ -18,6 +18,7 @@ from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
+from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
@@ -71,7 +72,7 @@ def transfer_durations(
     Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
     """
     before = cluster(source_device(trace, f"so no ratio to {target} is known"))
-    after = cluster(target)
+    after = equal_nodes(cluster(target), "a trace")
     (source, here), (machine, there) = with_read_log(before), with_read_log(after)
     rows = graph.device_span()[1]
     taken = duration_us[rows]

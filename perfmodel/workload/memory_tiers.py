@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from perfmodel.embedding import Placement, TablePlacement
@@ -74,7 +75,6 @@ def tier_use(
     tables, and for one that trains what ranks of a node share in several nodes at once: no gradient
     goes from host to host.
     """
-    node = machine.node
     if len(placement.tables) != len(workload.tables):
         raise WorkloadError(
             f"placement: it is of {len(placement.tables)} tables, {workload.name} has "
@@ -82,10 +82,38 @@ def tier_use(
         )
     if train and machine.nodes > 1:
         _require_one_copy(placement, machine.nodes)
-    ranks = _Ranks(node.gpus, machine.gpus, workload.training.table_optimizer if train else None)
+    optimizer = workload.training.table_optimizer if train else None
+    ranks = _Ranks(machine.node.gpus, machine.gpus, optimizer)
+    held = {tier: _tables(workload, placement, ranks, tier) for tier in all_memories()}
+    of_kinds = [_uses(workload, placement, ranks, held, *kind) for kind in machine.kinds]
+    return tuple(
+        max(same, key=_beyond_bytes)
+        for same in zip(*of_kinds, strict=True)
+        if any(each.total_bytes for each in same)
+    )
+
+
+def _beyond_bytes(use: TierUse) -> float:
+    return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
+
+
+def _uses(
+    workload: Workload,
+    placement: Placement,
+    ranks: _Ranks,
+    held: dict[str, list[float]],
+    node: Node,
+    own: range,
+) -> list[TierUse]:
+    """Per tier what the fullest of the ranks `own`, or of their nodes, needs; `held` has tables."""
+
+    def fullest(tier: str) -> float:
+        size = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
+        return max(held[tier][own.start // size : own.stop // size])
+
     device = TierUse(
         DRAM if node.device.target == "cpu" else HBM,
-        max(_tables(workload, placement, ranks, HBM)),
+        fullest(HBM),
         _caches(placement, node, HBM) + _hot_rows(workload, placement, ranks),
         CONTEXT_BYTES,
         node.device.hbm_bytes,
@@ -94,7 +122,7 @@ def tier_use(
     others = (
         TierUse(
             tier,
-            max(_tables(workload, placement, ranks, tier)),
+            fullest(tier),
             _caches(placement, node, tier),
             0.0,
             MEMORIES[tier].capacity_bytes(node),
@@ -103,7 +131,7 @@ def tier_use(
         for tier in all_memories()
         if tier != HBM
     )
-    return (device, *(use for use in others if use.total_bytes))
+    return [device, *others]
 
 
 def device_use(tables_bytes: float, other_bytes: float, device: Device) -> TierUse:
@@ -249,13 +277,14 @@ ROOM_FRAC = 0.1
 def fits(workload: Workload, placement: Placement, machine: Cluster, *, train: bool) -> bool:
     """Whether tables, caches and hot rows leave `ROOM_FRAC` of every device's memory."""
     use = tier_use(workload, placement, machine, train=train)[0]
-    return use.total_bytes <= (1 - ROOM_FRAC) * machine.node.device.hbm_bytes
+    assert use.capacity_bytes is not None
+    return use.total_bytes <= (1 - ROOM_FRAC) * use.capacity_bytes
 
 
 def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Placement | None:
     """All tables in device memory, or None where that is too little even in equal parts.
 
-    The largest first, each whole to the rank with the least so far; as few as possible, the largest
+    The largest first, each whole to the rank with most room left; as few as possible, the largest
     again, in row-wise parts on all ranks.
     """
     ranks, tables = machine.gpus, workload.tables
@@ -264,10 +293,14 @@ def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Pl
     whole = TablePlacement("table_wise", (0,), dtype=dtype)
     size = [shard_bytes(table, whole, optimizer) for table in tables]
     order = sorted(range(len(tables)), key=lambda number: -size[number])
-    room = (1 - ROOM_FRAC) * machine.node.device.hbm_bytes - CONTEXT_BYTES
+    room = [
+        (1 - ROOM_FRAC) * node.device.hbm_bytes - CONTEXT_BYTES
+        for node, own in machine.kinds
+        for _ in own
+    ]
     for parted in range(len(tables) + 1):
         owner = _largest_to_emptiest(
-            size, order[parted:], sum(size[n] for n in order[:parted]) / ranks, ranks, room
+            size, order[parted:], sum(size[n] for n in order[:parted]) / ranks, room
         )
         if owner is not None:
             break
@@ -286,13 +319,13 @@ def greedy_placement(workload: Workload, machine: Cluster, *, train: bool) -> Pl
 
 
 def _largest_to_emptiest(
-    size: Sequence[float], order: Sequence[int], held: float, ranks: int, room: float
+    size: Sequence[float], order: Sequence[int], held: float, room: Sequence[float]
 ) -> dict[int, int] | None:
     """Tables to ranks that hold `held` each; None where one gets more than its `room`."""
-    load = [held] * ranks
+    left = [each - held for each in room]
     owner = {}
     for number in order:
-        rank = load.index(min(load))
-        load[rank] += size[number]
+        rank = left.index(max(left))
+        left[rank] -= size[number]
         owner[number] = rank
-    return owner if max(load) <= room else None
+    return owner if min(left) >= 0 else None

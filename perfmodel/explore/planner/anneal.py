@@ -58,6 +58,7 @@ def _pack_in_order(
 ) -> Layout | None:
     choices = problem.choices
     held = np.zeros((problem.ranks, len(MEASURES)))
+    held[:, 0] = problem.ahead_us or 0.0
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
     for number in np.lexsort((-weight, -choices.reach[chosen])).tolist():
         own = problem.of_table[number]
@@ -132,7 +133,9 @@ def _annealed(
         count = int(choices.parts[choice]) if is_loose[choice] else 1
         place[table, :count] = ranks[:count]
     size = _shares(problem)
-    chosen, place = anneal_draws(
+    held = np.zeros((problem.ranks + 1, size.shape[1]))
+    held[:-1, 0] = problem.ahead_us or 0.0
+    chosen, places = anneal_draws(
         Ways(
             np.cumsum([0, *map(len, own)]),
             np.concatenate(own),
@@ -155,7 +158,7 @@ def _annealed(
         State(
             layout.chosen.astype(np.int64),
             place,
-            np.zeros((problem.ranks + 1, size.shape[1])),
+            held,
             np.zeros(2),
             np.zeros(len(problem.fixed_us), np.int64),
         ),
@@ -164,8 +167,8 @@ def _annealed(
         COLD_FRAC * layout.step_us,
         seed,
     )
-    held = [_ranks(problem, *each) for each in zip(chosen.tolist(), place, strict=True)]
-    return Layout(problem, chosen, tuple(held))
+    where = (_ranks(problem, *each) for each in zip(chosen.tolist(), places, strict=True))
+    return Layout(problem, chosen, tuple(where))
 
 
 def _shares(problem: Problem) -> Floats:

@@ -38,9 +38,9 @@ class Rows:
         self.low.append(low)
         self.high.append(high)
 
-    def at_most(self, column: int, columns: Ints, values: Floats) -> None:
-        """The sum of `values` times `columns` is at most what stands in `column`."""
-        self.add(np.append(columns, column), np.append(values, -1.0), -np.inf, 0.0)
+    def at_most(self, column: int, columns: Ints, values: Floats, beside: float = 0.0) -> None:
+        """The sum of `values` times `columns`, and `beside`, is at most what stands in `column`."""
+        self.add(np.append(columns, column), np.append(values, -1.0), -np.inf, -beside)
 
 
 def solve(
@@ -148,7 +148,8 @@ def bound(
         rows.at_most(W, np.append(at[number], EVERYWHERE), np.append(own, 1.0))
         rows.at_most(V, at[number], choices.sent_us[number])
     for column, values in ((W, choices.work_us), (V, choices.sent_us)):
-        rows.at_most(column, at, values * parts / ranks)
+        ahead = float(np.mean(problem.ahead_us)) if column == W and problem.ahead_us else 0.0
+        rows.at_most(column, at, values * parts / ranks, ahead)
     for values, most in memories(problem):
         rows.add(at, values * parts / ranks / most, -np.inf, 1.0)
     kind_at = first + count + np.arange(len(problem.fixed_us))
@@ -205,7 +206,9 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
         ]
         columns = np.array([column for column, _ in held])
         who = np.array([each for _, each in held])
-        rows.at_most(W, columns, choices.work_us[who])
+        rows.at_most(
+            W, columns, choices.work_us[who], problem.ahead_us[rank] if problem.ahead_us else 0.0
+        )
         rows.at_most(V, columns, choices.sent_us[who])
         for values, most in memories(problem):
             rows.add(columns, values[who] / most, -np.inf, 1.0)

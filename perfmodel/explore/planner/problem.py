@@ -173,6 +173,8 @@ class Problem:
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
+    ahead_us: tuple[float, ...] = ()
+    """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
 
     @property
     def tables(self) -> int:
@@ -228,6 +230,7 @@ class Layout:
         """Per rank the sums of `work_us`, `sent_us` and of each memory, each `[ranks]`."""
         names = ("work_us", "sent_us", *MEMORIES)
         loads = {name: np.zeros(self.problem.ranks) for name in names}
+        loads["work_us"] += self.problem.ahead_us or 0.0
         counts = [len(own) for own in self.ranks]
         places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
         each = np.repeat(self.chosen, counts)
@@ -269,5 +272,6 @@ class Layout:
     @property
     def imbalance(self) -> float:
         """Work of the busiest rank over the mean."""
-        mean = float(self.loads["work_us"].mean())
-        return float(self.loads["work_us"].max()) / mean if mean else 1.0
+        work_us = self.loads["work_us"] - (self.problem.ahead_us or 0.0)
+        mean = float(work_us.mean())
+        return float(work_us.max()) / mean if mean else 1.0

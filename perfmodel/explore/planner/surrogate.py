@@ -212,7 +212,7 @@ def surrogate(
     other_bytes = _other_bytes(deployment) + reserved_bytes
     deployment = _as_asked(deployment)
     machine, ranks = deployment.machine, deployment.ranks
-    node = machine.node
+    node = min((each for each, _ in machine.kinds), key=lambda it: it.device.hbm_bytes)
     hbm_bytes = node.device.hbm_bytes - other_bytes
     if hbm_bytes <= 0:
         raise WorkloadError(
@@ -235,15 +235,15 @@ def surrogate(
         nearer += each
     if beside:
         here = tuple(ways(deployment, beside))
-    work = lookup_us(deployment, here) + missed_us(deployment, here)
-    sent, shared, summed, copied, fixed_us = _exchange_us(deployment, here)
+    deployment, work, ahead_us = _paced(deployment, here)
+    sent, shared, summed, fixed_us = _exchange_us(deployment, here)
     kinds = _kinds(deployment, here)
     choices = Choices(
         table=np.array([way.number for way in here]),
         parts=np.array([way.parts for way in here]),
         reach=np.array([way.reach for way in here]),
         kind=kinds,
-        work_us=np.round(work + copied, DECIMALS),
+        work_us=np.round(work, DECIMALS),
         sent_us=np.round(sent, DECIMALS),
         shared_us=np.round(shared, DECIMALS),
         summed_us=np.round(summed, DECIMALS),
@@ -265,8 +265,33 @@ def surrogate(
         fixed_us=(*(round(each, DECIMALS) for each in fixed_us), 0.0),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
+        ahead_us=ahead_us,
     )
     return Surrogate(problem, here)
+
+
+def _paced(
+    deployment: Deployment, here: tuple[Way, ...]
+) -> tuple[Deployment, Floats, tuple[float, ...]]:
+    """The deployment as the fastest kind of node sees it, what each way's shard takes there, and
+    what each rank takes longer: its layers, and its part of the tables where all end together.
+    """
+    ranks = [own for _, own in deployment.machine.kinds]
+    seen = [replace(deployment, machine=deployment.machine.seen_by(own.start)) for own in ranks]
+    work = [lookup_us(it, here) + missed_us(it, here) + _copied_us(it, here) for it in seen]
+    whole = np.array([way.sharding == "table_wise" and way.tier == "hbm" for way in here])
+    tables_us = np.array([each[whole].sum() for each in work])
+    layers = [_beside(it) if len(seen) > 1 else FixedTimes() for it in seen]
+    layers_us = np.array([it.dense_us + sum(it.bottom_us) for it in layers])
+    best = int((tables_us / deployment.ranks + layers_us).argmin())
+    if len(seen) == 1:
+        return seen[best], work[best], ()
+    pace, later = tables_us / tables_us[best], layers_us - layers_us[best]
+    count = np.array([len(own) for own in ranks])
+    level = (tables_us[best] + (count * later / pace).sum()) / (count / pace).sum()
+    ahead = later + (pace - 1.0) * np.maximum(level - later, 0.0) / pace
+    ahead = np.round(np.repeat(ahead, count), DECIMALS)
+    return seen[best], work[best], tuple(ahead.tolist())
 
 
 def _as_asked(deployment: Deployment) -> Deployment:
@@ -294,8 +319,8 @@ def _vectors(deployment: Deployment, table: Table) -> float:
 
 def _exchange_us(
     deployment: Deployment, here: tuple[Way, ...]
-) -> tuple[Floats, Floats, Floats, Floats, tuple[float, float, float]]:
-    """Per way and shard what it sends, what all exchange, sums of gradients, and copies, both ways
+) -> tuple[Floats, Floats, Floats, tuple[float, float, float]]:
+    """Per way and shard what it sends, what all exchange, and sums of gradients, both ways
     together; and what each kind of exchange adds however little it carries."""
     workload, machine, ranks = deployment.workload, deployment.machine, deployment.ranks
     linked = machine.linked_gpus
@@ -337,12 +362,22 @@ def _exchange_us(
     shared = np.where(kind == REDUCED, pairs * shared_us, 0.0)
     summed_us = (reduced.us_per_byte + reduced.fixed_us / bucket) * back
     summed = np.where(replicated, table * FP32_BYTES * summed_us, 0.0)
-    every = (FP32_BYTES + wire) * (1 + back) + 2 * FP32_BYTES * back
+    return sent, shared, summed, fixed_us
+
+
+def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
+    """Per way and shard, copies of what is exchanged, both ways together."""
+    workload, train = deployment.workload, float(deployment.train)
+    wire = float(item_bytes([workload.implementation.exchange_precision])[0])
+    sizes = [way.shard.dim * _vectors(deployment, way.shard) for way in here]
+    table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
+    kind = _kinds(deployment, here)
+    every = (FP32_BYTES + wire) * (1 + train) + 2 * FP32_BYTES * train
     passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
-    copied = elements * np.where(replicated, 0.0, passes)
-    copied = copied + np.where(replicated, 5 * FP32_BYTES * table * back, 0.0)
-    rate = STREAM_FRAC * machine.node.device.hbm_gb_per_s * 1e3
-    return sent, shared, summed, copied * (ranks > 1) / rate, fixed_us
+    copied = deployment.batch * np.array(sizes) * np.where(kind == SUMMED, 0.0, passes)
+    copied = copied + np.where(kind == SUMMED, 5 * FP32_BYTES * table * train, 0.0)
+    rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
+    return np.asarray(copied * (deployment.ranks > 1) / rate)
 
 
 def _beside(deployment: Deployment) -> FixedTimes:

@@ -119,7 +119,11 @@ class ModelGrounds:
             return ""
         longest = pieces[int(np.argmax(self.found.durations.duration_us[pieces]))]
         one = self.found.rows.take(np.array([longest], np.int64))
-        return explanations_of(one, self.machine)[0].bound_by
+        return explanations_of(one, self._machine_of(longest))[0].bound_by
+
+    def _machine_of(self, piece: int) -> Cluster:
+        machines, kind = self.found.machines(self.machine)
+        return machines[int(kind[piece])]
 
     def reason(self, node: int) -> Reason:
         """By the node's model, profile or loader."""
@@ -136,15 +140,16 @@ class ModelGrounds:
             terms: Terms = {"measured_us": taken_us / ratio, "host_ratio": ratio}
             return Reason("measured in the trace", formula, taken_us, terms)
         if overhead_of(graph, node) and nodes.scope[node] == Scope.HOST and self.costs is not None:
-            profile = self.costs.profile_of(int(nodes.rank[node]))
-            return profile_reason(graph, node, profile, self.costs, self.costs.name)
+            costs = self.costs.seen_by(int(nodes.rank[node]))
+            profile = costs.profile_of(int(nodes.rank[node]))
+            return profile_reason(graph, node, profile, costs, costs.name)
         if nodes.kind[node] == NodeKind.HOST:
             return Reason("data loading", "samples per step over the loader's rate", taken_us)
         return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
         lowered, about = self.found, self.found.pieces[piece]
-        why = reason_of_row(lowered.rows, self.machine, piece)
+        why = reason_of_row(lowered.rows, self._machine_of(piece), piece)
         if about.guessed:
             sizes = "guessed: the op's arguments do not tell"
             why = replace(why, terms={**why.terms, "sizes": sizes})
@@ -196,8 +201,9 @@ def profile_reason(
 
 
 def host_figures(costs: HostCosts) -> tuple[FigureRead, ...]:
-    """What was read of the profile's host and of the target's."""
-    hosts = (costs.recorded_on, costs.host)
+    """What was read of the profiles' hosts and of the target's."""
+    every = (costs, *(each for _, each in costs.others))
+    hosts = (host for each in every for host in (each.recorded_on, each.host))
     reads = (figure_read(each, "host", HOST_SPEED) for each in hosts if each is not None)
     return tuple(dict.fromkeys(reads))
 
@@ -232,7 +238,7 @@ def with_reads(
     """`result`, predicted on a recorded `machine`, with what was read, and on `machine` itself."""
     kernels, grounds = result.kernels, result.grounds
     if kernels is not None:
-        kernels = replace(kernels, device=machine.node.device)
+        kernels = replace(kernels, device=machine.seen_by(result.rank.rank).node.device)
     if isinstance(grounds, ModelGrounds):
         grounds = replace(grounds, machine=machine)
     return replace(

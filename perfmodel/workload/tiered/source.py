@@ -265,6 +265,7 @@ def row_dims(group: Group) -> dict[str, float]:
         "lookups": total,
         "row_bytes": sum(row_bytes(table, dtype) * count for table, count in pairs) / total,
         "unique_rows": sum(unique),
+        "half_unique_rows": sum(each.unique_rows(group.samples // 2) for each in group.tables),
         "state_bytes": sum(s * u for s, u in zip(states, unique, strict=True)) / sum(unique),
         "bags": group.bags,
         "dim": group.total_dim / len(group.tables),
