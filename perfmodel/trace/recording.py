@@ -150,6 +150,9 @@ def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     untied = int((rank.is_device & ((rank.correlation <= 0) | (rank.stream < 0))).sum())
     if untied:
         yield f"{untied} device operations name no launch call or no stream, though others do"
+    nowhere = int((rank.device[rank.is_device] < 0).sum())
+    if 0 < nowhere < rank.is_device.sum():
+        yield f"{nowhere} device operations name no device, though others do"
     yield from _order(rank, launched)
 
 
