@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from perfmodel.errors import PerfmodelError, UsageError
 
@@ -80,8 +80,8 @@ def _pieces(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
 
 def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
     """The content of gzip members, one after the other; zeros may stand after each, as in gzip."""
-    size = 0
-    member = zlib.decompressobj(wbits=31)
+    size, inflate = 0, _inflate()
+    member = inflate.decompressobj(wbits=31)
     is_drained = True
     for piece in pieces:
         while piece or not is_drained:
@@ -89,10 +89,10 @@ def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
                 piece = piece.lstrip(b"\0")
                 if not piece:
                     break
-                member = zlib.decompressobj(wbits=31)
+                member = inflate.decompressobj(wbits=31)
             try:
                 content = member.decompress(piece, _CHUNK_BYTES)
-            except zlib.error as error:
+            except inflate.error as error:
                 raise PerfmodelError(
                     f"{where}: damaged gzip after {size} decompressed bytes: {error}"
                 ) from None
@@ -105,6 +105,15 @@ def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
             f"{where}: gzip ends early after {size} decompressed bytes: "
             "the file was cut; copy it again"
         )
+
+
+def _inflate() -> Any:
+    """ISA-L, three times as fast, where `perfmodel[fast]` installed it; else zlib."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel import files
 from perfmodel.errors import PerfmodelError
 from perfmodel.files import (
     atomic_write,
@@ -23,6 +24,14 @@ from perfmodel.files import (
     read_chunks,
     write_text,
 )
+
+
+@pytest.fixture(autouse=True, params=["zlib", "isal.isal_zlib"])
+def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both that may decompress."""
+    library = pytest.importorskip(request.param)
+    monkeypatch.setattr(files, "_inflate", lambda: library)
+
 
 # Does not compress, and takes several pieces to read.
 NOISE = random.Random(0).randbytes(700_000)
@@ -79,7 +88,7 @@ def test_damaged_gzip_says_where() -> None:
     raw[-8] ^= 1  # its checksum
     with pytest.raises(PerfmodelError, match=r"^here: damaged gzip after \d+ decompressed bytes: "):
         gunzip(bytes(raw), "here")
-    with pytest.raises(PerfmodelError, match="damaged gzip after 3 decompressed"):
+    with pytest.raises(PerfmodelError, match="after 3 decompressed bytes"):
         gunzip(gzip.compress(b"abc") + b"rest", "here")
 
 

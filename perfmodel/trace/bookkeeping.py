@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.arrays import Ints, distinct
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.window import find_steps
 
 LEAST_NUMBERED = 8
@@ -33,6 +34,8 @@ END_GAP_US, END_GAP_FRAC = 2e3, 0.02
 SHORTEST_US, LONGEST_US = 0.1, 500.0
 """Of half the calls, operators and operations of the device, and of the quickest tenth of launch
 calls and operators. Real files: medians from 1 us, tenths up to 30 us."""
+MOST_BUSY = 10.0
+"""How much longer operations of a stream may take than there is time; real files: 1.05."""
 LATE_US, LATE_FRAC = 100.0, 0.03
 """How long after the profiler's own end events may end; real files: 1.7 % of its time."""
 _CALL = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
@@ -139,3 +142,21 @@ def _units(rank: RankTrace) -> Iterator[str]:
             yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
         if len(rows) >= LEAST_NUMBERED and tenth_us > LONGEST_US and rows is not work:
             yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: are times microseconds?"
+    busiest = _busiest(rank, work)
+    if busiest > MOST_BUSY:
+        yield (
+            f"operations of one stream take {busiest:.0f} times as long as from the first to the "
+            "last: are times microseconds?"
+        )
+
+
+def _busiest(rank: RankTrace, work: Ints) -> float:
+    """Of the streams: how long all operations but the last take, over the time they begin in."""
+    keys = stream_keys(rank, work)
+    order = np.argsort(keys, kind="stable")
+    result = 0.0
+    for low, high in equal_runs(keys[order]):
+        rows = work[order[low:high]]
+        span_us = float(rank.start_us[rows[-1]] - rank.start_us[rows[0]])
+        result = max(result, rank.duration_us[rows[:-1]].sum() / max(span_us, AT_ONCE_US))
+    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
@@ -222,6 +223,15 @@ _FLOAT_LIMIT_US = 2.0**41
 Token: TypeAlias = bytes | msgspec.Raw
 
 
+def rounded_ns(values_us: Floats) -> Ints:
+    """Microseconds as the nearest nanoseconds, exactly for those written with three digits: below
+    2**43 us (100 days) a float64 is off by less than half a nanosecond."""
+    whole_us: Floats = np.floor(values_us)
+    part_ns: Floats = np.rint((values_us - whole_us) * 10**_FRACTION_DIGITS)
+    result: Ints = whole_us.astype(np.int64) * 10**_FRACTION_DIGITS + part_ns.astype(np.int64)
+    return result
+
+
 def nanoseconds(tokens: Sequence[Token]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """JSON values in microseconds as int64 nanoseconds, and which of them are numbers.
 
@@ -297,40 +307,53 @@ def _parse_exact(token: bytes) -> int | None:
     return value_ns if abs(value_ns) < _LIMIT_NS else None
 
 
-_FIRST_ROWS = 1 << 12
-_GROWTH = 1.5
+_FLUSHED_VALUES = 1 << 16
+
+
+Values: TypeAlias = "array[int] | array[float] | NDArray[Any]"
+"""Int64 or float64."""
 
 
 class GrowingColumn:
-    """One column, filled in order of its rows; rows that nothing is put into hold `missing`.
+    """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
 
-    An int32 column becomes int64 with the first value that needs it.
+    Integers take 32 bits each, or 64 where one needs it; nothing is kept of a column without any.
     """
 
-    def __init__(self, dtype: Any, missing: float) -> None:
-        self._values: NDArray[Any] = np.empty(0, dtype)
-        self._missing = missing
-        self._count = 0
+    def __init__(self, kind: str) -> None:
+        self._pending: array[Any] = array(kind)
+        self._parts: list[NDArray[Any]] = []
+        self._skipped = 0
+        """How many are missing before the first that is not."""
 
-    def put(self, rows: Ints | slice, values: NDArray[Any]) -> None:
-        """Put `values` (one at least) into `rows`, which ascend and are behind all rows so far."""
-        self._grow(rows.stop if isinstance(rows, slice) else int(rows[-1]) + 1)
-        is_narrow = self._values.dtype == np.int32
-        if is_narrow and (values.astype(np.int32) != values).any():
-            self._values = self._values.astype(np.int64)
-        self._values[rows] = values
+    def extend(self, values: Values) -> None:
+        """More values."""
+        if self._skipped:
+            narrow = np.int32 if self._pending.typecode == "q" else np.float64
+            self._parts.append(np.full(self._skipped, NONE, narrow))
+            self._skipped = 0
+        self._pending.frombytes(values.tobytes())
+        if len(self._pending) >= _FLUSHED_VALUES:
+            self._flush()
 
-    def taken(self, order: Ints) -> NDArray[Any]:
-        """The column's rows in this order; call it once, as the column is empty then."""
-        self._grow(len(order))
-        values, self._values = self._values, self._values[:0]
-        return values[order]
+    def skip(self, count: int) -> None:
+        """As many more that are missing."""
+        if self._parts or self._pending:
+            self._pending.extend(array(self._pending.typecode, [NONE]) * count)
+        else:
+            self._skipped += count
 
-    def _grow(self, count: int) -> None:
-        if count > len(self._values):
-            rows = max(count, int(_GROWTH * len(self._values)), _FIRST_ROWS)
-            values = np.empty(rows, self._values.dtype)
-            values[: self._count] = self._values[: self._count]
-            self._values = values
-        self._values[self._count : count] = self._missing
-        self._count = max(self._count, count)
+    def taken(self) -> NDArray[Any] | None:
+        """All values, None where all are missing; call it once, as the column is empty then."""
+        self._flush()
+        values, self._parts = np.concatenate(self._parts) if self._parts else None, []
+        return values
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        values: NDArray[Any] = np.array(self._pending)
+        del self._pending[:]
+        if values.dtype == np.int64 and (values.astype(np.int32) == values).all():
+            values = values.astype(np.int32)
+        self._parts.append(values)

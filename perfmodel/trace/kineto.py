@@ -7,10 +7,11 @@ values stand in columns.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from itertools import compress
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -31,16 +32,19 @@ from perfmodel.trace.columns import (
     GrowingColumn,
     RankTrace,
     Strings,
+    Values,
     nanoseconds,
+    rounded_ns,
 )
 from perfmodel.trace.kineto_json import (
-    NO_RAW,
     AllocationRows,
     Args,
     Complete,
     Distributed,
     Document,
     Event,
+    ExactComplete,
+    ExactInstant,
     Instant,
     Metadata,
 )
@@ -50,29 +54,16 @@ _CHUNK_BYTES = 1 << 18
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
-_COLLECTIVE_NUMBERS = ("group_size", "in_elements", "out_elements")
-_COLLECTIVE_TEXTS = ("collective_dtype", "in_split", "out_split")
 _INTEGER_COLUMNS = (
-    *("file_index", "name", "pid", "thread", "stream", "device", "correlation", "external_id"),
+    *("file_index", "name", "pid", "thread", "stream", "device", "correlation"),
     *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
     *("input_values", "input_strides", "collective_dtype", "in_split", "out_split"),
     *("collective", "process_group", "group_size", "in_elements", "out_elements"),
     *("sync_stream", "sync_source_stream", "sync_record_correlation"),
 )
-"""The columns that `_Rows.column` gives as they are."""
-_DTYPES = {
-    **dict.fromkeys(("start_ns", "duration_ns"), np.int64),
-    **dict.fromkeys(("size_bytes", "in_elements", "out_elements"), np.int64),
-    "category": np.uint8,
-    "waves": np.float64,
-}
-"""Of columns that hold no ids or indices; those are int32, or int64 where one needs it."""
-
-Categories = NDArray[np.uint8]
-
-
-def _category_mask(*categories: Category) -> Mask:
-    return np.isin(np.arange(len(Category)), categories)
+"""The columns that `_EventRows.column` gives as they are."""
+_WIDE = ("start_ns", "duration_ns", "size_bytes", "in_elements", "out_elements")
+"""Columns of int64; other integers are ids and indices, int32 or, where one needs it, int64."""
 
 
 class _Codes(dict[Any, int]):
@@ -84,24 +75,53 @@ class _Codes(dict[Any, int]):
 
 _CODE_OF_TEXT = _Codes({text: int(category) for text, category in CATEGORY_OF_TEXT.items()})
 _COMPLETE, _INSTANT, _METADATA = 1, 2, 3
-_KINDS = _Codes({Complete: _COMPLETE, Instant: _INSTANT, Metadata: _METADATA})
-_IS_KERNEL = _category_mask(Category.KERNEL)
-_IS_DEVICE = _category_mask(*DEVICE_CATEGORIES)
-_IS_SYNC = _category_mask(Category.CUDA_SYNC)
-_IS_LINKED = _IS_DEVICE | _IS_SYNC | _category_mask(Category.RUNTIME)
-_IS_HOST = _category_mask(Category.CPU_OP, Category.ANNOTATION)
-_ARGS: tuple[tuple[Mask, tuple[str, ...], tuple[str, ...]], ...] = (
-    (~_IS_LINKED, ("event_index",), ()),
-    (
-        _IS_HOST,
+_KINDS = _Codes(
+    {
+        **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
+        **dict.fromkeys((Instant, ExactInstant), _INSTANT),
+        Metadata: _METADATA,
+    }
+)
+_LINKED = (*DEVICE_CATEGORIES, Category.CUDA_SYNC, Category.RUNTIME)
+_HOST = (Category.CPU_OP, Category.ANNOTATION)
+
+
+class _Group(NamedTuple):
+    """Events of which the same fields of args are kept, in columns of the same names."""
+
+    is_among: bytes
+    """0 or 1 per code of a category: what `bytes.translate` takes."""
+    integers: tuple[str, ...] = ()
+    raw_texts: tuple[str, ...] = ()
+    """As they stand in JSON."""
+    floats: tuple[str, ...] = ()
+
+
+def _of(*categories: Category) -> bytes:
+    return bytes(code in categories for code in range(256))
+
+
+_IS_DEVICE = _of(*DEVICE_CATEGORIES)
+_GROUPS = (
+    _Group(_of(*{*Category}.difference(_LINKED)), ("event_index",)),
+    _Group(
+        _of(*_HOST),
         ("op_id", "sequence"),
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
     ),
-    (_IS_LINKED, ("correlation",), ()),
-    (_IS_DEVICE, ("stream", "device", "size_bytes"), ("grid",)),
-    (_IS_SYNC, ("sync_source_stream", "sync_record_correlation"), ()),
+    _Group(_of(*_LINKED), ("correlation",)),
+    _Group(_IS_DEVICE, ("stream", "device", "size_bytes"), ("grid",)),
+    _Group(
+        _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
+    ),
+    _Group(_of(Category.KERNEL), floats=("blocks_per_sm", "warps_per_sm", "occupancy_pct")),
+    _Group(_of(*_HOST, *_LINKED), ("external_id", "old_external_id")),
 )
-"""Categories, and the numbers and texts among their args that have columns."""
+_COLLECTIVES = _Group(
+    _of(*_HOST, *_LINKED),
+    ("group_size", "in_elements", "out_elements"),
+    ("collective_dtype", "in_split", "out_split"),
+)
 
 
 def decode_kineto(
@@ -122,10 +142,8 @@ def decode_kineto(
     for events in document:
         rows.add(events)
     file = document.file
-    in_file = np.arange(len(rows))
-    start_ns = rows.column("start_ns", in_file)
-    duration_ns = rows.column("duration_ns", in_file)
-    event_index = rows.column("event_index", in_file)
+    start_ns, duration_ns = rows.column("start_ns"), rows.column("duration_ns")
+    event_index = rows.column("event_index")
     order = _order(start_ns, duration_ns, event_index)
     columns: dict[str, Any] = {name: rows.column(name, order) for name in _INTEGER_COLUMNS}
     first_ns = int(start_ns.min()) if len(rows) else 0
@@ -146,7 +164,8 @@ def decode_kineto(
         category=rows.categories(order, columns["name"]),
         start_us=(start_ns[order] - first_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
-        waves=rows.column("waves", order),
+        waves=rows.waves()[order],
+        external_id=rows.external_ids()[order],
         event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
@@ -174,37 +193,60 @@ class _EventRows:
         self.thread_names: dict[int, str] = {}
         self.memory = AllocationRows(self._times, window)
         self._where = where
-        self._names = _TextIndex(self.strings)
-        self._raw_texts = _TextIndex(self.strings)
-        self._raw_texts[b""] = NONE
+        self._names = _TextIndex(self.strings, None)
+        self._raw_texts = _TextIndex(self.strings, b"")
+        self._category = bytearray()
         self._columns: dict[str, GrowingColumn] = {}
-        self._has_annotations = False
-        self._blank: Ints | None = None
-        self._count = 0
+        self._groups: dict[str, _Group | None] = {}
         self._file_count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._category)
 
-    def column(self, name: str, order: Ints) -> NDArray[Any]:
-        """The rows of a column in this order.
+    def column(self, name: str, order: Ints | None = None) -> NDArray[Any]:
+        """The rows of a column in this order, or as they stand in the file; once each.
 
-        Columns of integers of which the file says nothing are one array, read-only.
+        Columns of which the file says nothing are one array, read-only.
         """
         column = self._columns.pop(name, None)
-        if column is not None:
-            return column.taken(order)
-        if name == "waves":
-            return np.zeros(self._count)
-        if self._blank is None:
-            self._blank = np.full(self._count, NONE, np.int32)
-            self._blank.flags.writeable = False
-        return self._blank
+        values = column.taken() if column is not None else None
+        if values is None:
+            return self._blank
+        if name in _WIDE:
+            values = values.astype(np.int64, copy=False)
+        group = self._groups[name]
+        if group is not None:
+            of_group, values = values, np.full(len(self), NONE, values.dtype)
+            values[self._is_among(group.is_among)] = of_group
+        return values if order is None else values[order]
+
+    @cached_property
+    def _blank(self) -> Ints:
+        blank = np.full(len(self), NONE, np.int32)
+        blank.flags.writeable = False
+        return blank
+
+    def _is_among(self, table: bytes) -> Mask:
+        return np.frombuffer(self._category.translate(table), np.bool_)
+
+    def waves(self) -> Floats:
+        """How many times over each kernel's blocks fill the device; 0 where the file is silent."""
+        blocks, warps = self.column("blocks_per_sm"), self.column("warps_per_sm")
+        resident_warps = self.column("occupancy_pct") / 100 * _MAX_WARPS_PER_SM
+        is_known = (blocks > 0) & (resident_warps > 0)
+        result: Floats = np.zeros(len(self))
+        np.divide(warps, resident_warps, out=result, where=is_known)
+        return result
+
+    def external_ids(self) -> Ints:
+        """`External id`, or `external id` where old files write that."""
+        new, old = self.column("external_id"), self.column("old_external_id")
+        return new if old is self._blank else np.where(new == NONE, old, new)
 
     def categories(self, order: Ints, name: Ints) -> NDArray[np.uint8]:
         """The categories; old files call their annotations operators."""
-        category = self.column("category", order).astype(np.uint8)
-        if not self._has_annotations:
+        category = np.frombuffer(self._category, np.uint8)[order]
+        if Category.ANNOTATION not in self._category:
             matches = [OLD_ANNOTATION_NAME.match(t) is not None for t in self.strings.texts]
             is_old = np.array([*matches, False])
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
@@ -227,99 +269,97 @@ class _EventRows:
             for event in _of_kind(events, kinds, _METADATA)[0]:
                 if event.name == "thread_name" and event.args:
                     self.thread_names[_integer(event.tid)] = event.args.name
-        self._count += len(complete)
         self._file_count += len(events)
 
     def _within(
         self, window: Window, events: list[Complete], at: Ints
     ) -> tuple[list[Complete], Ints]:
         """Those of a block's events that lie in the window, and where they stand in the file."""
-        category = np.array([_CODE_OF_TEXT[event.cat] for event in events])
+        category = bytes([_CODE_OF_TEXT[event.cat] for event in events])
         start_ns = self._times("ts", [event.ts for event in events], at)
-        keep = window.keeps(start_ns, _IS_DEVICE[category])
+        keep = window.keeps(start_ns, np.frombuffer(category.translate(_IS_DEVICE), np.bool_))
         return list(compress(events, keep.tobytes())), at[keep]
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
-        category = np.frombuffer(bytes([_CODE_OF_TEXT[event.cat] for event in events]), np.uint8)
-        self._has_annotations |= Category.ANNOTATION in category
-        rows = slice(self._count, self._count + len(events))
-        self._put("category", rows, category)
-        self._put("file_index", rows, file_index)
-        self._put("name", rows, _found(self._names, [event.name for event in events]))
-        self._put("pid", rows, _integers([event.pid for event in events]))
-        self._put("thread", rows, _integers([event.tid for event in events]))
-        self._put("start_ns", rows, self._times("ts", [e.ts for e in events], file_index))
-        duration_ns = self._times("dur", [e.dur for e in events], file_index)
-        self._put("duration_ns", rows, duration_ns)
+        category = bytes([_CODE_OF_TEXT[event.cat] for event in events])
+        self._category += category
+        self._put("file_index", file_index)
+        self._put("name", self._names.of([event.name for event in events]))
+        self._put("pid", _integers([event.pid for event in events]))
+        self._put("thread", _integers([event.tid for event in events]))
+        self._put("start_ns", self._times("ts", [event.ts for event in events], file_index))
+        duration_ns = self._times("dur", [event.dur for event in events], file_index)
+        self._put("duration_ns", duration_ns)
         at = int(np.argmin(duration_ns))
         if duration_ns[at] < 0:
             raise TraceError(
                 f"{self._where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
                 "is negative; the file is damaged"
             )
-        self._add_args(category, [event.args or _NO_ARGS for event in events])
+        all_args = [event.args or _NO_ARGS for event in events]
+        for group in _GROUPS:
+            self._put_group(group, list(compress(all_args, category.translate(group.is_among))))
+        self._put_collectives(list(compress(all_args, category.translate(_COLLECTIVES.is_among))))
 
-    def _times(self, key: str, tokens: list[msgspec.Raw], file_index: Ints) -> Ints:
-        value_ns, is_known = nanoseconds(tokens)
+    def _times(self, key: str, values: list[Any], file_index: Ints) -> Ints:
+        if values and not isinstance(values[0], msgspec.Raw):
+            return rounded_ns(np.array(array("d", values)))
+        value_ns, is_known = nanoseconds(values)
         if not is_known.all():
             at = int(np.argmin(is_known))
-            result = bytes(tokens[at])[:30].decode(errors="replace")
+            result = bytes(values[at])[:30].decode(errors="replace")
             raise TraceError(
                 f"{self._where}: traceEvents[{file_index[at]}].{key}: "
                 f"expected microseconds, found {result}"
             )
         return value_ns
 
-    def _add_args(self, category: Categories, all_args: list[Args]) -> None:
-        for among, numbers, texts in _ARGS:
-            rows, args = self._pick(among, category, all_args)
-            self._put_fields(rows, args, numbers, texts)
-        rows, args = self._pick(_IS_KERNEL, category, all_args)
-        self._put("waves", rows, _waves(args))
-        rows, args = self._pick(_IS_SYNC, category, all_args)
-        self._put("sync_stream", rows, _integers([a.stream for a in args]))
-        rows, args = self._pick(_IS_HOST | _IS_LINKED, category, all_args)
-        ids = _integers([a.external_id for a in args])
-        old = np.flatnonzero(ids == NONE)
-        ids[old] = _integers([args[at].old_external_id for at in old.tolist()])
-        self._put("external_id", rows, ids)
-        names = [a.collective for a in args]
-        if names.count(None) == len(names):
+    def _put_group(self, group: _Group, args: list[Args]) -> None:
+        """Fields of args into the columns of their names."""
+        if not args:
             return
-        at = [i for i, name in enumerate(names) if name is not None]
-        rows, args = rows[at], [args[i] for i in at]
-        intern = self.strings.intern
-        self._put("collective", rows, np.array([intern(a.collective) for a in args]))
-        self._put("process_group", rows, np.array([intern(a.process_group) for a in args]))
-        self._put_fields(rows, args, _COLLECTIVE_NUMBERS, _COLLECTIVE_TEXTS)
+        for name in group.integers:
+            values = list(map(attrgetter(name), args))
+            if values.count(NONE) < len(values):
+                self._put(name, _integers(values), group)
+            else:
+                self._column(name, group).skip(len(values))
+        for name in group.floats:
+            self._put(name, _floats(list(map(attrgetter(name), args))), group)
+        for name in group.raw_texts:
+            text = b"\0".join(map(attrgetter(name), args))  # JSON holds no zero byte
+            if text.strip(b"\0"):
+                self._put(name, self._raw_texts.of(text.split(b"\0")), group)
+            else:
+                self._column(name, group).skip(len(args))
 
-    def _put_fields(
-        self, rows: Ints, args: list[Args], numbers: tuple[str, ...], texts: tuple[str, ...]
-    ) -> None:
-        """Put fields of args into the columns of the same names: numbers, and texts as indices."""
-        for name in numbers:
-            self._put(name, rows, _integers(list(map(attrgetter(name), args))))
-        for name in texts:
-            values: list[msgspec.Raw] = list(map(attrgetter(name), args))
-            if values.count(NO_RAW) < len(values):
-                index = self._raw_texts
-                parts = b"\0".join(values).split(b"\0")  # JSON holds no zero byte
-                self._put(name, rows, _found(index, parts))
-
-    def _pick(self, among: Mask, category: Categories, args: list[Args]) -> tuple[Ints, list[Args]]:
-        """The rows of these categories, and their args."""
-        is_among = among[category]
-        return np.flatnonzero(is_among) + self._count, list(compress(args, is_among.tobytes()))
-
-    def _put(self, name: str, rows: Ints | slice, values: NDArray[Any]) -> None:
-        if not len(values):
+    def _put_collectives(self, args: list[Args]) -> None:
+        names = [each.collective for each in args]
+        if names.count(None) < len(names):
+            args = [_NO_ARGS if each.collective is None else each for each in args]
+            self._put("collective", self._names.of(names), _COLLECTIVES)
+            processes = [each.process_group for each in args]
+            self._put("process_group", self._names.of(processes), _COLLECTIVES)
+            self._put_group(_COLLECTIVES, args)
             return
+        for name in (
+            "collective",
+            "process_group",
+            *_COLLECTIVES.integers,
+            *_COLLECTIVES.raw_texts,
+        ):
+            self._column(name, _COLLECTIVES).skip(len(names))
+
+    def _put(self, name: str, values: Values, group: _Group | None = None) -> None:
+        self._column(name, group).extend(values)
+
+    def _column(self, name: str, group: _Group | None) -> GrowingColumn:
         column = self._columns.get(name)
         if column is None:
-            missing = 0.0 if name in ("waves", "category") else NONE
-            dtype = _DTYPES.get(name, np.int32)
-            column = self._columns[name] = GrowingColumn(dtype, missing)
-        column.put(rows, values)
+            is_float = group is not None and name in group.floats
+            column = self._columns[name] = GrowingColumn("d" if is_float else "q")
+            self._groups[name] = group
+        return column
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
@@ -328,46 +368,38 @@ def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Int
     return list(compress(events, is_kind.tobytes())), np.flatnonzero(is_kind)
 
 
-def _found(index: Mapping[Any, int], keys: list[Any]) -> Ints:
-    return np.fromiter(map(index.__getitem__, keys), np.int64, len(keys))
-
-
-class _TextIndex(dict[str | bytes, int]):
+class _TextIndex(dict[Any, int]):
     """A text to its index in `strings`, where it is interned when it is first asked for."""
 
-    def __init__(self, strings: Strings) -> None:
+    def __init__(self, strings: Strings, none: bytes | None) -> None:
         self._strings = strings
+        self[none] = NONE
 
     def __missing__(self, text: str | bytes) -> int:
         index = self._strings.intern(text if isinstance(text, str) else text.decode())
         self[text] = index
         return index
 
-
-def _waves(kernels: list[Args]) -> Floats:
-    """How many times over each kernel's blocks fill the device; 0 where the file does not tell."""
-    blocks = _floats([a.blocks_per_sm for a in kernels])
-    warps = _floats([a.warps_per_sm for a in kernels])
-    resident_warps = _floats([a.occupancy_pct for a in kernels]) / 100 * _MAX_WARPS_PER_SM
-    is_known = (blocks > 0) & (resident_warps > 0)
-    return np.divide(warps, resident_warps, out=np.zeros(len(kernels)), where=is_known)
+    def of(self, texts: list[Any]) -> array[int]:
+        """The index of each."""
+        return array("q", map(self.__getitem__, texts))
 
 
-def _floats(values: list[Any]) -> Floats:
+def _floats(values: list[Any]) -> array[float]:
     """Numbers as they are, 0 for each text."""
     try:
-        return np.frombuffer(array("d", values), np.float64)
+        return array("d", values)
     except TypeError:
-        return np.array([0.0 if isinstance(value, str) else value for value in values])
+        return array("d", [0.0 if isinstance(value, str) else value for value in values])
 
 
-def _integers(values: list[Any]) -> Ints:
+def _integers(values: list[Any]) -> array[int]:
     """Integers as they are, texts as `_integer` has them."""
     try:
-        return np.frombuffer(array("q", values), np.int64)
+        return array("q", values)
     except (TypeError, OverflowError):
         known = {value: _integer(value) for value in set(values)}
-        return np.array([known[value] for value in values])
+        return array("q", [known[value] for value in values])
 
 
 def _integer(value: int | str) -> int:

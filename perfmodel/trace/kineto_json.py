@@ -73,16 +73,28 @@ class Args(msgspec.Struct, gc=False):
         default=NONE, name="wait_on_cuda_event_record_corr_id"
     )
 
+    @property
+    def sync_stream(self) -> int | str:
+        """Of `cuda_sync` events: the stream that waited or was waited for."""
+        return self.stream
+
+
+_Time = (
+    Annotated[int, msgspec.Meta(ge=-(2**52), le=2**52)]
+    | Annotated[float, msgspec.Meta(gt=-(2.0**43), lt=2.0**43)]
+)
+"""Microseconds that a float64 holds to the nanosecond (`columns.rounded_ns`)."""
+
 
 class Complete(msgspec.Struct, gc=False, kw_only=True, tag="X", tag_field="ph"):
-    """An event with a start and a duration; times stay text until they are parsed exactly."""
+    """An event with a start and a duration."""
 
     cat: str = ""
     name: str = ""
     pid: _Int | str = NONE
     tid: _Int | str = NONE
-    ts: msgspec.Raw
-    dur: msgspec.Raw
+    ts: _Time
+    dur: _Time
     id: _Int | str = NONE
     args: Args | None = None
 
@@ -102,13 +114,13 @@ class MemoryArgs(msgspec.Struct, gc=False):
     event_index: _Number = msgspec.field(default=NONE, name="Ev Idx")
 
 
-class Instant(msgspec.Struct, gc=False, tag="i", tag_field="ph"):
+class Instant(msgspec.Struct, gc=False, kw_only=True, tag="i", tag_field="ph"):
     """An event without a duration; of those, allocations are used."""
 
     name: str = ""
     pid: _Int | str = NONE
     tid: _Int | str = NONE
-    ts: msgspec.Raw = NO_RAW
+    ts: _Time
     args: MemoryArgs | None = None
 
 
@@ -162,15 +174,21 @@ class File(msgspec.Struct, gc=False):
     baseTimeNanoseconds: _Int = 0
 
 
-def _tagged(phase: str) -> Any:
+def _tagged(phase: str, base: type = Other, raw: tuple[str, ...] = ()) -> Any:
+    fields = [(name, msgspec.Raw) for name in raw]
     return msgspec.defstruct(
-        f"Phase{ord(phase)}", [], bases=(Other,), tag=phase, tag_field="ph", gc=False
+        f"Phase{ord(phase)}", fields, bases=(base,), tag=phase, tag_field="ph", gc=False
     )
 
 
-_EVENT: Any = reduce(or_, map(_tagged, _OTHER_PHASES), Complete | Instant | Metadata)
-_EVENTS: Any = GenericAlias(list, (_EVENT,))
-_EVENTS_DECODER: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(_EVENTS)
+def _decoder(timed: Any) -> msgspec.json.Decoder[list[Event]]:
+    event = reduce(or_, map(_tagged, _OTHER_PHASES), timed | Metadata)
+    return msgspec.json.Decoder(GenericAlias(list, (event,)))
+
+
+ExactComplete, ExactInstant = _tagged("X", Complete, ("ts", "dur")), _tagged("i", Instant, ("ts",))
+"""Their times stay text, to be parsed exactly."""
+_QUICK, _EXACT = _decoder(Complete | Instant), _decoder(ExactComplete | ExactInstant)
 _FILE_DECODER = msgspec.json.Decoder(File)
 _RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 _DAMAGES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -196,6 +214,7 @@ class Document:
         """Position of `_text` in the document."""
         self._count = 0
         """Number of events decoded."""
+        self._decoder = _QUICK
 
     def __iter__(self) -> Iterator[list[Event]]:
         enough = _BLOCK_BYTES
@@ -234,7 +253,7 @@ class Document:
         block = b"".join((b"[", memoryview(self._text)[:comma], b"]"))
         try:
             _check_utf8(block)
-            events = _EVENTS_DECODER.decode(block)
+            events = self._decoded(block)
         except msgspec.ValidationError as error:
             self._explain(error, prefix=1)
         except msgspec.DecodeError:
@@ -260,9 +279,17 @@ class Document:
                 raise TraceError(f"{self._where}: no Kineto trace: it has no traceEvents")
             if is_in_list and not text.startswith(bytes(events), len(self._head) - 1):
                 raise TraceError(f"{self._where}: damaged trace: traceEvents occurs twice")
-            return _EVENTS_DECODER.decode(events)
+            return self._decoded(events)
         except _DAMAGES as error:
             self._explain(error, prefix=len(self._head))
+
+    def _decoded(self, events: bytes | msgspec.Raw) -> list[Event]:
+        """A list of events, by the exact decoder from where the quick one finds what it cannot."""
+        try:
+            return self._decoder.decode(events)
+        except msgspec.ValidationError:
+            self._decoder = _EXACT
+            return _EXACT.decode(events)
 
     def _explain(self, error: Exception, *, prefix: int) -> NoReturn:
         """Raise `error` as a `TraceError`; `_text` followed `prefix` bytes when it was decoded."""
@@ -313,7 +340,7 @@ _ALLOCATION_COLUMNS = (
 _NO_MEMORY_ARGS = MemoryArgs()
 _allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
 
-ParseTimes = Callable[[str, list[msgspec.Raw], Ints], Ints]
+ParseTimes = Callable[[str, list[Any], Ints], Ints]
 """Key, its values and their rows to nanoseconds; raises where one is not a number."""
 
 

@@ -24,6 +24,7 @@ from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
     KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
+    STEP_NAME,
     SYNC_CALL,
     Category,
 )
@@ -149,6 +150,9 @@ def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     untied = int((rank.is_device & ((rank.correlation <= 0) | (rank.stream < 0))).sum())
     if untied:
         yield f"{untied} device operations name no launch call or no stream, though others do"
+    nowhere = int((rank.device[rank.is_device] < 0).sum())
+    if 0 < nowhere < rank.is_device.sum():
+        yield f"{nowhere} device operations name no device, though others do"
     yield from _order(rank, launched)
 
 
@@ -322,15 +326,16 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
     every_us = crossings_us(rank, rank.of(*host, *python, *calls))
     if not (every_us > ROUNDING_US).any():
         return  # then no fewer of them cross either
-    for among, tolerance_us, what in (
-        (host, OVERLAP_US, "operators or annotations"),
-        (python, OVERLAP_US, "Python functions"),
-        (calls, OVERLAP_US, "calls"),
-        (host + python, PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
+    is_step = rank.name_matches(STEP_NAME) & np.isin(rank.category, host)
+    of_steps = np.flatnonzero(is_step | (rank.category == Category.RUNTIME))
+    for rows, tolerance_us, what in (
+        (rank.of(*host), OVERLAP_US, "operators or annotations"),
+        (rank.of(*python), OVERLAP_US, "Python functions"),
+        (rank.of(*calls), OVERLAP_US, "calls"),
+        (of_steps, CLOCK_TOLERANCE_US, "calls, or the steps that they are within,"),
+        (rank.of(*host, *python), PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
     ):
-        yield from _count_beyond(
-            crossings_us(rank, rank.of(*among)), tolerance_us, f"{what} {_CROSSES}"
-        )
+        yield from _count_beyond(crossings_us(rank, rows), tolerance_us, f"{what} {_CROSSES}")
     every = "calls, or what they are within,"
     yield from _count_beyond(every_us, CALL_OVERLAP_US, f"{every} {_CROSSES}")
 

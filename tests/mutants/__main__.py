@@ -25,7 +25,7 @@ def main() -> int:
     options.add_argument(
         "--show",
         metavar="KIND",
-        help="each mutant of this kind; `legal`: all with another, legal answer",
+        help="each mutant of this kind or end; `legal`: all with another, legal answer",
     )
     options.add_argument("--keep", type=Path, help="folder for the mutants that were faults")
     given = options.parse_args()
@@ -43,7 +43,7 @@ def main() -> int:
         print(f"FAULT {verdict.number} {verdict.kind} ({verdict.seed}): {verdict.detail[:200]}")
         print("   ", "; ".join(verdict.laws))
     for verdict in tally.verdicts:
-        if verdict.kind == given.show or (given.show == "legal" and verdict.is_other):
+        if given.show in (verdict.kind, verdict.how, "legal" if verdict.is_other else ""):
             print(verdict.number, verdict.kind, verdict.seed, verdict.how, verdict.detail[:400])
     return int(bool(tally.faults()))
 

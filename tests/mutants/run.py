@@ -16,9 +16,10 @@ import mutants.values  # noqa: F401
 from mutants.answer import TOLERANCE, Answer, answer
 from mutants.laws import broken, broken_more
 from mutants.parts import KINDS
+from mutants.said import is_named
 from mutants.seeds import Seed, seeds
 
-VERDICTS = ("equal", "warned", "refused", "differs", "crashed")
+VERDICTS = ("equal", "warned", "warned otherwise", "refused", "differs", "crashed")
 BYTES = "bytes cut off"
 _TRIES = 50
 
@@ -61,8 +62,8 @@ class Tally:
         kinds = sorted({kind for kind, _ in counted})
         last = "another answer" if lawful else "**silently different**"
         lines = [
-            f"| kind | mutants | equal | warned | refused | {last} | crashed |",
-            "|---|---|---|---|---|---|---|",
+            f"| kind | mutants | equal | warned | of something else | refused | {last} | crashed |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for kind in kinds:
             counts = [counted[kind, how] for how in VERDICTS]
@@ -114,17 +115,17 @@ def _one(name: str, number: int, at: random.Random, path: Path, among: tuple[See
     else:
         return Verdict(name, "", number, "equal", (), "no trace has what it changes")
     found = answer(path)
-    how, detail = _how(original, found)
+    how, detail = _how(name, original, found)
     return Verdict(name, seed.name, number, how, tuple(laws), detail)
 
 
-def _how(original: Answer, found: Answer) -> tuple[str, str]:
+def _how(kind: str, original: Answer, found: Answer) -> tuple[str, str]:
     if found.crashed:
         return "crashed", found.crashed
     if found.refused:
         return "refused", found.refused
     said = original.new_warnings(found)
     if said:
-        return "warned", " // ".join(said)
+        return ("warned" if is_named(kind, said) else "warned otherwise"), " // ".join(said)
     change = original.difference(found)
     return ("equal" if change <= TOLERANCE else "differs"), f"{change:.1%} off"

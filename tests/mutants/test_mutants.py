@@ -11,6 +11,7 @@ from mutants.answer import Answer
 from mutants.laws import broken, broken_more
 from mutants.parts import KINDS
 from mutants.run import BYTES, Verdict, run
+from mutants.said import is_named
 from mutants.seeds import Seed, seeds
 
 
@@ -33,6 +34,13 @@ def test_undamaged_traces_say_nothing_new() -> None:
         events = json.loads(seed.content)["traceEvents"]
         assert broken_more(events, broken(events)) == []
         assert sum(broken(events).values()) < 0.01 * len(events), seed.name
+
+
+def test_a_warning_names_what_was_damaged() -> None:
+    clock = "a.json: the device's clock is 1000.000 ms late against the host's: ..."
+    assert is_named("device clock off", [clock])
+    assert not is_named("operators missing", [clock])
+    assert not is_named("streams", ["rank 0: 17.4% of step 5 is unexplained"])
 
 
 @pytest.mark.parametrize("kind", ["the end cut off", "device clock off", "all in another unit"])

@@ -128,6 +128,23 @@ def test_a_stream_runs_in_the_order_of_its_launches() -> None:
     assert "begin before one of their stream that was launched earlier" in early
 
 
+def test_a_stream_has_no_more_time_than_there_is() -> None:
+    rank = launched().rank_trace()
+    assert list(bookkeeping_faults(rank)) == []
+    rank.duration_us[rank.is_device] *= 1000  # two of 40 ms that begin 200 us apart
+    (fault,) = bookkeeping_faults(rank)
+    assert fault.startswith("operations of one stream take 400 times as long")
+
+
+def test_operations_without_a_device() -> None:
+    rank = launched().rank_trace()
+    rank.device[rank.is_device.nonzero()[0][1]] = -1
+    said = "1 device operations name no device, though others do"
+    assert said in checked_recording(rank)[1]
+    rank.device[rank.is_device] = -1
+    assert checked_recording(rank)[1] == []
+
+
 def test_operations_without_launch_calls_and_calls_without_operations() -> None:
     rank = launched().rank_trace()
     rank.correlation[rank.is_device.nonzero()[0][1]] = -1

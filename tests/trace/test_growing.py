@@ -1,39 +1,48 @@
-"""Columns that grow: what was put stands where it was put, in as few bytes as it needs."""
+"""Columns that grow: values stand in the order in which they came, in as few bytes as they need."""
 
 from __future__ import annotations
 
-import numpy as np
+from array import array
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.trace import columns
 from perfmodel.trace.columns import GrowingColumn
 
 NONE = -1
 values = st.one_of(st.integers(-5, 5), st.integers(-(2**40), 2**40))
-blocks = st.lists(st.lists(st.tuples(st.integers(1, 4), values), min_size=1, max_size=30))
+blocks = st.lists(st.one_of(st.lists(values, min_size=1, max_size=9), st.integers(1, 9)))
+"""Values, or how many are missing."""
 
 
-@given(blocks, st.integers(0, 9))
-def test_rows_hold_what_was_put_and_others_nothing(
-    drawn: list[list[tuple[int, int]]], behind: int
-) -> None:
-    column, expected = GrowingColumn(np.int32, NONE), []
-    for block in drawn:
-        rows = []
-        for step, value in block:
-            expected += [NONE] * (step - 1) + [value]
-            rows.append(len(expected) - 1)
-        column.put(np.array(rows), np.array([value for _, value in block]))
-    expected += [NONE] * behind
-    order = np.arange(len(expected))[::-1]
-    found = column.taken(order)
-    assert found.tolist() == expected[::-1]
-    wide = any(not -(2**31) <= value < 2**31 for block in drawn for _, value in block)
-    assert found.dtype == (np.int64 if wide else np.int32)
+@given(blocks, st.sampled_from([1, 4, 1000]))
+def test_values_in_order_and_none_where_missing(drawn: list[list[int] | int], flushed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_FLUSHED_VALUES", flushed)
+        column, expected = GrowingColumn("q"), []
+        for block in drawn:
+            if isinstance(block, int):
+                column.skip(block)
+                expected += [NONE] * block
+            else:
+                column.extend(array("q", block))
+                expected += block
+        found = column.taken()
+    if not any(isinstance(block, list) for block in drawn):
+        assert found is None
+        return
+    assert found is not None
+    assert found.tolist() == expected
+    is_wide = any(not -(2**31) <= value < 2**31 for value in expected)
+    assert found.itemsize == (8 if is_wide else 4)
 
 
-def test_a_slice_of_rows() -> None:
-    column = GrowingColumn(np.float64, 0.0)
-    column.put(slice(2, 4), np.array([1.5, 2.5]))
-    column.put(slice(6, 7), np.array([3.5]))
-    assert column.taken(np.arange(8)).tolist() == [0, 0, 1.5, 2.5, 0, 0, 3.5, 0]
+def test_floats() -> None:
+    column = GrowingColumn("d")
+    column.skip(1)
+    column.extend(array("d", [1.5]))
+    found = column.taken()
+    assert found is not None
+    assert found.tolist() == [NONE, 1.5]

@@ -20,6 +20,16 @@ def test_times_are_exact_at_any_epoch(scale: str) -> None:
     assert trace.origin_ns == int(Decimal(start) * 1000) + (17 if scale == "ns" else 0)
 
 
+def test_times_that_no_float_holds_come_late_in_a_file() -> None:
+    """What was decoded before is as it is, and the rest is parsed as text."""
+    times = [f"{us}.047" for us in range(20_000)] + ["1712195495519689.047"]
+    events = ",".join(f'{{"ph":"X","ts":{us},"dur":0.001}}' for us in times)
+    trace = decode_kineto(f'{{"traceEvents":[{events}]}}'.encode(), "here.json")
+    assert trace.start_us[1] == 1
+    assert trace.start_us[-1] == 1712195495519689
+    assert (trace.duration_us == 0.001).all()
+
+
 after_ns = st.integers(0, 2**53)  # 104 days: a float64 holds that many nanoseconds
 
 

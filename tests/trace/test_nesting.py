@@ -76,6 +76,14 @@ def test_calls_cross_operators_but_not_one_another() -> None:
     assert faults_of(op, call, other) == [f"1 calls {crosses}"]
 
 
+def test_a_step_does_not_end_within_a_call() -> None:
+    """A step whose duration was halved: nothing else of the file says so."""
+    call = event("cudaDeviceSynchronize", "cuda_runtime", 300, 650)
+    assert faults_of(event("ProfilerStep#1", "user_annotation", 0, 1000), call) == []
+    said = faults_of(event("ProfilerStep#1", "user_annotation", 0, 500), call)
+    assert [text.split(",")[0] for text in said] == ["1 calls"]
+
+
 def test_python_functions_cross_steps_but_not_one_another() -> None:
     step = event("ProfilerStep#1", "user_annotation", 0, 100)
     function = event("train.py(3): step", "python_function", 90, 20)

@@ -7,11 +7,12 @@ import math
 from decimal import Decimal, localcontext
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.trace.columns import nanoseconds
+from perfmodel.trace.columns import nanoseconds, rounded_ns
 
 LIMIT_NS = 2**62
 
@@ -108,3 +109,13 @@ def test_floats_as_python_writes_them(values: list[float]) -> None:
 def test_raw_json_is_taken_as_it_stands(tokens: list[str]) -> None:
     raw = msgspec.json.decode(f"[ {' , '.join(tokens)} ]", type=list[msgspec.Raw])
     assert nanoseconds(raw)[0].tolist() == nanoseconds([t.encode() for t in tokens])[0].tolist()
+
+
+@given(st.lists(st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1), min_size=1, max_size=6))
+def test_floats_hold_nanoseconds_for_a_hundred_days(values_ns: list[int]) -> None:
+    values_us = np.array([float(f"{Decimal(value) / 1000:f}") for value in values_ns])
+    assert rounded_ns(values_us).tolist() == values_ns
+
+
+def test_whole_microseconds_for_a_century() -> None:
+    assert rounded_ns(np.array([2.0**52, -(2.0**52)])).tolist() == [2**52 * 1000, -(2**52) * 1000]
