@@ -361,7 +361,8 @@ def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
 
 
 def test_random_numbers_are_drawn_where_no_mask_was(equal: Workload) -> None:
-    """One call of Philox for three factors: ahead, once a layer, or in both passes and again."""
+    """Ahead, once a layer, three bits of a byte each; or in both passes. The second makes in one
+    kernel what the product's gradient needs again."""
     drawn = {
         ahead: lower(op_graph(equal.with_(sequence__separate_random=ahead), 64), "cuda").to_frame()
         for ahead in (True, False)
@@ -372,6 +373,11 @@ def test_random_numbers_are_drawn_where_no_mask_was(equal: Workload) -> None:
     }
     assert owners[True] == {"hstu::dropout_mask": 3}
     assert owners[False] == {
-        "hstu::norm_mul_dropout": 6,
+        "hstu::norm_mul_dropout": 3,
         "hstu::norm_mul_dropout_backward": 3,
     }
+    masks = drawn[True][drawn[True]["owner"] == "hstu::dropout_mask"]
+    backward = drawn[True][drawn[True]["owner"] == "hstu::norm_mul_dropout_backward"]
+    assert (3 * masks["elements"]).to_list() == backward["elements"].to_list()
+    assert backward["reads"].to_list() == pytest.approx([(3 + 1 + 1 + 0.5) / 3] * 3)
+    assert backward["writes"].to_list() == pytest.approx([(1 + 1 + 3) / 3] * 3)

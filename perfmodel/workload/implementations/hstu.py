@@ -44,8 +44,9 @@ looked up; from memory that the loader has not pinned. Source: mlcommons/trainin
 recommendation_v4, `Samples.to`."""
 ROUNDING_LIKE = "trtllm"
 """assumed: a layer in fp8 rounds its input as TensorRT-LLM does, in one kernel with one scale."""
-DRAWS = {"random": repr(1 / 3)}
-"""A call of Philox makes a number for each of three parts. Source: Triton's `rand3x`, recalled."""
+DRAWS, DRAWS_AHEAD = {"random": repr(1 / 3)}, {"random": repr(3 / 4)}
+"""Calls of Philox: in a norm one for three parts that lie side by side; ahead of it three for four
+rows, three bits of a byte each. Source: recommendation_v4, `rand3x` and `_generate_random_mask`."""
 NORM_FLOP, NORM_BACKWARD_FLOP = 24.0, 55.0
 """Work of a gated norm per element of what it writes beside one another, forward, and reads,
 backward. Source: traces/h200/sequential.csv.gz, what is left of 2.63 and 3.39 ms for 1 million rows
@@ -285,8 +286,8 @@ def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
     """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
     if not workload.sequence.separate_random or r.tape is None:
         return None
-    mask = r.tensor((like.shape[0], 3 * like.shape[1]), "bool")
-    r.leaf("hstu::dropout_mask", (), mask, about=DRAWS)
+    mask = r.tensor(like.shape, "bool")
+    r.leaf("hstu::dropout_mask", (), mask, about=DRAWS_AHEAD)
     return mask
 
 
@@ -297,15 +298,17 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     workload, (first, second, *bias), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
     mask, scores = rest
     x = node.inputs[0]
+    of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
+    made = [of_u, of_attended]
     if workload.sequence.recompute:
-        joined = _gated(r, u, attended, mask)
+        joined = r.tensor(joined.shape, joined.dtype)
+        made.append(joined)
         normed, uvqk = _into_layer(r, workload, x, first)
     of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
-    of_out = _product(r, workload, t(r, gradient), joined)
-    of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     given = (of_joined, u, attended)
     name = "hstu::norm_mul_dropout_backward"
-    _with_dropout(r, name, given, mask, NORM_BACKWARD_FLOP, of_u, of_attended)
+    _with_dropout(r, name, given, mask, NORM_BACKWARD_FLOP, *made)
+    of_out = _product(r, workload, t(r, gradient), joined)
     of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
@@ -317,5 +320,11 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     r.leaf("aten::sum", (of_uvqk, (0,), True), shift)
     of_x = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x)
-    made = add(r, of_x, gradient)
-    return [made, of_first, shift, of_out, r.tensor(second.bias.shape, x.dtype), *of_bias]
+    return [
+        add(r, of_x, gradient),
+        of_first,
+        shift,
+        of_out,
+        r.tensor(second.bias.shape, x.dtype),
+        *of_bias,
+    ]

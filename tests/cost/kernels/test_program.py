@@ -77,6 +77,14 @@ def test_half_of_all_rows_to_one_take_what_was_published() -> None:
     assert found.duration_us[1] == pytest.approx(least_us, rel=0.01)
 
 
+def test_adds_on_an_amd_gpu_take_what_a_size_out_of_the_fit_was_published_to_take() -> None:
+    """2.7 million rows of 64 to 1,300 on an MI325X: 2.07 ms (pytorch/pytorch, issue 182525)."""
+    row = {"op": "index_add", "rows": 2_700_000, "cols": 64, "hash_size": 1_300}
+    found = durations_of(Rows.of([row]), device("mi325x"))
+    assert found.duration_us[0] == pytest.approx(2_072.5, rel=0.1)
+    assert found.low_us[0] < 2_072.5 < found.high_us[0]
+
+
 def test_the_interval_moves_along() -> None:
     found = durations_of(Rows.of([ADD]), H100)
     assert found.low_us[0] < found.duration_us[0] < found.high_us[0]
