@@ -49,7 +49,7 @@ X = T((8, 32))
         (
             "aten::add",
             (X, T((32,)), 1),
-            "elementwise elements=256 reads=1.125 writes=1 flop_per_element=1 strided=1",
+            "elementwise elements=256 reads=1.125 writes=1 flop_per_element=1 broadcast=1",
         ),
         ("aten::eq", (X, X), "elementwise elements=256 reads=2 writes=0.25 flop_per_element=1"),
         ("aten::relu", (X,), "relu rows=8 cols=32"),
