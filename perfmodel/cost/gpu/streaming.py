@@ -92,12 +92,25 @@ def chunk_waits_us(group: Group, device: Device) -> Floats:
 def select_waits_us(group: Group, device: Device) -> Floats:
     """Rows of whole vectors by a block of threads each, or more where they are long; others
     element by element, each thread several in turn."""
+    if group.direction == "bwd":
+        return runs_waits_us(group, device)
     rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
     blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
     by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
     rate = _C.selected_per_sm_per_clock * device.sm_count * device.boost_mhz
     by_elements = _C.select_turns_us + rows * group.dims["cols"] / rate
     return np.where(row_bytes % _C.vector_bytes == 0, by_rows, by_elements)
+
+
+def runs_waits_us(group: Group, device: Device) -> Floats:
+    """Runs of equal rows found and cut into parts; then threads for every run that there may be,
+    which read where theirs begins before they add."""
+    dims = group.dims
+    known = np.where(dims["hash_size"] > 0, dims["hash_size"], np.inf)
+    runs = dims["rows"] / _C.run_part_rows + np.minimum(dims["rows"], known)
+    threads = runs * np.ceil(dims["cols"] / _C.warp_threads) * _C.warp_threads
+    at_once = device.sm_count * (device.max_threads_per_sm or _C.usual_threads_per_sm)
+    return _C.run_kernels_us + _C.run_turn_us * threads / at_once
 
 
 def accumulate_waits_us(group: Group, device: Device) -> Floats:
