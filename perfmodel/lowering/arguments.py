@@ -125,19 +125,21 @@ def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
     return {"rows": float(size(shape[:-1])), "cols": float(cols)}
 
 
-def is_strided(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> bool:
-    """Whether tensors that make one of `shape` are laid out in more than one way.
+def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
+    """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
 
-    One that is broadcast is; a scalar is not, nor strides that are not known.
+    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller. A number
+    is neither, unless it is known to lie on the device, nor are strides that are not known.
     """
-    layouts = set()
+    layouts, is_broadcast = set(), False
     for held in tensors:
-        if size(held.shape) == 1:
-            continue
-        if held.shape != shape:
-            return True
-        layouts.add(_layout(held))
-    return len(layouts) > 1 or "sliced" in layouts
+        if stored(held) == size(shape):
+            layouts.add(_layout(held))
+        elif size(held.shape) > 1 or held.device not in ("", HOST):
+            is_broadcast = True
+    if len(layouts) > 1 or "sliced" in layouts:
+        return {"strided": 1.0}
+    return {"broadcast": 1.0} if is_broadcast else {}
 
 
 def _layout(held: Tensor) -> Hashable:
@@ -152,9 +154,17 @@ def _layout(held: Tensor) -> Hashable:
     return "" if usual else tuple(stride for stride, _ in pairs)
 
 
+def stored(tensor_: Tensor) -> int:
+    """Elements that a tensor takes in memory: an expanded dimension holds one."""
+    if 0 not in tensor_.strides:
+        return size(tensor_.shape)
+    pairs = zip(tensor_.shape, tensor_.strides, strict=True)
+    return prod(length for length, stride in pairs if stride or not length)
+
+
 def tensor_bytes(tensor_: Tensor) -> float:
     """Bytes that a tensor takes."""
-    return size(tensor_.shape) * bytes_of(tensor_.dtype)
+    return stored(tensor_) * bytes_of(tensor_.dtype)
 
 
 @lru_cache(maxsize=256)

@@ -49,7 +49,22 @@ X = T((8, 32))
         (
             "aten::add",
             (X, T((32,)), 1),
-            "elementwise elements=256 reads=1.125 writes=1 flop_per_element=1 strided=1",
+            "elementwise elements=256 reads=1.125 writes=1 flop_per_element=1 broadcast=1",
+        ),
+        (
+            "aten::mul",
+            (T((8, 32), strides=(0, 0)), 2.0),
+            "elementwise elements=256 reads=0.00390625 writes=1 flop_per_element=1",
+        ),
+        (
+            "aten::gather",
+            (T((9, 32)), 0, T((8, 32), "int64", strides=(1, 0))),
+            "gather rows=8 cols=32 hash_size=9",
+        ),
+        (
+            "aten::native_layer_norm_backward",
+            (X, X, (32,), T((8, 1)), T((8, 1)), T((32,)), None, (False, True, False)),
+            "elementwise elements=256 reads=2 writes=0 flop_per_element=1",
         ),
         ("aten::eq", (X, X), "elementwise elements=256 reads=2 writes=0.25 flop_per_element=1"),
         ("aten::relu", (X,), "relu rows=8 cols=32"),

@@ -20,6 +20,8 @@ from perfmodel.cost.gpu.streaming import (
     accumulate_waits_us,
     atomic_waits_us,
     cat_waits_us,
+    chunk_waits_us,
+    indexing_us,
     row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
@@ -63,6 +65,7 @@ _SCATTER = CacheState("scatter", sectors=True)
 _SCATTER_ADD = replace(_SCATTER, waited_us=atomic_waits_us)
 _SELECT = CacheState("index_select", sectors=True, waited_us=select_waits_us)
 _ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_us)
+_FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
     **{op: CacheState(op) for op in ("sum_rows", "rms_norm", "split", "transpose_copy")},
@@ -71,9 +74,9 @@ HABITS = {
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
     **dict.fromkeys(("index_add", "scatter_add"), _SCATTER_ADD),
-    **dict.fromkeys(("index_select", "embedding"), _SELECT),
-    "gather": CacheState("gather", sectors=True),
+    **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
     "index_put_accumulate": _ACCUMULATE,
+    **dict.fromkeys(("foreach", *_FUSED), CacheState("foreach", waited_us=chunk_waits_us)),
 }
 """Of ops that do more than stream."""
 _PLAIN = CacheState()
@@ -118,7 +121,9 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
-        is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
+        is_strided, is_broadcast = (
+            group.dims.get(name, np.zeros(len(moved))) > 0 for name in ("strided", "broadcast")
+        )
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = (
             1.0 + unknown * (habit.traffic - 1.0),
@@ -126,6 +131,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         )
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
+        if is_broadcast.any():
+            waited = np.where(is_broadcast, indexing_us(group, device), waited)
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)

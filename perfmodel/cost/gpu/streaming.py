@@ -20,6 +20,7 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 
 
@@ -34,6 +35,7 @@ class RowKernel:
     """Longest row that is never read again."""
 
 
+USUAL = "usual"
 _C = coefficients("gpu.streaming")
 ROW_KERNELS = frozenset(_C.tuples("row_kernels"))
 
@@ -60,6 +62,14 @@ def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
 
 
+def indexing_us(group: Group, device: Device) -> Floats:
+    """Threads that find by divisions where each element of a smaller operand lies."""
+    dims = group.dims
+    elements = dims["elements"] if "elements" in dims else dims["rows"] * dims["cols"]
+    rate = _C.table("indexed_per_sm_per_clock")[device.target]
+    return elements / (rate * device.sm_count * device.boost_mhz)
+
+
 def cat_waits_us(group: Group, device: Device) -> Floats:
     """The largest tensor, by the few threads that copy it."""
     dims = group.dims
@@ -69,10 +79,38 @@ def cat_waits_us(group: Group, device: Device) -> Floats:
     return _C.cat_tensor_us * dims["tensors"] + step_us * steps
 
 
+def chunk_waits_us(group: Group, device: Device) -> Floats:
+    """One block for each chunk of a tensor, however few there are: the longest chunk, a load of
+    each list after the other."""
+    dims = group.dims
+    largest = np.where(dims["largest"] > 0, dims["largest"], dims["elements"])
+    turns = np.ceil(np.minimum(largest, _C.chunk_elements) / _C.chunk_turn_elements)
+    lists = group.moved_bytes / (dims["elements"] * dims["tensors"] * group.item_bytes)
+    return _C.chunk_list_us * lists * turns
+
+
 def select_waits_us(group: Group, device: Device) -> Floats:
-    """Elements of the selected rows, by the few threads that copy them."""
-    elements = group.dims["rows"] * group.dims["cols"]
-    return _C.select_load_us * elements / (_C.threads_per_sm * device.sm_count)
+    """Rows of whole vectors by a block of threads each, or more where they are long; others
+    element by element, each thread several in turn."""
+    if group.direction == "bwd":
+        return runs_waits_us(group, device)
+    rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
+    blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
+    by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    rate = _C.selected_per_sm_per_clock * device.sm_count * device.boost_mhz
+    by_elements = _C.select_turns_us + rows * group.dims["cols"] / rate
+    return np.where(row_bytes % _C.vector_bytes == 0, by_rows, by_elements)
+
+
+def runs_waits_us(group: Group, device: Device) -> Floats:
+    """Runs of equal rows found and cut into parts; then threads for every run that there may be,
+    which read where theirs begins before they add."""
+    dims = group.dims
+    known = np.where(dims["hash_size"] > 0, dims["hash_size"], np.inf)
+    runs = dims["rows"] / _C.run_part_rows + np.minimum(dims["rows"], known)
+    threads = runs * np.ceil(dims["cols"] / _C.warp_threads) * _C.warp_threads
+    at_once = device.sm_count * (device.max_threads_per_sm or _C.usual_threads_per_sm)
+    return _C.run_kernels_us + _C.run_turn_us * threads / at_once
 
 
 def accumulate_waits_us(group: Group, device: Device) -> Floats:
@@ -117,34 +155,56 @@ def row_block_waits_us(group: Group, device: Device) -> Floats:
     return (_turns(group.dims["rows"], _C.norm_block_threads, device) - 1.0) * _C.norm_block_us
 
 
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """A library's kernel of batch normalisation, a block of threads per channel."""
+
+    start_us: float
+    block_us: float
+    """Two sums over the threads of a block, and the loads before and after."""
+    per_sm: float
+    kept_bytes: float
+    """Of a channel, which its block keeps between its passes."""
+    bytes_per_us: float
+    """What one block draws from memory at most."""
+    stream_frac: float
+    """What all blocks draw that read their channels again, of a long stream."""
+
+
+def _channel_blocks(device: Device) -> ChannelBlocks:
+    known = _C.tuples("channel_blocks")
+    return ChannelBlocks(*known[nearest_known(device.architecture, known) or USUAL])
+
+
 @analyse_by_group
 def analyse_channels(group: Group, device: Device) -> Analysis:
-    """Passes over the channels at the memory's rate, against blocks that wait for their loads."""
+    """Passes over the channels at the memory's rate, or what the blocks draw that are at work."""
     dims, way = group.dims, group.direction
+    blocks, rate = _channel_blocks(device), stream_bytes_per_us(device)
     has_statistics = dims["statistics"] > 0
     native = (dims["native"] > 0) & has_statistics
-    values = dims["rows"] * dims["cols"] * group.item_bytes
-    kept = dims["rows"] * group.item_bytes <= _C.on_chip_bytes
+    channel_bytes = dims["rows"] * group.item_bytes
     (reads, writes), (kept_reads, kept_writes) = (
         _C.tuples("passes")[way],
         _C.tuples("on_chip_passes")[way],
     )
+    kept = kept_reads * channel_bytes <= blocks.kept_bytes
+    at_once = np.minimum(dims["cols"], blocks.per_sm * device.sm_count)
+    drawn = np.where(kept, 1.0, blocks.stream_frac) * rate
     passes = np.where(kept, kept_reads + kept_writes, reads + writes)
-    share = np.minimum(1.0, _C.sm_share * dims["cols"] / device.sm_count)
-    rate = stream_bytes_per_us(device)
-    memory = np.where(
-        has_statistics & ~native,
-        passes * transfer_us(2.0 * values, device) / (2.0 * share),
-        group.moved_bytes / rate,
+    memory = (
+        passes * channel_bytes * dims["cols"] / np.minimum(drawn, at_once * blocks.bytes_per_us)
     )
-    library = np.where(has_statistics, _C.block_us, 0.0) * _waves(dims, device)
+    memory = np.where(has_statistics & ~native, memory, group.moved_bytes / rate)
+    library = np.where(has_statistics, blocks.block_us, 0.0) * np.ceil(dims["cols"] / at_once)
     latency = np.where(native, _native_us(dims, way, device), library)
+    start_us = np.where(native, _C.channel_start_us, blocks.start_us)
     bound = bound_us(group.moved_bytes, device)
-    together = np.where(native & (way == "fwd"), memory + latency, np.maximum(memory, latency))
+    together = np.where(native & (way == "bwd"), np.maximum(memory, latency), memory + latency)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(together, bound) + _C.channel_start_us,
-        shares={"memory": memory, "latency": latency + _C.channel_start_us},
+        kernel_us=np.maximum(together, bound) + start_us,
+        shares={"memory": memory, "latency": latency + start_us},
         flop=group.flop,
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
-    is_strided,
+    layout_dims,
     length,
     result_shape,
     rows_cols,
     size,
+    stored,
     tensor,
     tensor_bytes,
 )
@@ -181,8 +182,7 @@ def pointwise(
         "writes": sum(map(tensor_bytes, writes)) / full,
         "flop_per_element": flop,
     }
-    if is_strided(tensors, max((t.shape for t in tensors), key=size)):
-        dims["strided"] = 1.0
+    dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
     return (Piece("elementwise", dims, dtype),)
 
 
@@ -227,13 +227,11 @@ def named(op: Op) -> Sequence[Piece]:
     if not size(shape):
         return ()
     name = NAMED[op.name.removeprefix("aten::")]
-    full = [t for t in tensors if t.shape == shape]
+    full = [t for t in tensors if t.shape == shape and stored(t) == size(shape)]
     scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
     same = len({t.dtype for t in [*full, *_result(op, tensors[0].dtype)]}) == 1
     if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
-        dims = rows_cols(shape)
-        if is_strided([*full, *_result(op, full[0].dtype)], shape):
-            dims["strided"] = 1.0
+        dims = rows_cols(shape) | layout_dims([*tensors, *_result(op, full[0].dtype)], shape)
         return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
     return general(op)
 

@@ -35,8 +35,8 @@ from perfmodel.ops.spec import OPS
 
 _SPARSE = 9
 """Which argument of `_embedding_bag_backward` asks for a sparse gradient."""
-SORT_LAUNCHES = 8
-"""Kernels of sorting the indices and finding their runs, before the gradient of a dense table."""
+RUN_LAUNCHES = 6
+"""Kernels that find runs of equal indices and add up their gradients, behind a sort."""
 
 
 def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
@@ -70,25 +70,52 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
 @LOWERINGS.register(*entries("_embedding_bag_dense_backward", scope=WHOLE))
 def dense_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`."""
-    gradient, indices = tensor(op, 0), tensor(op, 1)
-    lookups = size(indices.shape)
+    gradient, lookups, rows, guessed = _dense_of_bags(op)
+    if not lookups or not gradient.shape:
+        return ()
+    piece = bag(Tensor((rows, gradient.shape[-1]), gradient.dtype), lookups, gradient.shape[0], op)
+    dims = {**piece.dims, "dense": 1.0}
+    return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
+
+
+def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
+    """(gradient, lookups, rows of the table, whether they are a guess)."""
+    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
     counts = [
         item for item in op.inputs[2:] if isinstance(item, int) and not isinstance(item, bool)
     ]
-    rows = counts[0] if counts else lookups
-    if not lookups or not gradient.shape:
+    return gradient, lookups, counts[0] if counts else lookups, not counts
+
+
+def _sorted_gradient(
+    gradient: Tensor, lookups: int, rows: int, guessed: bool = False
+) -> Sequence[Piece]:
+    """Zeros for the table, the indices sorted, rows that are equal added up.
+
+    Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
+    """
+    dim = length(gradient, -1)
+    if not lookups or not dim:
         return ()
-    table = Tensor((rows, gradient.shape[-1]), gradient.dtype)
-    piece = bag(table, lookups, gradient.shape[0], op)
+    dims = {"rows": float(lookups), "cols": float(dim), "hash_size": float(rows)}
     return (
-        replace(
-            piece,
-            dims={**piece.dims, "dense": 1.0},
-            direction="bwd",
-            launches=SORT_LAUNCHES,
-            guessed=not counts,
-        ),
+        *fill_of(Tensor((rows, dim), gradient.dtype)),
+        *sorted_rows(1, lookups, "int64"),
+        Piece("embedding", dims, gradient.dtype, "bwd", launches=RUN_LAUNCHES, guessed=guessed),
     )
+
+
+def on_gpus(*names: str, scope: str) -> tuple[str, ...]:
+    """Registry keys of ops on either target of GPUs."""
+    return tuple(
+        key for each in ("cuda", "rocm") for key in entries(*names, target=each, scope=scope)
+    )
+
+
+@LOWERINGS.register(*on_gpus("_embedding_bag_dense_backward", scope=WHOLE))
+def dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
+    """The same by a sort."""
+    return _sorted_gradient(*_dense_of_bags(op))
 
 
 @LOWERINGS.register(*entries("_embedding_bag_sparse_backward", scope=LEAF))
@@ -100,6 +127,12 @@ def sparse_backward(op: Op) -> Sequence[Piece]:
         return ()
     piece = bag(gradient, lookups, length(gradient, 0), op)
     return (replace(piece, direction="bwd"),)
+
+
+@LOWERINGS.register(*on_gpus("_embedding_bag_backward", scope=LEAF))
+def bag_backward_on_gpu(op: Op) -> Sequence[Piece]:
+    """As `bag_backward`, of a dense gradient by a sort."""
+    return bag_backward(op) if argument(op, _SPARSE) is True else dense_backward_on_gpu(op)
 
 
 @LOWERINGS.register(*entries("_embedding_bag_backward", scope=LEAF))
@@ -114,18 +147,17 @@ def bag_backward(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
-    """Zeros for the table, the indices sorted, the rows added."""
-    gradient, indices = tensor(op, 0), tensor(op, 1)
-    rows = argument(op, 2)
-    lookups, dim = size(indices.shape), length(gradient, -1)
-    if not lookups:
-        return ()
-    held = rows if isinstance(rows, int) and not isinstance(rows, bool) else lookups
-    dims = {"rows": float(lookups), "cols": float(dim), "hash_size": float(held)}
-    return (
-        *fill_of(Tensor((held, dim), gradient.dtype)),
-        Piece("embedding", dims, gradient.dtype, "bwd", launches=SORT_LAUNCHES),
-    )
+    """Zeros for the table, then the rows added."""
+    pieces = embedding_dense_backward_on_gpu(op)
+    return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
+
+
+@LOWERINGS.register(*on_gpus("embedding_dense_backward", scope=WHOLE))
+def embedding_dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
+    """`(gradient, indices, num_weights, …)`; without the number, of as many rows as lookups."""
+    rows, lookups = argument(op, 2), size(tensor(op, 1).shape)
+    is_told = isinstance(rows, int) and not isinstance(rows, bool)
+    return _sorted_gradient(tensor(op, 0), lookups, cast(int, rows) if is_told else lookups)
 
 
 @LOWERINGS.register(f"any/{TIER}*")

@@ -9,10 +9,11 @@ from perfmodel.lowering.arguments import (
     HOST,
     flag,
     integers,
-    is_strided,
+    layout_dims,
     output,
     rows_cols,
     size,
+    stored,
     tensor,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
@@ -100,14 +101,12 @@ def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -
     if to_host != from_host and target.device and source.device:
         name = "copy_d2h" if to_host else "copy_h2d"
         return host_device_copy(name, target, non_blocking=non_blocking)
-    if source.dtype != target.dtype or size(source.shape) != elements:
+    if source.dtype != target.dtype or stored(source) != elements:
         return pointwise([source], [target], flop=0.0)
     if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
         rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
         return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)
-    dims = {"elements": 2.0 * elements}
-    if is_strided([target, source], target.shape):
-        dims["strided"] = 1.0
+    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
     return (Piece("copy", dims, target.dtype),)
 
 

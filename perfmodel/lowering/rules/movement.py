@@ -14,10 +14,11 @@ from perfmodel.lowering.arguments import (
     bytes_of,
     integer,
     integers,
-    is_strided,
+    layout_dims,
     length,
     output,
     size,
+    stored,
     tensor,
     tensor_list,
     tensors,
@@ -156,7 +157,7 @@ def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
     dims = {"rows": float(rows), "cols": max(total / count / rows, 1.0), "tensors": float(count)}
     if (largest := max(size(t.shape) for t in held)) * count > total:
         dims["largest"] = float(largest)
-    if any(is_strided([t], t.shape) for t in held):
+    if any(layout_dims([t], t.shape) for t in held):
         dims["strided"] = 1.0
     launches = -(-count // CAT_TENSORS_PER_LAUNCH)
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
@@ -228,9 +229,10 @@ def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float
     return float((bags * mean * share[:, 0] / counts[:, 0]).max())
 
 
-@LOWERINGS.register(*entries("index_select"))
+@LOWERINGS.register(*entries("index_select", scope=LEAF))
 def index_select(op: Op) -> Sequence[Piece]:
-    """`index_select(table, dim, index)`; the index may have any shape."""
+    """`index_select(table, dim, index)`, which today calls `gather`; the index may have any
+    shape."""
     table, index = tensor(op, 0), op.tensors[-1]
     dim = integer(op, 1) or 0
     held = length(table, dim) if table.shape else 1
@@ -255,8 +257,10 @@ def hugectr_add_rows(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
 def gather(op: Op) -> Sequence[Piece]:
-    """`gather(table, dim, index)`: one element per index."""
-    return gathered("gather", tensor(op, 0), size(op.tensors[-1].shape), 1)
+    """`gather(table, dim, index)`: an element per index, or as many as it is expanded to."""
+    table, index = tensors(op, 2)
+    rows = stored(index)
+    return gathered("gather", table, rows, size(index.shape) // max(rows, 1))
 
 
 @LOWERINGS.register(*entries("gather_backward", scope=LEAF))

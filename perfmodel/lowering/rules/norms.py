@@ -15,7 +15,8 @@ from perfmodel.lowering.arguments import (
     tensor,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
@@ -99,10 +100,21 @@ def layer_norm_leaf(op: Op) -> Sequence[Piece]:
     return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
 
 
+def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
+    """A backward pass that its `mask` does not ask for the gradient of the input: gradient and
+    input are read once. Nothing where it asks, or is not known."""
+    asked = argument(op, mask)
+    if not isinstance(asked, tuple) or asked[:1] != (False,):
+        return ()
+    return pointwise([tensor(op, 0), tensor(op, 1)], list(tensors_in(op.outputs)))
+
+
 @LOWERINGS.register(*entries("native_layer_norm_backward"))
 def layer_norm_backward(op: Op) -> Sequence[Piece]:
     """Gradient of the input, then of weight and bias: two kernels at least."""
-    return along_last("layer_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2)
+    return _of_weights_alone(op, 7) or along_last(
+        "layer_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2
+    )
 
 
 @LOWERINGS.register(*entries("rms_norm", "_fused_rms_norm"))
@@ -168,14 +180,20 @@ def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
     return per_channel(values, "bwd", native=float(values.device != HOST))
 
 
-@LOWERINGS.register(*entries("native_group_norm", "native_group_norm_backward"))
+@LOWERINGS.register(*entries("native_group_norm"))
 def group_norm(op: Op) -> Sequence[Piece]:
     """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
     sample, then the normalisation."""
-    is_backward = op.name.endswith("backward")
-    values, at = tensor(op, 0), 8 if is_backward else 6
-    groups = integer(op, at)
-    cols = None
-    if groups and values.shape:
-        cols = size(values.shape[1:]) // groups
-    return along_last("group_norm", values, "bwd" if is_backward else "fwd", cols=cols, launches=2)
+    return _per_group(op, tensor(op, 0), "fwd", 6)
+
+
+@LOWERINGS.register(*entries("native_group_norm_backward"))
+def group_norm_backward(op: Op) -> Sequence[Piece]:
+    """`(gradient, x, mean, rstd, weight, N, C, HxW, groups, mask)`."""
+    return _of_weights_alone(op, 9) or _per_group(op, tensor(op, 1), "bwd", 8)
+
+
+def _per_group(op: Op, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
+    groups = integer(op, position)
+    cols = size(values.shape[1:]) // groups if groups and values.shape else None
+    return along_last("group_norm", values, direction, cols=cols, launches=2)

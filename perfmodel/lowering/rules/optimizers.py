@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
@@ -15,7 +16,7 @@ TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 Source: aten/src/ATen/native/cuda/MultiTensorApply.cuh.
 """
 BLOCKS_PER_LAUNCH = 320
-CHUNK_ELEMENTS = 65536
+CHUNK_ELEMENTS = int(coefficients("gpu.streaming").chunk_elements)
 
 FUSED = {
     "_fused_adam_": "optimizer_adam",
@@ -54,7 +55,9 @@ def _dims(tensors: Sequence[Tensor]) -> tuple[list[int], dict[str, float]]:
     sizes = [size(t.shape) for t in tensors if size(t.shape)]
     if not sizes:
         return sizes, {}
-    return sizes, {"elements": sum(sizes) / len(sizes), "tensors": float(len(sizes))}
+    mean, largest = sum(sizes) / len(sizes), max(sizes)
+    dims = {"elements": mean, "tensors": float(len(sizes))}
+    return sizes, dims | ({"largest": float(largest)} if largest > mean else {})
 
 
 @LOWERINGS.register(*entries("_foreach_*", scope=LEAF))

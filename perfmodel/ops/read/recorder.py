@@ -239,14 +239,20 @@ class Recorder:
 def _on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
     """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
     training that have more than their channels, and a sparse gradient is kept, not copied."""
-    if name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit"):
-        values, training = inputs[0], inputs[5]
-        has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
-        if training is True and has_pixels and values.dtype != "bf16":  # type: ignore[union-attr]
-            return "aten::cudnn_batch_norm", inputs
+    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
+    if is_norm and _by_cudnn(inputs[0], inputs[5]):
+        return "aten::cudnn_batch_norm", inputs
+    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
+        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
     if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
         return "aten::detach", inputs
     return name, inputs
+
+
+def _by_cudnn(values: Argument, training: Argument) -> bool:
+    """Whether batches of such `values` are normalised by the library."""
+    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
+    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
 
 
 def _recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Elementwise ops, losses, optimizers, pooling, reductions, softmax and norms.
 
-`strided` = 1 where operands are not laid out alike (broadcast, transposed, sliced): the kernel then
-computes where each element lies, one by one. A broadcast scalar does not count.
+`strided` = 1 where operands are not laid out alike (transposed, sliced), else `broadcast` = 1 where
+one is smaller: the kernel then computes where each element lies, one by one. A number is neither.
 
 Per element: the gradient and the parameter are read, the parameter written; each state tensor is
 read and written.
@@ -26,6 +26,7 @@ from perfmodel.ops.spec import (
 
 ROWS_COLS = ("rows", "cols")
 STRIDED = {"strided": 0.0}
+LAYOUT = {**STRIDED, "broadcast": 0.0}
 
 
 def _reads(dims: Dims) -> Floats:
@@ -37,11 +38,11 @@ def _writes(dims: Dims) -> Floats:
 
 
 for _name in ("add", "add_inplace", "mul", "div", "pow", "threshold_backward", "silu_and_mul"):
-    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, reads=2.0, defaults=STRIDED))
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, reads=2.0, defaults=LAYOUT))
 for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar"):
-    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=STRIDED))
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))
 for _name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
-    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=STRIDED))
+    OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))
 OPS.register("fill")(streaming(rows_cols, ROWS_COLS, reads=0.0, flop=0.0))
 OPS.register("rotary_embedding")(
     streaming(rows_cols, ROWS_COLS, reads=2.0, flop=3.0),
@@ -57,19 +58,20 @@ OPS.register("elementwise")(
         reads=_reads,
         writes=_writes,
         flop=lambda dims: dims["flop_per_element"],
-        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "random": 0.0} | STRIDED,
+        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "random": 0.0} | LAYOUT,
     )
 )
 OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0))
 
-# Many small tensors in few launches: `elements` of each of `tensors`.
+# Many small tensors in few launches: `elements` of each of `tensors`, `largest` of the largest.
+LARGEST = {"largest": 0.0}
 OPS.register("foreach")(
     streaming(
         lambda dims: dims["elements"] * dims["tensors"],
         ("elements", "tensors"),
         reads=_reads,
         writes=_writes,
-        defaults={"reads": 1.0, "writes": 1.0},
+        defaults={"reads": 1.0, "writes": 1.0} | LARGEST,
     )
 )
 
@@ -110,6 +112,7 @@ for _optimizer, (_states, _flop) in _STATES_AND_FLOP.items():
             reads=2.0 + _states,
             writes=1.0 + _states,
             flop=_flop,
+            defaults=LARGEST,
             family=OPTIMIZER,
             directions=("update",),
         )

@@ -52,26 +52,41 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
 
 
+def in_program_us(op: str, direction: str = "fwd", **dims: float) -> float:
+    row = {"op": op, "dtype": "fp32", "timing": "profiler_kernel", "direction": direction, **dims}
+    machine = Cluster(name="one", node=node_of(H200), nodes=1)
+    return float(durations_of(Rows.of([row]), machine).duration_us[0])
+
+
+def test_a_block_per_channel_draws_what_it_can() -> None:
+    # 64 channels of 100,000 values of 4 bytes on 132 multiprocessors, read twice and written
+    start_us, block_us, _, kept_bytes, bytes_per_us, _ = STREAMING.tuples("channel_blocks")["usual"]
+    assert kept_bytes < 4e5
+    expected_us = start_us + block_us + 3 * 4e5 / bytes_per_us
+    assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
+
+
+def test_few_chunks_of_lists_take_as_long_as_one() -> None:
+    found = [in_program_us("foreach", elements=65_536, tensors=n, reads=2) for n in (1.0, 8.0)]
+    assert found == pytest.approx([STREAMING.start_us + 32 * 3 * STREAMING.chunk_list_us] * 2)
+
+
+def test_selected_rows_are_a_block_each() -> None:
+    found = in_program_us("gather", rows=204_800, cols=64, hash_size=2048)
+    waited_us = 204_800 / (STREAMING.blocks_per_clock * MHZ)
+    assert found == pytest.approx(waited_us + STREAMING.start_us + 0.5)
+    assert found == pytest.approx(124.7, rel=0.02)  # measured, and fitted to
+
+
+def test_broadcast_operands_are_found_by_division() -> None:
+    dims = {"elements": 1e8, "reads": 1.0, "broadcast": 1.0}
+    waited_us = 1e8 / (STREAMING.table("indexed_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    assert in_program_us("elementwise", **dims) == pytest.approx(waited_us + STREAMING.start_us)
+
+
 def test_softmax_over_channels_waits_for_each_load() -> None:
-    (last, across) = (
-        float(
-            durations_of(
-                Rows.of(
-                    [
-                        {
-                            "op": "softmax",
-                            "dtype": "fp32",
-                            "timing": "profiler_kernel",
-                            "rows": 524_288,
-                            "cols": 64,
-                            "strided": strided,
-                        }
-                    ]
-                ),
-                Cluster(name="one", node=node_of(H200), nodes=1),
-            ).duration_us[0]
-        )
-        for strided in (0.0, 1.0)
+    last, across = (
+        in_program_us("softmax", rows=524_288, cols=64, strided=strided) for strided in (0.0, 1.0)
     )
     waited_us = STREAMING.softmax_strided_us * 524_288 * 64 / (SMS * 2048)
     assert across > waited_us
