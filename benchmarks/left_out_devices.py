@@ -52,20 +52,22 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data"))
-FITTED_TO = (
+_SHARED = (
     *("kernels/train", "kernels/amd_mi100", "kernels/h100_l4_a100_80"),
     *("kernels_lowprec/gemm", "kernels_lowprec/gemm_h200", "kernels_lowprec/attention"),
     *("kernels_lowprec/vidur_linear", "kernels_lowprec/deepbench", "kernels_lowprec/deepbench_2"),
 )
-FAR = "kernels/test_same_devices"
+_OWN = Path(__file__).resolve().parent.parent / "traces" / "h200" / "matmul.csv.gz"
+FITTED_TO = (*(DATA / f"{name}.parquet" for name in _SHARED), _OWN)
+FAR = DATA / "kernels" / "test_same_devices.parquet"
 """Shapes far beyond those of the other tables: predicted for a device left out, never fitted to."""
 ROWS = 300
 FEWEST_ASKED = 30
 
 
-def table(names: tuple[str, ...]) -> pd.DataFrame:
-    """The rows of the tables `names`."""
-    return joined(read_table(DATA / f"{name}.parquet") for name in names)
+def table(paths: tuple[Path, ...]) -> pd.DataFrame:
+    """The rows of the tables at `paths`."""
+    return joined(read_table(path) for path in paths)
 
 
 def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:

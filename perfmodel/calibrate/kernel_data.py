@@ -14,11 +14,12 @@ from perfmodel import hardware
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import TIMINGS, Floor
+from perfmodel.cost.learned.part import SAME_KERNELS
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORK, KERNEL
+from perfmodel.ops.rows import FRAMEWORK, TORCH
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -109,26 +110,25 @@ class Table:
 CLOCK_FLOOR = "clock_floor"
 COSTS_OF_TIMING = (CLOCK_FLOOR, "launch_floor")
 """Rows of the collector that are no kernels: no call at all, and the smallest call there is."""
-BEHIND_WORK = "event_single_call"
-REPEATED = "profiler_repeated"
+BY_EVENTS, BEHIND_WORK = "event_single_call", "event_behind_work"
 
 
 def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     """A table without what timing itself costs, which `collect kernels` measures beside.
 
-    Its launches on a GPU hide behind other work: such rows are kernels less what timing nothing
-    shows, those on a warm cache as ones called over and over.
+    Its launches on a GPU hide behind other work: such rows are less what timing nothing shows, and
+    have a timing of their own, since the start behind other work is in them.
     """
     is_cost = frame["op"].isin(COSTS_OF_TIMING)
     own = frame[~is_cost].reset_index(drop=True)
-    is_clock = (frame["op"] == CLOCK_FLOOR) & (frame["timing"] == BEHIND_WORK)
+    is_clock = (frame["op"] == CLOCK_FLOOR) & (frame["timing"] == BY_EVENTS)
     if not is_clock.any() or "cache" not in frame:
         return own
     floor_us = frame[is_clock].groupby("cache")["duration_us"].median()
-    hidden = (own["timing"] == BEHIND_WORK) & own["cache"].isin(floor_us.index)
-    timing = np.where(own["cache"] == "cold", KERNEL, REPEATED)
+    hidden = (own["timing"] == BY_EVENTS) & own["cache"].isin(floor_us.index)
     us = own["duration_us"] - np.where(hidden, own["cache"].map(floor_us).fillna(0.0), 0.0)
-    taken = own.assign(timing=np.where(hidden, timing, own["timing"]), duration_us=us)
+    timing = own["timing"].mask(hidden, BEHIND_WORK)
+    taken = own.assign(timing=timing, duration_us=us, framework=TORCH)
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
 
 
@@ -195,21 +195,39 @@ def devices_of(names: Iterable[str]) -> dict[str, Device]:
 
 
 def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
-    """The rows of one family; ops that the vocabulary lacks belong to none."""
+    """The rows of one family, as the ops whose kernels they run; ops that the vocabulary lacks
+    belong to none."""
     ops = {op for op in set(frame["op"]) if op in OPS and OPS[op].family == family}
-    return frame[frame["op"].isin(ops)]
+    own = frame[frame["op"].isin(ops)]
+    for op, (like, dims) in SAME_KERNELS.items():
+        is_op = own["op"] == op
+        if is_op.any():
+            nothing = is_op.astype(object).where(is_op, np.nan)
+            given = {
+                name: own.get(name, nothing).astype(object).mask(is_op, value)
+                for name, value in dims.items()
+            }
+            own = own.assign(op=own["op"].mask(is_op, like), **given)
+    return own
 
 
 def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
-    """At most `most` rows per device, op and dtype, drawn evenly over sizes, in file order."""
-    parts = []
-    for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
-        if len(group) > most:
-            generator = np.random.default_rng(seed)
-            group = group.iloc[np.sort(generator.choice(len(group), most, replace=False))]
-        parts.append(group)
+    """At most `most` rows per device, op and dtype, as many of each framework as there are, drawn
+    evenly over sizes, in file order."""
     import pandas as pd
 
+    parts = []
+    for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
+        left, kinds = most, [group]
+        if FRAMEWORK in group:
+            kinds = [own for _, own in group.groupby(FRAMEWORK, dropna=False, sort=True)]
+        for place, own in enumerate(sorted(kinds, key=len)):
+            count = left // (len(kinds) - place)
+            if len(own) > count:
+                generator = np.random.default_rng(seed)
+                own = own.iloc[np.sort(generator.choice(len(own), count, replace=False))]
+            left -= len(own)
+            parts.append(own)
     return pd.concat(parts).sort_index()
 
 
@@ -280,7 +298,8 @@ def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float
     about is larger than what is measured.
     """
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
-    groups = frame.groupby(["device", "op", "dtype"], sort=False).ngroup().to_numpy()
+    kind = [name for name in ("device", "op", "dtype", FRAMEWORK) if name in frame]
+    groups = frame.groupby(kind, sort=False, dropna=False).ngroup().to_numpy()
     size = np.bincount(groups)
     order = np.lexsort((work, groups))
     starts = np.cumsum(size) - size

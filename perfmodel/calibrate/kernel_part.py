@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import GroupShuffleSplit
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.estimators import (
@@ -43,16 +43,17 @@ from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
 from perfmodel.cost.learned.features import NOT_BELOW
 from perfmodel.cost.learned.part import (
-    NAMED,
     Part,
     Places,
     Spread,
     known_device_columns,
     same_kernels_dtype,
+    spread_key,
 )
 from perfmodel.cost.learned.store import pack_estimator
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
 
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
@@ -76,11 +77,14 @@ class HeldOut:
 def held_out(
     data: Samples, weight: Floats, matrix: np.ndarray, known: Any, *, seed: int, grows: bool
 ) -> HeldOut:
-    """The estimator `known`, fitted without a fifth of the rows, twice; `grows` says whether sizes
-    extrapolate."""
-    split = ShuffleSplit(1, test_size=_HELD_FRAC, random_state=seed)
+    """The estimator `known`, fitted without a fifth of the shapes, and without the largest fifth of
+    the rows; `grows` says whether sizes extrapolate.
+
+    A shape that was measured in several ways would else tell of itself.
+    """
+    split = GroupShuffleSplit(1, test_size=_HELD_FRAC, random_state=seed)
     drawn = np.zeros(len(data.target), bool)
-    drawn[next(split.split(matrix))[1]] = True
+    drawn[next(split.split(matrix, groups=_shapes(data)))[1]] = True
     largest = _largest(data)
     without = _answers_without(largest, data, weight, matrix, known)
     held: Growths = growths(data, ~largest) if grows else {}
@@ -99,12 +103,10 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
     taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
     left_out = [data.target - each for each in (taught, mixture.physics)]
     of_all = [ends_left_out(each, chips) for each in left_out]
-    named = Rows.from_frame(data.frame).in_framework() > 0.0
-    ops = sorted(set(data.ops))
-    for key in ["*", *ops, *(f"{op}{NAMED}" for op in ops if (named & (data.ops == op)).any())]:
-        op = key.removesuffix(NAMED)
-        own = ((data.ops == op) | (op == "*")) & (data.weight > 0.0)
-        own = own & (named if key != op else ~named)
+    framework = Rows.from_frame(data.frame).in_framework()
+    kinds = sorted(set(zip(data.ops, framework, strict=True)) | {(op, 0.0) for op in data.ops})
+    for op, code in [("*", 0.0), *kinds]:
+        own = ((data.ops == op) | (op == "*")) & (framework == code) & (data.weight > 0.0)
         own = own if own.any() else data.weight > 0.0
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
@@ -114,7 +116,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
             else ends
             for ends, each in zip(of_all, left_out, strict=True)
         )
-        spread_of[key] = Spread(
+        spread_of[spread_key(op, code)] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
             _union(drawn, unseen),
@@ -146,6 +148,12 @@ def _answers_without(
 
 def _residual(held: np.ndarray, data: Samples, predicted: Floats) -> Floats:
     return np.where(held, data.target - predicted, np.nan)
+
+
+def _shapes(data: Samples) -> np.ndarray:
+    """`[n]`: rows of one op with the same dims have one number."""
+    names = [name for op in set(data.ops) for name in OPS[op].dims if name in data.frame]
+    return np.asarray(data.frame.groupby(["op", *dict.fromkeys(names)], dropna=False).ngroup())
 
 
 def _largest(data: Samples) -> np.ndarray:
@@ -265,18 +273,19 @@ def set_aside(data: Samples) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def least_figures(data: Samples, build: str) -> dict[tuple[str, str], dict[str, float]]:
-    """By op and kind of dtype, the least of each figure in `NOT_BELOW` that was measured."""
-    kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
-        own = (data.ops == op) & (kinds == kind) & (data.weight > 0.0)
-        if own.any():
-            found[op, kind] = {
-                name: float(data.matrix[own, data.figures.index(name)].min())
-                for name in NOT_BELOW.get(build, ())
-            }
-    return found
+def least_figures(data: Samples, build: str) -> dict[tuple[str, str, int], dict[str, float]]:
+    """By op, kind of dtype and device's place, the least of each figure in `NOT_BELOW` that was
+    measured."""
+    names = NOT_BELOW.get(build, ())
+    columns = data.matrix[:, [data.figures.index(name) for name in names]]
+    kinds = data.frame["dtype"].map(same_kernels_dtype).to_numpy()
+    known = np.array([list(data.known).index(name) for name in data.devices])
+    among = data.frame.assign(kind=kinds, place=known)[data.weight > 0.0]
+    least = columns[data.weight > 0.0]
+    return {
+        (op, kind, int(place)): dict(zip(names, least[index].min(axis=0).tolist(), strict=True))
+        for (op, kind, place), index in among.groupby(["op", "kind", "place"]).indices.items()
+    }
 
 
 def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:

@@ -132,10 +132,10 @@ def _of_device(
         return measured_us(np.maximum(kernel, least), floor_us, offset_us)
 
     rows, (low, high) = Rows.from_frame(frame), np.zeros((2, len(own)))
-    is_named = rows.in_framework() > 0.0
+    framework = rows.in_framework()
     for op, index in rows.groups():
         work = data.work[own][index]
-        low[index], high[index] = part.part.ends(op, work, answer, is_named[index])
+        low[index], high[index] = part.part.ends(op, work, answer, framework[index])
     predicted = (shown(factors), shown(factors + low), shown(factors + high))
     return _compared(device, frame, predicted, data.bound_us[own], beside_us[own])
 

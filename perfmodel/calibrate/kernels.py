@@ -55,7 +55,7 @@ class Slice:
 _SLICES = {
     "matmul": (
         Slice("fp32", dtypes=("fp32",)),
-        Slice("half", dtypes=("fp16", "bf16")),
+        Slice("half", dtypes=("fp16", "bf16", "tf32")),
         Slice("quantised"),
     ),
     "vector": (

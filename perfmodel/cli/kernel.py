@@ -37,7 +37,7 @@ def kernel(
         typer.Argument(
             metavar="DIM=VALUE...",
             help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
-            "profiler_kernel; framework= (trtllm, vllm, sglang) where it is known.",
+            "profiler_kernel; framework= (trtllm, vllm, sglang, torch) where it is known.",
         ),
     ] = None,
     hardware: Annotated[

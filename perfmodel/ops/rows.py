@@ -37,8 +37,10 @@ KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 
 
-FRAMEWORKS = ("trtllm", "vllm", "sglang")
-"""Libraries whose kernels tables tell apart; the dim `framework` is a place here, from 1 on."""
+TORCH = "torch"
+FRAMEWORKS = ("trtllm", "vllm", "sglang", TORCH)
+"""Whose kernels tables tell apart: serving libraries, or PyTorch alone, op by op. The dim
+`framework` is a place here, from 1 on."""
 FRAMEWORK = "framework"
 
 
@@ -241,8 +243,11 @@ def _text(value: object, usual: str) -> str:
 
 
 def _numbers(frame: pd.DataFrame, column: str) -> Floats:
+    values = frame[column]
+    if values.dtype == object:  # tables joined: numbers and what pandas has for none
+        values = values.where(values.notna(), np.nan)
     try:
-        return np.asarray(frame[column].to_numpy(np.float64))
+        return np.asarray(values.to_numpy(np.float64))
     except (ValueError, TypeError) as error:
         raise ModelError(f"column {column}: {error}") from None
 

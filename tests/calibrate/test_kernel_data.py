@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.calibrate.kernel_data import fitted_floors, read_table, some_unnamed
+from perfmodel.calibrate.kernel_data import (
+    family_rows,
+    fitted_floors,
+    read_table,
+    some_unnamed,
+    thinned,
+)
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import FRAMEWORKS, Rows
 
@@ -107,7 +113,24 @@ def test_what_the_collector_needs_for_timing_is_no_kernel(tmp_path: Path) -> Non
     )
     frame = read_table(path).frame
     assert frame["duration_us"].tolist() == pytest.approx([2.5, 2.0, 2.0])
-    assert frame["timing"].tolist() == ["profiler_kernel", "profiler_repeated", "profiler_kernel"]
+    behind = "event_behind_work"
+    assert frame["timing"].tolist() == [behind, behind, "profiler_kernel"]
     path.write_text(path.read_text().replace("cold,,,1.5", "cold,,,soon"))
     with pytest.raises(ModelError, match="row 0: duration_us is 'soon'"):
         read_table(path)
+
+
+def test_products_are_layers_without_bias() -> None:
+    frame = pd.DataFrame({"op": ["mm", "linear"], "bias": [np.nan, 1.0], "m": 1, "n": 2, "k": 3})
+    for given in (frame, frame.astype({"bias": object}), frame.iloc[:1].drop(columns="bias")):
+        rows = Rows.from_frame(family_rows(given, "matmul"))
+        assert set(rows.op) == {"linear"}
+        assert rows.dims_of("linear", np.arange(1))["bias"].tolist() == [0.0]
+
+
+def test_rows_of_many_frameworks_are_thinned_to_as_many_of_each() -> None:
+    names = ["vllm"] * 50 + ["torch"] * 3 + ["trtllm"] * 20
+    frame = pd.DataFrame({"framework": names, "device": "d", "op": "linear", "dtype": "fp8"})
+    kept = thinned(frame, 21, 0)["framework"].value_counts()
+    assert kept.to_dict() == {"vllm": 9, "trtllm": 9, "torch": 3}
+    assert len(thinned(frame.drop(columns="framework"), 21, 0)) == 21

@@ -85,4 +85,4 @@ def test_a_framework_changes_the_answer_and_narrows_it(run: Run) -> None:
 def test_an_unknown_framework_is_named(run: Run) -> None:
     ran = run(*LINEAR, "framework=jax", "--hardware", "h100-sxm")
     assert ran.status == 2
-    assert "framework 'jax'; one of trtllm, vllm, sglang" in ran.err
+    assert "framework 'jax'; one of trtllm, vllm, sglang, torch" in ran.err

@@ -20,7 +20,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
 
 _C = coefficients("gpu.matmul")
@@ -157,7 +157,8 @@ def fastest_of_either(
 
 
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
-"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
+"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own, which PyTorch
+calls as an op of its own."""
 _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
 _ALIGNED_BYTES = 16
 _ASYNCHRONOUS_BYTES = 4
@@ -192,7 +193,8 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
     written_bytes = b * m * n * activations
     total = read_bytes + written_bytes
-    quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored)
+    is_whole = rows.in_framework()[index] != framework_code(TORCH)
+    quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored) & is_whole
     quantise_us = np.where(
         quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
     )

@@ -244,7 +244,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MOST_ALIGNED),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
-        "has_bias": rows.of_kinds(lambda kind: kind.op == "linear"),
+        "is_layer": rows.of_kinds(lambda kind: kind.op == "linear"),
         "item_bytes": np.log2(stored),
         "quantise": log(quantise / base),
         "weights_fill": log(weights_bytes / device.l2_bytes),

@@ -36,7 +36,7 @@ from perfmodel.cost.learned.lattice import (
     log_us_of,
     may_be_widened,
 )
-from perfmodel.cost.learned.part import Answer, Groups, Part, Places
+from perfmodel.cost.learned.part import Answer, Groups, Part, Places, with_same_kernels
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import Kind, Rows
@@ -80,6 +80,7 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
+        rows = with_same_kernels(rows)
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
         usual, *ends_of_floors = self.floors_of(rows, device)
@@ -138,6 +139,7 @@ class Learned:
     def _grounds_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(nearness of the device to measured ones, whether the work is among theirs) per row; NaN
         where no part answers."""
+        rows = with_same_kernels(rows)
         near, inside = np.full((2, len(rows)), np.nan)
         for part in self.parts:
             for index in self._rows_of(part, rows):
@@ -224,10 +226,10 @@ class Learned:
         )
         factors = answer.factors
         low, high = np.zeros((2, len(rows)))
-        is_named = rows.in_framework() > 0.0
+        framework = rows.in_framework()
         for op, index in groups:
             low[index], high[index] = part.ends(
-                op, columns.work[index], answer, is_named[index], told[index]
+                op, columns.work[index], answer, framework[index], told[index]
             )
             low[index] -= answer.weight * columns.lift[index]
             high[index] += _WARMER * answer.weight * columns.lift[index]
@@ -284,9 +286,9 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
     answer = part.log_factors(columns, groups, device, known)
-    told = np.ones(len(rows))
+    told, telling = np.ones(len(rows)), part.telling(known, device)
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
-        told[index] = part.told(op, dtype, columns, index)
+        told[index] = part.told(op, dtype, columns, index, telling)
     answer.factors[:] *= told
     untold = np.flatnonzero(told < 1.0)
     if part.name == HALF_PRODUCTS and len(untold):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,13 +24,14 @@ from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
+from perfmodel.ops.rows import FRAMEWORKS, Rows
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-NAMED = "/named"
-"""What follows an op's name where spreads are those of rows whose framework is known."""
+SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
+"""Ops that run the kernels of another one, with these dims, and have what was learned of it."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -109,14 +110,15 @@ class Part:
     """Whether those are asked about as the most similar measured device."""
     devices: tuple[Description, ...]
     spreads: dict[str, Spread]
-    """Per op, and `*` for others."""
+    """By `spread_key`, and `*` for other ops."""
     tiles: Tiles
     measured: Mapping[tuple[str, str], Places]
     """By op and kind of dtype, the places among `devices` of those with enough rows of it."""
     extensions: Mapping[str, Extension]
     """Per op, where the largest rows told how it goes on."""
-    least: Mapping[tuple[str, str], Mapping[str, float]]
-    """By op and kind of dtype, the least of the figures in `NOT_BELOW` that was measured."""
+    least: Mapping[tuple[str, str, int], Mapping[str, float]]
+    """By op, kind of dtype and place of the device, the least of the figures in `NOT_BELOW` that
+    was measured."""
     gains: Gains = NONE
 
     def answers_for(self, op: str, dtype: str) -> bool:
@@ -172,25 +174,39 @@ class Part:
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
         return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
-    def told(self, op: str, dtype: str, columns: Columns, index: Ints) -> Floats:
+    def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
-        was measured, in time or in a figure.
+        was measured, in time, or in a figure on the devices `telling` of them.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
         least_us = self.spreads.get(op, self.spreads["*"]).least_us
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
-        for name, least in self._least_of(op, dtype).items():
+        for name, least in self._least_of(op, dtype, telling).items():
             below = np.maximum(below, least - columns.figures[name][index])
         return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
 
-    def _least_of(self, op: str, dtype: str) -> Mapping[str, float]:
+    def _least_of(self, op: str, dtype: str, places: Places) -> Mapping[str, float]:
         """Of an op that was measured nowhere: the least of those that were."""
         kind = same_kernels_dtype(dtype)
-        if (op, kind) in self.least:
-            return self.least[op, kind]
-        alike = [each for (_, own), each in self.least.items() if own == kind]
-        return {name: min(each[name] for each in alike) for name in (alike[0] if alike else ())}
+        among = {key: each for key, each in self.least.items() if key[1] == kind}
+        is_known = any(key[0] == op for key in among)
+        found = [
+            each
+            for (own, _, place), each in among.items()
+            if place in places and (own == op or not is_known)
+        ]
+        return {name: min(each[name] for each in found) for name in (found[0] if found else ())}
+
+    def telling(self, known: Places, device: Device) -> Places:
+        """Those of the devices `known` that an answer for `device` rests on: the most similar of
+        its maker and those that are alike; all where there is none of its maker."""
+        description = describe(device)
+        alike = [at for at in known if same_maker(self.devices[at], description)]
+        if not alike:
+            return known
+        near, _ = nearest(description, [self.devices[at] for at in alike])
+        return tuple(at for at in alike if kinship(distance(near, self.devices[at])) > 0.0)
 
     def is_inside(self, op: str, work: Floats) -> Mask:
         """Whether rows of `op` have as much work as some that were measured."""
@@ -203,20 +219,20 @@ class Part:
         op: str,
         work: Floats,
         answer: Answer,
-        is_named: Mask,
+        framework: Floats,
         told: Floats | float = 1.0,
     ) -> tuple[Floats, Floats]:
         """Logarithms (low, high) of the interval around a prediction, per row of one op.
 
-        `is_named` says of which rows the framework is known: others may be of any. Rows that
+        `framework` is the place of each row's from 1 on; rows of 0 may be of any. Rows that
         measurements `told` little of have the intervals of physics.
         """
         usual = self.spreads.get(op, self.spreads["*"])
-        named = self.spreads.get(f"{op}{NAMED}", usual)
-        (low, high), (of_named_low, of_named_high) = (
-            self._ends(spread, op, work, answer) for spread in (usual, named)
-        )
-        ends = np.where(is_named, of_named_low, low), np.where(is_named, of_named_high, high)
+        ends = np.zeros((2, len(work)))
+        for code in np.unique(framework):
+            own = framework == code
+            spread = self.spreads.get(spread_key(op, code), usual)
+            ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
         widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
         least, most = (
             each + (1.0 - told) * (wide - each) for each, wide in zip(ends, widest, strict=True)
@@ -234,6 +250,24 @@ class Part:
             wider = np.where(outside, _WIDER_BEYOND, 1.0) * left_out[side]
             ends.append((1.0 - answer.unlike) * seen + answer.unlike * wider)
         return ends[0], ends[1]
+
+
+def spread_key(op: str, framework: float) -> str:
+    """Under which spreads of rows in the `framework` at a place from 1 on are kept; 0: in any."""
+    return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
+
+
+def with_same_kernels(rows: Rows) -> Rows:
+    """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones."""
+    ops, dims = np.array(rows.op, object), dict(rows.dims)
+    for op, index in rows.groups():
+        if op in SAME_KERNELS:
+            rows.dims_of(op, index)
+            ops[index], given = SAME_KERNELS[op]
+            for name, value in given.items():
+                dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
+                dims[name][index] = value
+    return replace(rows, op=tuple(ops.tolist()), dims=dims)
 
 
 def same_kernels_dtype(dtype: str) -> str:

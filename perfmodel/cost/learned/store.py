@@ -35,7 +35,7 @@ from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/8"
+SCHEMA = "perfmodel.kernel-models/9"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -101,12 +101,13 @@ class _Part(msgspec.Struct):
     measured: list[tuple[str, str, tuple[_Place, ...]]]
     extensions: dict[str, _Extension]
     gains: _Gains
-    least: list[tuple[str, str, dict[str, float]]]
+    least: list[tuple[str, str, _Place, dict[str, float]]]
 
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
         known = [place for *_, places in self.measured for place in places]
-        if any(place >= len(self.devices) for place in (*grown, *known, *self.own)):
+        told = [place for *_, place, _ in self.least]
+        if any(place >= len(self.devices) for place in (*grown, *known, *told, *self.own)):
             raise ValueError("a place among the devices that there are not")
         if any(set(COLUMNS) - set(device) for device in self.devices):
             raise ValueError("a device without all of its figures")
@@ -372,7 +373,7 @@ def _part_of(stored: _Part, folder: Path) -> Part:
             for op, each in stored.extensions.items()
         },
         gains=Gains(stored.gains.figure, stored.gains.slopes),
-        least={(op, kind): least for op, kind, least in stored.least},
+        least={(op, kind, place): least for op, kind, place, least in stored.least},
     )
 
 

@@ -117,7 +117,7 @@ def edited(path: Path) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    path.write_text(path.read_text().replace("kernel-models/8", "kernel-models/9"))
+    path.write_text(path.read_text().replace("kernel-models/9", "kernel-models/8"))
 
 
 @pytest.mark.parametrize(
