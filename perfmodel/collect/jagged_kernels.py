@@ -1,5 +1,6 @@
 """Triton kernels over jagged sequences, each written from its mathematics: attention whose scores
 go through SiLU in place of a softmax, norms, gated ones with dropout, joins, sums of rows.
+Longer than 400 lines: kernels that share no code, each read by itself.
 
 It is imported where there is a CUDA device (or Triton's interpreter, in tests). Operands lie one
 sequence after the other, `offsets` say where each begins. Queries, keys and values of a position,

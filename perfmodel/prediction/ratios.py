@@ -36,9 +36,9 @@ class ComparedOps:
     whole: bool
     kinds: tuple[int, ...]
 
-    def of(self, taken: OpDurations) -> float:
+    def sum_us(self, durations: OpDurations) -> float:
         """What it takes."""
-        table = taken.whole if self.whole else taken.own
+        table = durations.whole_us if self.whole else durations.own_us
         return float(table[list(self.kinds), self.op].sum())
 
 
@@ -47,14 +47,14 @@ class OpDurations:
     """Per kind of piece (`KINDS`) and op `[kinds, ops]`: what its own pieces take, and with those
     of all it calls."""
 
-    own: Floats
-    whole: Floats
+    own_us: Floats
+    whole_us: Floats
 
     @classmethod
-    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken: Floats) -> OpDurations:
-        """Sums of `taken`, each of a kind (its place in `KINDS`) and of the op that owns it."""
+    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken_us: Floats) -> OpDurations:
+        """Sums of `taken_us`, each of a kind (its place in `KINDS`) and of the op that owns it."""
         own = np.zeros((len(KINDS), len(graph)))
-        np.add.at(own, (kind, owner), taken)
+        np.add.at(own, (kind, owner), taken_us)
         whole = own.T.tolist()
         for index in range(len(graph) - 1, -1, -1):
             parent = graph.ops[index].parent
@@ -91,9 +91,9 @@ class OpPieces:
             return np.zeros(0)
         return durations_of(place_collectives(self.rows, machine), machine).duration_us
 
-    def by_op(self, taken: Floats) -> OpDurations:
-        """Sums of what each piece has `taken`."""
-        return OpDurations.of(self.graph, self.kind, self.owner, taken)
+    def by_op(self, taken_us: Floats) -> OpDurations:
+        """Sums of what each piece takes."""
+        return OpDurations.of(self.graph, self.kind, self.owner, taken_us)
 
     @property
     def by_shapes(self) -> NDArray[np.bool_]:
@@ -138,13 +138,13 @@ class Source:
         taken = pieces.duration_us(machine)
         return cls(pieces, pieces.by_op(taken), pieces.by_op(taken * pieces.by_shapes), measured)
 
-    def unexplained(self, chosen: ComparedOps) -> float:
+    def unexplained_log(self, chosen: ComparedOps) -> float:
         """Logarithm of measured over modelled time of what `chosen` sums up, weighted by the share
         that shapes say all of; 0 where nothing was measured."""
-        modelled, measured = chosen.of(self.modelled), chosen.of(self.measured)
+        modelled, measured = chosen.sum_us(self.modelled), chosen.sum_us(self.measured)
         if modelled <= 0 or measured <= 0:
             return 0.0
-        return chosen.of(self.by_shapes) / modelled * float(np.log(measured / modelled))
+        return chosen.sum_us(self.by_shapes) / modelled * float(np.log(measured / modelled))
 
     def compared(self, op: int, kind: str, after: OpDurations) -> ComparedOps | None:
         """What an operation of that kind, which `op` launched, goes by where the target takes
@@ -160,7 +160,7 @@ class Source:
             for way in ways:
                 for whole in (False, True) if at == op else (True,):
                     chosen = ComparedOps(at, whole, way)
-                    if chosen.of(self.modelled) > 0 and chosen.of(after) > 0:
+                    if chosen.sum_us(self.modelled) > 0 and chosen.sum_us(after) > 0:
                         return chosen
             at = self.pieces.graph.ops[at].parent
         return None

@@ -175,8 +175,8 @@ def _modelled(
         for at, op, kind in launched.operations():
             chosen = before.compared(op, kind, there)
             if chosen is not None:
-                modelled[at] = chosen.of(there) / chosen.of(before.modelled)
-                unexplained[at] = before.unexplained(chosen)
+                modelled[at] = chosen.sum_us(there) / chosen.sum_us(before.modelled)
+                unexplained[at] = before.unexplained_log(chosen)
     left = 1.0 - carried_frac(source.node.device, target.node.device)
     key = kernel_keys(trace, graph, rows)
     by_op, by_name = (

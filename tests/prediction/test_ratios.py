@@ -53,8 +53,8 @@ def _ratios(
         chosen = source.compared(op, kind, there)
         if chosen is None:
             return None
-        modelled = chosen.of(there) / chosen.of(source.modelled)
-        return OpRatio(modelled, source.unexplained(chosen))
+        modelled = chosen.sum_us(there) / chosen.sum_us(source.modelled)
+        return OpRatio(modelled, source.unexplained_log(chosen))
 
     return ratio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor
 
-from perfmodel.designs.device_caches import frequency_aware, frequency_aware_bytes
+from perfmodel.designs.device_caches import SoftwareCache, frequency_aware_bytes
 from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.units import US_PER_S
@@ -38,7 +38,7 @@ def slowdown(
     left_us = US_PER_S / fitted_per_s - usual.result(fitted_step).step_us
     value_us = max(left_us, 0.0) / (usual.deployment(fitted_step).batch * fitted_values)
     deployment = study.deployment(step)
-    cached = predict(frequency_aware(cache_frac).apply(deployment)).results[0]
+    cached = predict(SoftwareCache("operators", cache_frac, "static").apply(deployment)).results[0]
     prepared_us = value_us * deployment.batch * values
     cached_us = prepared_us + cached.step_us
     if reader_per_s:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from perfmodel.cost.models import lin2022
 from perfmodel.evaluation.published_designs import Study
 
@@ -17,4 +19,5 @@ def lookup_us(study: Study, formula: Literal["forward", "forward-naive", "backwa
         return float(lin2022.forward_us(LOOKUP, gpu, lin2022.FBGEMM_WARPS))
     if formula == "backward":
         return float(lin2022.backward_us(LOOKUP, gpu, None))
-    return float(lin2022.forward_simple_us(LOOKUP, gpu))
+    naive = 96 + LOOKUP.index_bytes + (LOOKUP.pooling + 1) * LOOKUP.row_bytes
+    return float(gpu.dram.time_us(np.array(LOOKUP.batch * LOOKUP.tables * naive)))

@@ -1,4 +1,7 @@
-"""The planner's problem of a deployment: what every way of every table adds to a step."""
+"""The planner's problem of a deployment: what every way of every table adds to a step.
+
+Longer than 400 lines: one problem, whose terms are functions that nothing else asks for.
+"""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class TransferGrounds:
             "measured_us": was.duration_us,
             "ratio": ratio,
             "op": name,
-            "unexplained_factor": float(np.exp(sides.source.unexplained(chosen))),
+            "unexplained_factor": float(np.exp(sides.source.unexplained_log(chosen))),
             "carried_frac": self.moved.carried_frac,
         }
         formula = (
