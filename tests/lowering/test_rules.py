@@ -54,7 +54,7 @@ X = T((8, 32))
         (
             "aten::mul",
             (T((8, 32), strides=(0, 0)), 2.0),
-            "elementwise elements=256 reads=0.00390625 writes=1 flop_per_element=1",
+            "elementwise elements=256 reads=0.00390625 writes=1 flop_per_element=1 broadcast=1",
         ),
         (
             "aten::gather",
