@@ -80,12 +80,12 @@ def _mix(tables: int, seed: int, batch: int = 65_536) -> Workload:
 
 @pytest.mark.slow
 def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
-    """50 random plans of a model that its kernels bound: table 20 has half of all lookups, parts
+    """25 random plans of a model that its kernels bound: table 20 has half of all lookups, parts
     of other tables are narrower."""
     start = deployment_of(load_workload("dlrm-dcnv2"), machine())
     made, draw = surrogate(start), np.random.default_rng(0)
     quick, full = [], []
-    while len(full) < 50:
+    while len(full) < 25:
         layout = _random_layout(made.problem, draw)
         if layout.fits:
             placed = start.with_(placement=placement_of(start, made, layout))
