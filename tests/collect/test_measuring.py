@@ -144,8 +144,9 @@ def test_overheads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "until done" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("model", ["dlrm", "transformer", "resnet"])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "ranks"), [("dlrm", 1), ("dlrm", 2), ("transformer", 1), ("resnet", 2)]
+)
 def test_a_trace_with_its_un_profiled_times(model: str, ranks: int, tmp_path: Path) -> None:
     words = ["--preset", "tiny", "--batch", "4", "--steps", "4", "--warmup", "1", "--active", "2"]
     done = collect(

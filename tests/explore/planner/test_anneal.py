@@ -11,9 +11,7 @@ from perfmodel.explore.planner.anneal import anneal_layout
 from perfmodel.explore.planner.search import _best_of_sets
 
 
-@pytest.mark.parametrize(
-    ("seed", "tables"), slow_but(1, [(19, 8), *((s, 30) for s in range(20, 22))])
-)
+@pytest.mark.parametrize(("seed", "tables"), slow_but(1, [(19, 8), (20, 30)]))
 def test_annealing_never_harms(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)
     for number, start in enumerate(_best_of_sets(it)):
@@ -31,9 +29,9 @@ def test_annealing_never_harms(seed: int, tables: int) -> None:
 
 @pytest.mark.slow
 def test_annealing_gets_out_of_what_moves_and_swaps_cannot() -> None:
-    gains = []
-    for seed in range(20, 24):
+    def gain_frac(seed: int) -> float:
         start = _best_of_sets(problem(seed, 30, 8, 8))[0]
         every = frozenset(start.problem.choices.kind.tolist())
-        gains.append(1 - anneal_layout(start, every).step_us / start.step_us)
-    assert max(gains) > 0.005
+        return 1 - anneal_layout(start, every).step_us / start.step_us
+
+    assert any(gain_frac(seed) > 0.005 for seed in range(20, 24))
