@@ -24,7 +24,7 @@ AT_ONCE = 64
 
 
 @compiled(parallel=True)
-def end_us_of_marks(
+def _end_us_of_marks(
     order: Ints,
     first: Ints,
     source: Ints,
@@ -102,7 +102,7 @@ class GraphArrays:
                 "configurations]"
             )
         kept = np.arange(len(self.graph)) if nodes is None else nodes.astype(np.int64)
-        result: Floats = end_us_of_marks(
+        result: Floats = _end_us_of_marks(
             self.order,
             self.first,
             self.source,
