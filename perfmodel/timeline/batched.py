@@ -24,7 +24,7 @@ AT_ONCE = 64
 
 
 @compiled(parallel=True)
-def ends_of_marks_us(
+def _end_us_of_marks(
     order: Ints,
     first: Ints,
     source: Ints,
@@ -102,7 +102,7 @@ class GraphArrays:
                 "configurations]"
             )
         kept = np.arange(len(self.graph)) if nodes is None else nodes.astype(np.int64)
-        result: Floats = ends_of_marks_us(
+        result: Floats = _end_us_of_marks(
             self.order,
             self.first,
             self.source,
