@@ -101,9 +101,11 @@ class Compared:
 
 
 def left_out_errors(fitted: Fitted, *, seed: int = 0, begin: Begin = silent) -> list[Compared]:
-    """Errors per op, device and dtype; floors are those of the other devices."""
+    """Errors per op, device and dtype; floors are those of the other devices. Of families that one
+    device alone was measured on, nothing."""
     compared, done = [], 0
-    parts = [part for part in fitted.parts if np.isfinite(part.left_out).any()]
+    several = [part for part in fitted.parts if len(set(part.data.devices)) > 1]
+    parts = [part for part in several if np.isfinite(part.left_out).any()]
     total = sum(len(part.data.devices) for part in parts)
     for part in parts:
         begin(f"errors of {part.part.name} on devices left out", done, total)

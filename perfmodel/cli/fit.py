@@ -199,10 +199,12 @@ def kernels(
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console()
-    show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
+    if errors:
+        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if tested:
         show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
-    typer.echo(console.text.rstrip())
+    if console.text:
+        typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
     typer.echo(f"{output}: fitted on rows: {sizes}")
 

@@ -106,7 +106,8 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
         raise UsageError(
             f"kernel {op}: framework {row['framework']!r}; one of {', '.join(FRAMEWORKS)}"
         )
-    if row.get("direction", "fwd") not in spec.directions:
+    usual = "fwd" if "fwd" in spec.directions else spec.directions[0]
+    if row.setdefault("direction", usual) not in spec.directions:
         raise UsageError(
             f"kernel {op}: direction {row['direction']!r}; one of {', '.join(spec.directions)}"
         )

@@ -157,6 +157,10 @@ def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -
     return Popularity(counts[0], share[0])
 
 
+_STEEPEST = 64.0
+"""Beyond it all lookups are of the first row, to the last bit of a float64."""
+
+
 def zipf_classes(
     rows: Floats,
     alpha: Floats,
@@ -173,7 +177,7 @@ def zipf_classes(
     (midpoint rule; its first neglected term is `alpha (alpha + 1) / (24 head^2)` of the sum).
     """
     rows = np.maximum(np.asarray(rows, np.float64), 1.0)[:, None]
-    exponent = np.asarray(alpha, np.float64)[:, None]
+    exponent = np.minimum(np.asarray(alpha, np.float64), _STEEPEST)[:, None]
     single = np.minimum(np.arange(1.0, head + 1.0)[None, :], rows)
     places = np.arange(1.0, tail + 1.0)[None, :] / tail
     beyond = head * (np.maximum(rows, head) / head) ** places

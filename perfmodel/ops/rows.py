@@ -196,12 +196,13 @@ class Rows:
         usual = np.array([spec.defaults.get(name, np.nan) for name in names])[:, None]
         least = np.array([_least(spec, name) for name in names])[:, None]
         values = np.where(np.isnan(values), usual, values)
-        is_good = (values >= least) & (values <= MOST)
+        is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= LEAST_MEAN))
         if not is_good.all():
             dim, row = np.argwhere(~is_good)[0]
             value = values[dim, row]
             what = "is missing" if np.isnan(value) else f"is {value:g}"
             limit = f"at most {MOST:g}" if value > MOST else f"at least {least[dim, 0]:g}"
+            limit = f"0 or at least {LEAST_MEAN:g}" if 0 < value < LEAST_MEAN else limit
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
         dims = dict(zip(names, values, strict=True))
         for group in spec.one_of:

@@ -30,6 +30,21 @@ def test_a_table_says_why(run: Run) -> None:
     assert "gpu/matmul/" in ran.out
 
 
+def test_the_usual_direction_is_one_that_the_op_has(run: Run) -> None:
+    ran = run("kernel", "optimizer_sgd", "elements=8", "tensors=1", "--hardware", "h100-sxm")
+    assert "optimizer_sgd fp32 update" in ran.out
+
+
+def test_no_skew_is_too_steep(run: Run) -> None:
+    """A warning of NumPy would be an error here."""
+    dims = ("hash_size=1000", "dim=64", "pooling=8", "batch=8")
+    answers = [
+        run("kernel", "embedding_bag", *dims, f"zipf_alpha={alpha}", "--hardware", "h100-sxm").out
+        for alpha in ("70", "1e15")
+    ]
+    assert answers[0].splitlines()[2:] == answers[1].splitlines()[2:] != []
+
+
 def test_without_an_op_the_vocabulary_is_listed(run: Run) -> None:
     answer = json.loads(run("kernel", "--format", "json").out)
     check_schema("kernel", answer)
@@ -55,6 +70,8 @@ def test_csv_has_a_row_per_device(run: Run) -> None:
         (("linear", "m=1", "m=2", "--hardware", "h100-sxm"), "m is given twice"),
         ((*LINEAR[1:4], "k=1e99", "--hardware", "h100-sxm"), "k is 1e+99; expected at most 1e+15"),
         ((*LINEAR[1:], "dtype=fp3", "--hardware", "h100-sxm"), "unknown dtype 'fp3'"),
+        ((*LINEAR[1:], "b=0", "--hardware", "h100-sxm"), "b is missing; expected at least 1"),
+        ((*LINEAR[1:], "b=1e-320", "--hardware", "h100-sxm"), "expected 0 or at least 1e-09"),
         (("linear", "m=many", "--hardware", "h100-sxm"), "'m=many': expected a number"),
         (("linear", "direction=up", "--hardware", "h100-sxm"), "m is missing"),
         ((*LINEAR[1:], "direction=up", "--hardware", "h100-sxm"), "direction 'up'; one of fwd"),

@@ -35,6 +35,7 @@ def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
         family=MATMUL,
         dims=dims,
         defaults=defaults,
+        one_of=(("b",),),
         flop=_matmul_flop,
         read_bytes=_read_bytes,
         written_bytes=_written_bytes,
@@ -212,7 +213,7 @@ def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
         defaults={"kernel_size": 0.0, "input_size": 0.0, "stride": 1.0, "padding": 0.0}
         | {"groups": 1.0, "dilation": 1.0, "depth": 0.0, "channels_last": 0.0}
         | _OWN,
-        one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h")),
+        one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h"), ("stride",), ("groups",)),
         flop=_convolution_flop,
         read_bytes=lambda d, item: item * (size[read[0]](d) + size[read[1]](d)),
         written_bytes=lambda d, item: item * size[written](d),
