@@ -98,8 +98,12 @@ def select_waits_us(group: Group, device: Device) -> Floats:
     blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
     by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
     rate = _C.selected_per_sm_per_clock * device.sm_count * device.boost_mhz
-    by_elements = _C.select_turns_us + rows * group.dims["cols"] / rate
-    return np.where(row_bytes % _C.vector_bytes == 0, by_rows, by_elements)
+    elements = rows * group.dims["cols"]
+    by_elements = _C.select_turns_us + elements / rate
+    waited = np.where(row_bytes % _C.vector_bytes == 0, by_rows, by_elements)
+    looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
+    ratio = _C.selected_per_sm_per_clock / _C.looked_up_per_sm_per_clock
+    return np.where(looked_up, _C.select_turns_us + ratio * elements / rate, waited)
 
 
 def runs_waits_us(group: Group, device: Device) -> Floats:

@@ -320,9 +320,16 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
 
 @LOWERINGS.register(*entries("index", "_unsafe_index"))
 def index(op: Op) -> Sequence[Piece]:
-    """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own."""
-    table, _, rows, cols = _indexed(op)
-    return gathered("gather", table, rows, cols)
+    """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
+
+    Behind other dimensions, elements are looked up one by one.
+    Source: aten/src/ATen/native/cuda/IndexKernel.cu.
+    """
+    table, tuples, rows, cols = _indexed(op)
+    pieces = gathered("gather", table, rows, cols)
+    if rows == tuples:
+        return pieces
+    return [replace(piece, dims={**piece.dims, "by_elements": 1.0}) for piece in pieces]
 
 
 @LOWERINGS.register(*entries("_index_put_impl_"))

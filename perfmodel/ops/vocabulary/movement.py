@@ -47,6 +47,8 @@ for _name in ("cat", "split"):
         )
     )
 
+# Rows read from a table; `by_elements` = 1: each element by a thread that looks its index up.
+_READ = {"gather": {"by_elements": 0.0}}
 for _name in ("index_select", "gather", "embedding"):
     OPS.register(_name)(
         streaming(
@@ -54,7 +56,7 @@ for _name in ("index_select", "gather", "embedding"):
             ROWS_COLS,
             flop=0.0,
             read_index_bytes=_indices,
-            defaults=TABLE,
+            defaults={**TABLE, **_READ.get(_name, {})},
             directions=("fwd", "bwd") if _name == "embedding" else ("fwd",),
         )
     )
