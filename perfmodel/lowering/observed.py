@@ -15,7 +15,7 @@ from perfmodel.arrays import Ints
 from perfmodel.lowering.arguments import FP32, HOST, OWN_STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.rules.fill import MEMCPY
+from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor

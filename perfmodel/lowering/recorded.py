@@ -20,7 +20,7 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
-from perfmodel.lowering.rules.fill import MEMCPY
+from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import COMMUNICATION, family_of_kernel
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph
 from perfmodel.ops.read.profile import ops_before_device_waits

@@ -1,0 +1,112 @@
+"""Copies: within the device, with another type or layout, and between host and device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.lowering.arguments import HOST, flag, layout_dims, output, size, stored, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.ops.graph import Op, Tensor
+
+CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
+MEMCPY = ("memcpy_h2d", "memcpy_d2h")
+
+
+def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -> Sequence[Piece]:
+    """What `target.copy_(source)` becomes."""
+    elements = size(target.shape)
+    if not elements:
+        return ()
+    to_host, from_host = target.device.startswith(HOST), source.device.startswith(HOST)
+    if to_host != from_host and target.device and source.device:
+        name = "copy_d2h" if to_host else "copy_h2d"
+        return host_device_copy(name, target, non_blocking=non_blocking)
+    if source.dtype != target.dtype or stored(source) != elements:
+        return pointwise([source], [target], flop=0.0)
+    if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
+        rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
+        return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)
+    dims = {"elements": 2.0 * elements} | layout_dims([target, source], target.shape)
+    return (Piece("copy", dims, target.dtype),)
+
+
+def host_device_copy(
+    name: str, moved: Tensor, *, non_blocking: bool = False, pinned: bool = False
+) -> Sequence[Piece]:
+    """A copy between host and device: unless told otherwise, PyTorch waits for it.
+
+    One that is not waited for is taken to be of pinned memory.
+    """
+    dims = {"elements": float(size(moved.shape)), "pinned": float(non_blocking or pinned)}
+    return (Piece(name, dims, moved.dtype, kind="copy", blocks=not non_blocking),)
+
+
+def layout(values: Tensor) -> str:
+    """Whether the last dimension is the one whose elements lie side by side."""
+    lengths = [(n, s) for n, s in zip(values.shape, values.strides, strict=False) if n > 1]
+    if not lengths:
+        return CONTIGUOUS
+    if lengths[-1][1] == 1:
+        return CONTIGUOUS
+    return TRANSPOSED if any(stride == 1 for _, stride in lengths) else STRIDED
+
+
+def _matrix(values: Tensor) -> tuple[float, float]:
+    """A transposed tensor as rows x cols: `cols` are the elements that lie side by side."""
+    at = values.strides.index(1)
+    cols = values.shape[at]
+    return size(values.shape) / cols, float(cols)
+
+
+@LOWERINGS.register(*entries("copy_", "copy", "_copy_from"))
+def copy_(op: Op) -> Sequence[Piece]:
+    """`copy_(target, source, non_blocking)`."""
+    target, source = tensor(op, 0), tensor(op, 1)
+    if op.attributes.get("copy") in MEMCPY:
+        name = "copy_h2d" if op.attributes["copy"] == "memcpy_h2d" else "copy_d2h"
+        pinned = op.attributes.get("pinned") == "1"
+        return host_device_copy(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
+    return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
+
+
+@LOWERINGS.register(*entries("clone", "contiguous", scope=LEAF))
+def clone(op: Op) -> Sequence[Piece]:
+    """A copy of the first argument."""
+    source = tensor(op, 0)
+    result = output(op) or Tensor(source.shape, source.dtype, device=source.device)
+    return copy_pieces(result, source)
+
+
+@LOWERINGS.register(*entries("_to_copy", scope=LEAF))
+def to_copy(op: Op) -> Sequence[Piece]:
+    """To another type or device."""
+    result = output(op)
+    if result is None:
+        raise MissingArguments
+    return copy_pieces(result, tensor(op, 0))
+
+
+@LOWERINGS.register(
+    *entries("to", "type_as", "float", "half", "double", "cpu", "cuda", "reshape", scope=LEAF),
+    *entries("flatten", "ravel", "item", "_reshape_copy", scope=LEAF),
+)
+def maybe_copied(op: Op) -> Sequence[Piece]:
+    """A copy only where the output is another tensor; a graph that records calls has it below."""
+    source, result = op.tensors[:1], output(op)
+    if not source or result is None or result.device == source[0].device == "":
+        return ()
+    if (result.dtype, result.device) == (source[0].dtype, source[0].device):
+        return ()
+    return copy_pieces(result, source[0])
+
+
+@LOWERINGS.register(*entries("_local_scalar_dense"))
+def scalar_to_host(op: Op) -> Sequence[Piece]:
+    """One element to the host, which waits for it; nothing where it is there already."""
+    values = tensor(op, 0)
+    return (
+        ()
+        if values.device.startswith(HOST)
+        else host_device_copy("copy_d2h", Tensor((1,), values.dtype))
+    )
