@@ -277,7 +277,7 @@ def _as_if_on_gpu(torch: Any) -> Iterator[None]:
         names_gpu = isinstance(value, str | torch.device) and str(value).startswith("cuda")
         return "cpu" if names_gpu else value
 
-    class Staying(TorchFunctionMode):
+    class Staying(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
