@@ -51,7 +51,6 @@ DIMENSIONLESS = {
     "share_of_node": "as share",
     "error_of": "as error",
     "logit": "log of odds",
-    "unexplained_log": "logarithm of a ratio",
     "odds": "chance over its complement",
     "finding": "a probability",
     "mass": "a share of lookups",

@@ -105,8 +105,10 @@ def test_a_sparse_gradient_is_the_rows_that_were_looked_up(dlrm: Any) -> None:
 
 def test_a_dense_gradient_is_the_whole_table() -> None:
     found = pieces(Dlrm(sparse=False, rows=1000), given(100), training=True, optimizer="SGD")
-    made = [dims for op, dims in found if op == "embedding_bag" and dims.get("dense")]
-    assert [dims["hash_size"] for dims in made] == [1000, 1000]
+    filled = [dims["rows"] for op, dims in found if op == "fill" and dims["cols"] == 64]
+    added = [(dims["rows"], dims["hash_size"]) for op, dims in found if op == "embedding"]
+    assert filled == [1000, 1000]
+    assert added == [(2000, 1000), (2000, 1000)]
 
 
 def test_bags_of_one_length_are_known_as_such(dlrm: Any) -> None:
