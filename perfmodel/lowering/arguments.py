@@ -210,15 +210,18 @@ def in_units(
 ) -> Iterator[Piece]:
     """The pieces, fp32 products as TF32 where the device has it and it is allowed.
 
-    PyTorch allows it for convolutions unless told otherwise, for matrix products (since 1.12) only
-    when told. A dtype that is not known counts as fp32. Ahead of such a convolution cuDNN lays
-    input and weights out channels last, each by a kernel, where that pays.
+    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
+    unless told otherwise, for other products (since 1.12) only when told. A dtype that is not known
+    counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
+    by a kernel, where that pays.
     """
     allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
     has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
     changed = {family for family, on in allowed.items() if on and has_tf32}
     for piece in pieces:
         if not is_known(piece.dtype):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == TF32 and not (has_tf32 and tf32_convolution):
             piece = replace(piece, dtype=FP32)
         if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
             piece = replace(piece, dtype=TF32)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.hardware import device
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.read.program import Call, Program, as_run, program_of
@@ -128,23 +129,23 @@ def test_a_transposed_convolution_is_the_gradient_of_one_from_its_output() -> No
     assert piece.dims["input_size"] == 34
 
 
-def test_recurrent_layers_of_one_diagonal_run_at_once() -> None:
+def test_recurrent_layers_take_a_product_and_gates_for_each_step() -> None:
     found = of(torch.nn.LSTM(16, 32, num_layers=2), torch.rand(5, 4, 16))
-    products = [dims for name, dims in found if name == "mm"]
-    assert len(products) == 2 + (5 + 2 - 1)
-    assert [(each["m"], each["n"], each["k"]) for each in products[:2]] == [
-        (20, 128, 16),
-        (20, 128, 32),
-    ]
-    assert (products[2]["m"], products[2]["n"], products[2]["k"]) == (4, 2 * 128, 32)
-
-
-def test_the_next_layer_waits_for_both_directions_of_one() -> None:
+    products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
+    assert products == [(20, 128, 16), (20, 128, 32), *[(4, 128, 32)] * 5 * 2]
+    assert [name for name, _ in found].count("elementwise") == 5 * 2
     found = of(torch.nn.GRU(16, 32, num_layers=2, bidirectional=True), torch.rand(5, 4, 16))
-    products = [dims for name, dims in found if name == "mm"]
-    assert len(products) == 2 * 2 + 5 * 2
-    assert [each["k"] for each in products[:4]] == [16, 16, 64, 64]
-    assert products[4]["n"] == 2 * 96
+    products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
+    assert [k for _, _, k in products[:4]] == [16, 16, 64, 64]
+    assert products[4:] == [(4, 96, 32)] * 5 * 2 * 2
+
+
+def test_recurrent_products_are_in_tf32_where_a_device_has_it() -> None:
+    graph = graph_of_module(torch.nn.GRU(16, 32), [torch.rand(5, 4, 16)])
+    for name, dtype in (("h200-sxm", "tf32"), ("v100-sxm2-16gb", "fp32")):
+        made = lower(graph, "cuda", device=device(name)).pieces
+        assert {piece.dtype for piece in made if piece.op == "mm"} == {dtype}
+        assert {piece.dtype for piece in made if piece.op == "elementwise"} == {"fp32"}
 
 
 def test_windows_count_by_their_dimensions() -> None:

@@ -63,6 +63,8 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     busy = np.maximum(memory, bound)
     if group.op == "cumsum":
         busy = np.maximum(busy, _scanned_rows_us(group.dims, device))
+    elif group.op == "topk":
+        busy = np.maximum(busy, _selected_us(group, device))
     return Analysis(
         bound_us=bound,
         kernel_us=busy + latency,
@@ -78,6 +80,14 @@ def _scanned_rows_us(dims: Dims, device: Device) -> Floats:
     """Sums along several rows: a tree of sums with barriers for every few columns."""
     clocks = _C.scan_clocks * dims["rows"] * dims["cols"]
     return np.where(dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
+
+
+def _selected_us(group: Group, device: Device) -> Floats:
+    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered."""
+    digits = np.ceil(8.0 * group.item_bytes / _C.digit_bits)
+    clocks = digits / _C.counted_per_sm_per_clock + 1.0 / _C.found_per_sm_per_clock
+    keys = group.dims["rows"] * group.dims["cols"]
+    return keys * clocks / (device.sm_count * device.boost_mhz)
 
 
 def _sort(dims: Dims, item: Floats, device: Device) -> tuple[Floats, Floats]:
