@@ -19,7 +19,7 @@ from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORK, TORCH
+from perfmodel.ops.rows import FRAMEWORK, TORCH, Rows
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -211,6 +211,11 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
     return own
 
 
+def _framework_of(frame: pd.DataFrame) -> Floats:
+    """`[n]`: the place of each row's framework from 1 on; others, and none, are alike."""
+    return Rows.from_frame(frame).in_framework()
+
+
 def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
     """At most `most` rows per device, op and dtype, as many of each framework as there are, drawn
     evenly over sizes, in file order."""
@@ -218,9 +223,8 @@ def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
 
     parts = []
     for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
-        left, kinds = most, [group]
-        if FRAMEWORK in group:
-            kinds = [own for _, own in group.groupby(FRAMEWORK, dropna=False, sort=True)]
+        left = most
+        kinds = [own for _, own in group.groupby(_framework_of(group), sort=True)]
         for place, own in enumerate(sorted(kinds, key=len)):
             count = left // (len(kinds) - place)
             if len(own) > count:
@@ -298,8 +302,8 @@ def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float
     about is larger than what is measured.
     """
     flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
-    kind = [name for name in ("device", "op", "dtype", FRAMEWORK) if name in frame]
-    groups = frame.groupby(kind, sort=False, dropna=False).ngroup().to_numpy()
+    kind = ["device", "op", "dtype", _framework_of(frame)]
+    groups = frame.groupby(kind, sort=False).ngroup().to_numpy()
     size = np.bincount(groups)
     order = np.lexsort((work, groups))
     starts = np.cumsum(size) - size

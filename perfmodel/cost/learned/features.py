@@ -193,6 +193,9 @@ ALIGNED = "align_both"
 """log2 of the elements that the rows of both operands start at multiples of: rows that start within
 a sector make every load of a tile take one sector more."""
 MOST_ALIGNED = 4.0
+ROUNDING, _FAR = "rounding", 2.0
+"""Of layers that round their activations first, above products alone by so much that what was
+learned of those tells nothing of these."""
 MATMUL_FALLING = ("per_sm", "depth")
 """More blocks per multiprocessor and a longer loop over k never lower the share of the peak."""
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
@@ -247,6 +250,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "is_layer": rows.of_kinds(lambda kind: kind.op == "linear"),
         "item_bytes": np.log2(stored),
         "quantise": log(quantise / base),
+        ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "weights_fill": log(weights_bytes / device.l2_bytes),
         "start": log(start / base),
     }
@@ -304,7 +308,7 @@ BUILD_OF_FAMILY = {
 FALLING = {"matmul": MATMUL_FALLING}
 """Per build, figures in which the time over its base never rises."""
 
-NOT_BELOW = {"matmul": ("depth", "k_bytes", ALIGNED)}
+NOT_BELOW = {"matmul": ("depth", "k_bytes", ALIGNED, ROUNDING)}
 """Per build, figures below whose least measured value other kernels run or other things decide:
 loops too short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
 
