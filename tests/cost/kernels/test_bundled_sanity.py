@@ -115,6 +115,19 @@ def test_pytorch_rounds_in_a_kernel_of_its_own() -> None:
     assert whole > product + 3.0
 
 
+def test_a_layer_that_rounds_tells_nothing_of_a_product_alone() -> None:
+    """On H100 int8 was measured in a serving library: PyTorch's product is physics."""
+    row = {"op": "linear", "dtype": "int8", "m": 512, "n": 4096, "k": 4096, "framework": "torch"}
+    part = next(
+        each for each in default_models()["matmul"].parts if each.name == "matmul_quantised"
+    )
+    rows, h100 = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("h100-sxm")
+    columns = matmul_features(rows, h100, part.tiles)
+    telling = part.telling(part.known_to("linear", "int8"), h100)
+    told = part.told("linear", "int8", columns, np.arange(2), telling)
+    assert told.tolist() == pytest.approx([0.0, 1.0])
+
+
 def test_indices_are_not_a_matter_of_elements() -> None:
     assert all(op != "embedding" for op, _ in FLAT)
     assert {"add", "relu"} <= {op for op, _ in FLAT}
