@@ -15,20 +15,27 @@ from perfmodel.hardware.reads import unrecorded
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
 _OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
+_OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
 _FEWEST_EQUAL = 2
 
 
 def original(device: Device) -> Device:
     """The catalogue's device that `device` is, or was made from by changing figures; else itself.
 
-    That is the one of its chip with most figures of the board in common, two at least.
+    That is the one of its chip with most figures of the board in common, two at least; of several,
+    the one with the same memory (an H200 is an H100 but for it).
     """
     chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
     if _is_listed(device):
         return device
     alike = _boards().get(chip, ())
     in_common = partial(_in_common, board)
-    closest = max(alike, key=in_common, default=None)
+    memory = _figures(device, _OF_ITS_MEMORY)
+
+    def nearness(known: Device) -> tuple[int, int]:
+        return in_common(known), sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
+
+    closest = max(alike, key=nearness, default=None)
     return device if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
 
 

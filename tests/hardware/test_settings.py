@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from perfmodel import hardware
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import with_settings
+from perfmodel.hardware.originals import original
 
 
 def test_figures_of_a_node_and_its_parts() -> None:
@@ -120,3 +121,10 @@ def test_a_rate_is_taken_as_given(value: float) -> None:
 def test_any_text_is_a_setting_or_an_error(setting: str) -> None:
     with contextlib.suppress(HardwareError):
         with_settings(hardware.node("t4"), [setting])
+
+
+def test_a_board_with_other_figures_is_made_from_the_one_with_its_memory() -> None:
+    for name in ("h200-sxm", "h100-sxm", "a100-sxm-80gb"):
+        board = hardware.device(name)
+        faster = with_settings(board, [f"device.hbm_gb_per_s={1.1 * board.hbm_gb_per_s}"])
+        assert original(faster) == board
