@@ -69,7 +69,13 @@ def test_operators_take_what_they_took_in_steps(tmp_path: Path) -> None:
     [
         ("op\nx\n", STEPS, r"ops.csv: is not a table of operators .*: no column 'configuration'"),
         (HEAD + OPS, "name\na\n", r"ops_steps.csv: is not a table of steps .*: no column 'p10_us'"),
-        (HEAD + OPS.replace(",9\n", ",-9\n"), STEPS, "ops.csv: row 2: duration_us is no number"),
+        (
+            HEAD + OPS.replace(",9\n", ",-9\n"),
+            STEPS,
+            "ops.csv: row 2: duration_us is no number",
+        ),
+        (HEAD + OPS, STEPS.replace("135", "inf"), "ops_steps.csv: row 1: p10_us is no number"),
+        (HEAD + OPS.replace(",9\n", ",much\n"), STEPS, "row 2: duration_us is no number"),
         (HEAD + OPS, STEPS.replace("a,", "b,"), "no step whose operators were timed"),
         (HEAD + OPS.replace("aten::", "x::"), STEPS, "none of its operators is in the traces"),
     ],

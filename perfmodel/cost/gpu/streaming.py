@@ -97,13 +97,11 @@ def select_waits_us(group: Group, device: Device) -> Floats:
     rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
     blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
     by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
-    rate = _C.selected_per_sm_per_clock * device.sm_count * device.boost_mhz
-    elements = rows * group.dims["cols"]
-    by_elements = _C.select_turns_us + elements / rate
-    waited = np.where(row_bytes % _C.vector_bytes == 0, by_rows, by_elements)
-    looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
-    ratio = _C.selected_per_sm_per_clock / _C.looked_up_per_sm_per_clock
-    return np.where(looked_up, _C.select_turns_us + ratio * elements / rate, waited)
+    is_looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
+    rate = np.where(is_looked_up, _C.looked_up_per_sm_per_clock, _C.selected_per_sm_per_clock)
+    each_us = rows * group.dims["cols"] / (rate * device.sm_count * device.boost_mhz)
+    is_by_rows = (row_bytes % _C.vector_bytes == 0) & ~is_looked_up
+    return np.where(is_by_rows, by_rows, _C.select_turns_us + each_us)
 
 
 def runs_waits_us(group: Group, device: Device) -> Floats:
