@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel import hardware
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device_data import numbers_of, require_dims
-from perfmodel.cost.gpu.heuristic import TIMINGS, Floor
+from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
 from perfmodel.cost.learned.part import SAME_KERNELS
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
@@ -110,7 +110,7 @@ class Table:
 CLOCK_FLOOR = "clock_floor"
 COSTS_OF_TIMING = (CLOCK_FLOOR, "launch_floor")
 """Rows of the collector that are no kernels: no call at all, and the smallest call there is."""
-BY_EVENTS, BEHIND_WORK = "event_single_call", "event_behind_work"
+BY_EVENTS = "event_single_call"
 
 
 def without_timing(frame: pd.DataFrame) -> pd.DataFrame:

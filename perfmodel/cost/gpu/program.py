@@ -15,6 +15,7 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, groups_of
+from perfmodel.cost.gpu.heuristic import BEHIND_WORK, floors_of
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.gpu.streaming import (
     accumulate_waits_us,
@@ -90,8 +91,8 @@ def in_program(
     pace: float = 1.0,
     measured_share: Floats | None = None,
 ) -> Estimate:
-    """`found`, raised for rows timed as `profiler_kernel` to what moving every operand from and to
-    memory takes once.
+    """`estimate`, raised for kernels behind other work, by a profiler or by events, to what moving
+    every operand from and to memory takes once.
 
     `pace` is how much longer this device's long streams take than usual ones, `measured_share`
     `[n]` how much measurements of each op tell of it: of what such ops do beside moving, so much
@@ -136,8 +137,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
-    timed = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
-    return np.where(timed, cold, 0.0)
+    timed = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
+    return np.where(timed, cold + floors_of(rows)[1], 0.0)
 
 
 def _wasted_bytes(group: Group) -> Floats:

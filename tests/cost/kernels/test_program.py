@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from perfmodel import durations
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.durations import durations_of
@@ -117,3 +119,12 @@ def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -
     )
     assert half == pytest.approx((none + all_) / 2)
     assert none > all_
+
+
+def test_events_behind_work_show_a_kernel_and_its_start() -> None:
+    ops = pd.DataFrame({"op": "sum_rows", "rows": [512], "cols": [512], "dtype": "fp32"})
+    shown, kernel = (
+        durations(ops.assign(timing=timing), hardware="h200-sxm")["duration_us"].item()
+        for timing in ("event_behind_work", "profiler_kernel")
+    )
+    assert shown == pytest.approx(kernel + 1.1)
