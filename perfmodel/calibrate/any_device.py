@@ -114,7 +114,7 @@ def _rates(measured: Measured, family: str, what: str) -> list[tuple[int, float]
         spec = OPS[op]
         if spec.family != family:
             continue
-        dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes(index)
+        dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes[index]
         work: Floats = spec.flop(dims)
         if what == "bytes":
             work = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)

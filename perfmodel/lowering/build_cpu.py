@@ -162,7 +162,7 @@ def written_bytes(rows: Rows) -> Floats:
     """Bytes that each row writes."""
     result = np.zeros(len(rows))
     for op, index in rows.groups():
-        dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+        dims, item = rows.dims_of(op, index), rows.item_bytes[index]
         directions = np.array([rows.direction[row] for row in index.tolist()])
         for direction in set(directions.tolist()):
             written = OPS[op].of(direction).written_bytes(dims, item)

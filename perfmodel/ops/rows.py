@@ -212,9 +212,10 @@ class Rows:
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
         return dims
 
-    def item_bytes(self, index: Ints) -> Floats:
-        """Bytes per element of the rows `index`; `ModelError` for an unknown dtype."""
-        return np.asarray(self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])[index])
+    @cached_property
+    def item_bytes(self) -> Floats:
+        """Bytes per element of each row; `ModelError` for an unknown dtype."""
+        return self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])
 
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _work(
     rows = Rows.of(records)
     flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
     for op, index in rows.groups():
-        dims, item_bytes = rows.dims_of(op, index), rows.item_bytes(index)
+        dims, item_bytes = rows.dims_of(op, index), rows.item_bytes[index]
         for direction in {rows.direction[at] for at in index.tolist()}:
             spec = OPS[op].of(direction)
             here = np.array([rows.direction[at] == direction for at in index.tolist()])

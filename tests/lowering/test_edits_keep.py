@@ -116,7 +116,7 @@ def _itself(op: Op) -> Hashable:
 def _work(rows: Rows, what: str) -> float:
     total = 0.0
     for op, index in rows.groups():
-        dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+        dims, item = rows.dims_of(op, index), rows.item_bytes[index]
         for direction in {rows.direction[i] for i in index.tolist()}:
             own = np.array([rows.direction[i] == direction for i in index.tolist()])
             spec, some = OPS[op].of(direction), {name: x[own] for name, x in dims.items()}

@@ -68,7 +68,7 @@ def looked_up(dtype: str, dim: int, **more: float) -> dict[str, float | str]:
 def test_a_lookup_reads_rows_as_they_are_stored() -> None:
     rows = Rows.of([looked_up("int8", 128), looked_up("int8", 128, row_bytes=0, index_bytes=4)])
     dims = rows.dims_of("tbe", np.arange(2))
-    read = OPS["tbe"].read_bytes(dims, rows.item_bytes(np.arange(2)))
+    read = OPS["tbe"].read_bytes(dims, rows.item_bytes[np.arange(2)])
     lookups, bags = 4 * 8192 * 50, 4 * 8192
     assert read.tolist() == [
         144 * lookups + 8 * (lookups + bags),

@@ -24,7 +24,7 @@ def work(record: dict[str, object]) -> tuple[float, float, float]:
     rows = Rows.of([record])
     op = str(record["op"])
     spec = OPS[op].of(rows.direction[0])
-    dims, item = rows.dims_of(op, ROW), rows.item_bytes(ROW)
+    dims, item = rows.dims_of(op, ROW), rows.item_bytes[ROW]
     return (
         float(spec.flop(dims)[0]),
         float(spec.read_bytes(dims, item)[0]),

@@ -68,7 +68,7 @@ class CpuFamily:
                 op=op,
                 section=section,
                 dims=rows.dims_of(op, index),
-                item_bytes=rows.item_bytes(index),
+                item_bytes=rows.item_bytes[index],
                 is_bf16=np.array([float(rows.dtype[i] == "bf16") for i in numbers]),
                 in_step=timing_is_one_of(timing, KERNEL, WATCHED),
                 unwatched=timing_is_one_of(timing, KERNEL),

@@ -108,7 +108,7 @@ def groups_of(rows: Rows) -> Iterator[Group]:
     in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
-        item = rows.item_bytes(index)
+        item = rows.item_bytes[index]
         yield Group(
             op=op,
             direction=way,

@@ -87,7 +87,7 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of elementwise ops, reductions, norms and movement."""
     analysis = streaming.analyse(rows, device)
     total = analysis.read_bytes + analysis.written_bytes
-    item = rows.item_bytes(np.arange(len(rows)))
+    item = rows.item_bytes
     ops = np.array(rows.op)
     by_row = np.isin(ops, list(BY_ROW))
     columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
@@ -116,7 +116,7 @@ def _resident(rows: Rows, device: Device) -> np.ndarray:
     share = np.zeros(len(rows))
     for op, index in rows.groups():
         if op in ROW_KERNELS:
-            dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+            dims, item = rows.dims_of(op, index), rows.item_bytes[index]
             share[index] = resident_share(op, dims["rows"], dims["cols"], item, device)
     return share
 
@@ -143,7 +143,7 @@ def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
 def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ...]) -> Columns:
     base = analysis.kernel_us
     total = analysis.read_bytes + analysis.written_bytes
-    item = rows.item_bytes(np.arange(len(rows)))
+    item = rows.item_bytes
     figures = {f"log_{name}": log(_dim_of(rows, name)) for name in dims}
     figures |= {f"share_{name}": log(each / base) for name, each in analysis.shares.items()}
     figures |= {
@@ -206,7 +206,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     analysis = matmul.bounds(rows, device)
     b, m, n, k = _sizes(rows)
     peak = matrix_flop_per_us(device, rows.dtype)
-    stored = rows.item_bytes(np.arange(len(rows)))
+    stored = rows.item_bytes
     rate = peak * device.gemm_peak_frac
     sms = float(device.sm_count)
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))

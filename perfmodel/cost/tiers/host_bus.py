@@ -69,7 +69,7 @@ class HostBus(SideBySide):
         names = ("bus", "memory", "bus_bytes", "flop", "read_bytes", "written_bytes")
         columns = {name: np.zeros(len(rows)) for name in names}
         for op, index in rows.groups():
-            dims, item = rows.dims_of(op, index), rows.item_bytes(index)
+            dims, item = rows.dims_of(op, index), rows.item_bytes[index]
             direction = np.array([rows.direction[at] for at in index.tolist()])
             for each in set(direction.tolist()):
                 chosen = np.flatnonzero(direction == each)

@@ -74,7 +74,7 @@ class HostMemory(SideBySide):
             name: np.empty(len(rows)) for name in ("random", "even", "core", "flop", "r", "w")
         }
         for op, index in rows.groups():
-            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes[index]
             read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
             work = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
             cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
@@ -288,7 +288,7 @@ class QueryOrder:
         spec = OPS["query_order"]
         reasons = []
         for _, index in rows.groups():
-            dims, item = rows.dims_of("query_order", index), rows.item_bytes(index)
+            dims, item = rows.dims_of("query_order", index), rows.item_bytes[index]
             read, flop = spec.read_bytes(dims, item), spec.flop(dims)
             for at, us in enumerate(_query_order_us(rows, machine).tolist()):
                 moved = float(read[at])

@@ -56,7 +56,7 @@ class NicMemory(SideBySide):
         names = ("moved", "rows", "found", "flop", "sent", "delivered", "fetched", "r", "w")
         columns = {name: np.zeros(len(rows)) for name in names}
         for op, index in rows.groups():
-            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes(index)
+            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes[index]
             read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
             padding = (
                 np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
