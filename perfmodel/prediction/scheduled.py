@@ -128,7 +128,7 @@ def _host_costs(machine: Cluster) -> HostCosts:
 @lru_cache(maxsize=len(SHIPPED))
 def _shipped(name: str) -> Profile:
     """A profile of the package, read once."""
-    return load_profile(CATALOGUE / f"{name}.json")
+    return load_profile(CATALOGUE / f"{name}.json").of_repeated()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 CATALOGUE = Path(__file__).with_name("catalogue")
 """Folder of the profiles that `load_profile` knows by name."""
 
+LEAST_SAMPLES = 3
+"""Fewer hold nothing that a trimmed mean could leave out, and an operator called once is mostly one
+that begins a program: `aten::embedding` of the H100 traces, 76 us, ten times what others take."""
+
 Texts = str | None | Sequence[str | None]
 
 
@@ -99,6 +103,13 @@ class Profile:
         held = {key[0] for key in self.rows}
         more = {key: rows for key, rows in other.rows.items() if key[0] not in held}
         return replace(self, rows={**self.rows, **more}) if more else self
+
+    def of_repeated(self) -> Profile:
+        """This profile without operators of fewer than `LEAST_SAMPLES`: their thread's mean stands."""
+        rows = {
+            key: row for key, row in self.rows.items() if key[1] is None or row.count >= LEAST_SAMPLES
+        }
+        return replace(self, rows=rows)
 
     def statistic(self, kind: str, op: str | None = None, thread: str | None = None) -> Statistic:
         """All that is known of one type: of the op on the thread, else of the thread, else at all.
