@@ -105,9 +105,11 @@ class Profile:
         return replace(self, rows={**self.rows, **more}) if more else self
 
     def of_repeated(self) -> Profile:
-        """This profile without operators of fewer than `LEAST_SAMPLES`: their thread's mean stands."""
+        """This profile without operators of fewer than `LEAST_SAMPLES`: as usual on their thread."""
         rows = {
-            key: row for key, row in self.rows.items() if key[1] is None or row.count >= LEAST_SAMPLES
+            key: row
+            for key, row in self.rows.items()
+            if key[1] is None or row.count >= LEAST_SAMPLES
         }
         return replace(self, rows=rows)
 
