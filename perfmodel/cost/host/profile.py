@@ -105,7 +105,7 @@ class Profile:
         return replace(self, rows={**self.rows, **more}) if more else self
 
     def of_repeated(self) -> Profile:
-        """This profile without operators of fewer than `LEAST_SAMPLES`: as usual on their thread."""
+        """This profile without operators of fewer than `LEAST_SAMPLES`."""
         rows = {
             key: row
             for key, row in self.rows.items()
