@@ -22,7 +22,7 @@ h100-pcie h100-nvl h200-sxm h200-nvl b200 b300 gb200 gb300 rtx-pro-6000 vega-fe 
 mi250x mi300x mi325x mi355x epyc-7742 epyc-7543 xeon-4116 xeon-platinum-8380 grace generic-cpu
 connectx-6 connectx-7 efa-v1 slingshot-11 bluefield-2 bluefield-3 u280 p4800x p5800x p3700 pm1743
 dgx-1 dgx-2 dgx-a100-40gb dgx-a100-80gb zionex dgx-h100 hgx-h100 hgx-h200 hgx-b200 gb200-nvl72
-hgx-mi300x p4d p5 gb200-nvl72-rack
+hgx-mi300x p4d p5 gb200-nvl72-rack rtx-3090 rtx-4090 rtx-5090 rtx-6000-ada
 """
 ROW_OF_DEVICE = {
     "p100-sxm2-16gb": ("P100", "SXM2"),
@@ -81,7 +81,14 @@ def test_every_device_says_what_kernel_models_need(device: hardware.Device) -> N
     assert device.usual_node is None or hardware.node(device).gpus >= 1
     if device.compute_capability and float(device.compute_capability) >= 7.0:
         assert device.matrix_tflop_per_s("fp16") > 3 * device.fp32_tflop_per_s or device.name in (
-            *("l40", "a10g", "rtx-3090-ti"),  # tensor cores at half their rate
+            *(
+                "l40",
+                "a10g",
+                "rtx-3090-ti",
+                "rtx-3090",
+                "rtx-4090",
+                "rtx-5090",
+            ),  # sums in fp32: half rate
         )
 
 
