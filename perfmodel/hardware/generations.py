@@ -27,6 +27,7 @@ for _name in ("maxwell", "pascal", "volta", "turing", "ampere", "ada"):
     GENERATIONS.register(_name)(Generation("nvidia"))
 for _name in ("hopper", "blackwell"):
     GENERATIONS.register(_name)(Generation("nvidia", reduces_in_switch=True))
+GENERATIONS.register("rtx-blackwell")(Generation("nvidia", "ada"))
 for _name, _like in (("gcn5", None), ("cdna", None), ("cdna2", "cdna"), ("cdna3", "cdna2")):
     GENERATIONS.register(_name)(Generation("amd", _like))
 GENERATIONS.register("cdna4")(Generation("amd", "cdna3"))

@@ -15,16 +15,26 @@ from perfmodel.hardware import Device
 
 Description = Mapping[str, float]
 
+_KERNELS_OF = {"12.0": "8.9", "12.1": "8.9"}
+"""Compute capabilities that run another's kernels. Workstation and GeForce Blackwell have neither
+products of warp groups nor tensor memory (NVIDIA, PTX ISA: `wgmma` is of sm_90a, `tcgen05` of
+sm_100a and sm_103a), and the shared memory and threads of Ada's multiprocessors."""
+
 _USUAL_SHARED_BYTES = 65_536
 _USUAL_THREADS = 2048
+
+
+def kernels_of(device: Device) -> str:
+    """The compute capability that `device`'s kernels are written for; "0" where it has none."""
+    own = device.compute_capability or "0"
+    return _KERNELS_OF.get(own, own)
 
 
 def describe(device: Device) -> dict[str, float]:
     """Logarithms of rates per clock and multiprocessor, of cache, power and limits."""
     clocks = device.sm_count * device.boost_mhz
-    capability = float(device.compute_capability or 0.0)
     return {
-        "capability": capability,
+        "capability": float(kernels_of(device)),
         "is_rocm": float(device.target == "rocm"),
         "sms": math.log(device.sm_count),
         "flop_per_clock": math.log(device.fp32_tflop_per_s * 1e6 / clocks),

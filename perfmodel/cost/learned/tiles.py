@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.gpu import matmul
+from perfmodel.cost.learned.devices import kernels_of
 from perfmodel.hardware import Device
 
 Tiles = Mapping[str, Sequence[Sequence[float]]]
@@ -38,7 +39,7 @@ _USUAL_OUTPUTS = 128.0 * 128.0
 
 def tile_key(op: str, dtype: str, device: Device) -> str:
     """Under which tiles are kept: ops and dtypes have libraries of their own, per generation."""
-    return f"{op}/{dtype}/{device.target}/{device.compute_capability or 0}"
+    return f"{op}/{dtype}/{device.target}/{kernels_of(device)}"
 
 
 def _candidates(key: str, tiles: Tiles) -> tuple[Sequence[Sequence[float]], int]:

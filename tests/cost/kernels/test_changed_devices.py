@@ -11,6 +11,7 @@ import pytest
 
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
+from perfmodel.cost.learned.devices import describe, distance
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import with_settings
 from perfmodel.ops.rows import Rows
@@ -74,3 +75,18 @@ def test_a_changed_device_is_less_certain_and_says_so() -> None:
     assert (half.high_us / half.low_us)[0] > (known.high_us / known.low_us)[0]
     assert known.source[0] == "measurements of this device or one like it"
     assert half.source[0] != known.source[0]
+
+
+@pytest.mark.parametrize("name", ["rtx-pro-6000", "rtx-pro-6000-workstation", "rtx-5090", "gb10"])
+def test_blackwell_without_tensor_memory_is_nearer_to_ada(name: str) -> None:
+    rtx, ada, blackwell = (describe(hardware.device(each)) for each in (name, "l40s", "b200"))
+    assert distance(rtx, ada) < distance(rtx, blackwell)
+
+
+def test_long_attention_gains_on_ada_what_rates_do() -> None:
+    dims = {"b": 8, "s": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128}
+    row = Rows.of([{"op": "attention", "dtype": "bf16", **dims}])
+    ada, rtx = hardware.device("l40s"), hardware.device("rtx-pro-6000")
+    gain = durations_of(row, ada).duration_us[0] / durations_of(row, rtx).duration_us[0]
+    rates = rtx.matrix_tflop_per_s("bf16") / ada.matrix_tflop_per_s("bf16")  # 1.38
+    assert 0.9 * rates < gain < rtx.hbm_gb_per_s / ada.hbm_gb_per_s  # 1.85
