@@ -16,6 +16,7 @@ from perfmodel.lowering.arguments import (
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.rules.reduction import reduced
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 TRAINING = 5
@@ -156,7 +157,20 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
         return per_channel(values, native=1.0, statistics=0.0)
     if values.device == HOST:
         return per_channel(values)
+    if len(values.shape) == 2:
+        return _down_columns(values)
     return per_channel(values, launches=3, native=1.0)
+
+
+def _down_columns(values: Tensor) -> Sequence[Piece]:
+    """Batch normalisation of rows whose channels lie side by side: statistics, running statistics,
+    normalisation as passes over the rows, not a block per channel."""
+    of_channels = Tensor(values.shape[1:], values.dtype)
+    return (
+        *reduced("sum", values, (1,)),
+        *pointwise([of_channels] * 4, [of_channels] * 3),
+        *pointwise([values], [values]),
+    )
 
 
 @LOWERINGS.register(*entries("batch_norm", scope=LEAF))
@@ -175,9 +189,13 @@ def batch_norm_backward(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("native_batch_norm_backward"))
 def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
-    """The same by PyTorch's own kernel."""
+    """The same by PyTorch's own kernels."""
     values = tensor(op, 0)
-    return per_channel(values, "bwd", native=float(values.device != HOST))
+    if values.device == HOST or len(values.shape) != 2:
+        return per_channel(values, "bwd", native=float(values.device != HOST))
+    rows, channels = values.shape
+    both = Tensor((2 * rows, channels), values.dtype)  # gradient and input are summed together
+    return (*reduced("sum", both, (1,)), *pointwise([values, values], [values]))
 
 
 @LOWERINGS.register(*entries("native_group_norm"))
