@@ -23,6 +23,7 @@ from perfmodel.cost.gpu.streaming import (
     cat_waits_us,
     chunk_waits_us,
     indexing_us,
+    programs_wait_us,
     row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
@@ -33,6 +34,9 @@ from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
 HOPPER = "hopper"
+WIDENED_ONE_BY_ONE = ("cuda",)
+"""Where PyTorch has no kernel of vectors that makes fp32 of 16 bits, but one for any two types.
+Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda` is of ROCm alone)."""
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
@@ -71,6 +75,7 @@ HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
     **{op: CacheState(op) for op in ("sum_rows", "rms_norm", "split", "transpose_copy")},
     "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
+    "elementwise": CacheState(waited_us=programs_wait_us),
     "cat": CacheState("cat", waited_us=cat_waits_us),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
@@ -122,9 +127,11 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
-        is_strided, is_broadcast = (
-            group.dims.get(name, np.zeros(len(moved))) > 0 for name in ("strided", "broadcast")
+        is_strided, is_broadcast, is_widened = (
+            group.dims.get(name, np.zeros(len(moved))) > 0
+            for name in ("strided", "broadcast", "widened")
         )
+        is_indexed = is_broadcast | (is_widened & (device.target in WIDENED_ONE_BY_ONE))
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = (
             1.0 + unknown * (habit.traffic - 1.0),
@@ -132,8 +139,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         )
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
-        if is_broadcast.any():
-            waited = np.where(is_broadcast, indexing_us(group, device), waited)
+        if is_indexed.any():
+            waited = np.where(is_indexed, np.maximum(indexing_us(group, device), waited), waited)
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)

@@ -151,6 +151,17 @@ def softmax_waits_us(group: Group, device: Device) -> Floats:
     return step_us * elements / threads
 
 
+def programs_wait_us(group: Group, device: Device) -> Floats:
+    """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
+    for, each for as long as one lives; or by a few blocks, one after another."""
+    rows, resident = group.dims["by_rows"], group.dims["resident"]
+    one_us, next_us = _C.tuples("program_us")[device.target]
+    started = rows / (_C.blocks_per_clock * device.boost_mhz)
+    one_each = np.maximum(started, _turns(rows, group.dims["threads"], device) * one_us)
+    in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
+    return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
+
+
 def row_block_waits_us(group: Group, device: Device) -> Floats:
     """A block of threads per row, which lives for some us however short the row is: those that
     follow the first on their multiprocessor."""
