@@ -128,9 +128,9 @@ def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
 def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
     """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
 
-    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, or rows of
-    one lie apart. A number is neither, unless it is known to lie on the device, nor are strides that
-    are not known.
+    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, or rows
+    of one lie apart. A number is neither, unless it is known to lie on the device, nor are strides
+    that are not known.
     """
     layouts, is_broadcast = set(), False
     for held in tensors:
@@ -149,8 +149,8 @@ SLICED, APART, SECTOR_BYTES = "sliced", "apart", 32
 
 
 def _layout(held: Tensor) -> Hashable:
-    """The order of the dimensions in memory, `""` for the usual one; with holes `SLICED`, or `APART`
-    where stretches of whole sectors lie in the usual order."""
+    """The order of the dimensions in memory, `""` for the usual one; with holes `SLICED`, or
+    `APART` where stretches of whole sectors lie in the usual order."""
     pairs = [(s, n) for n, s in zip(held.shape, held.strides, strict=False) if n > 1]
     expected = 1
     for stride, length in sorted(pairs):

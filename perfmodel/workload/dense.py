@@ -103,16 +103,16 @@ def normed_mlp(
     return x
 
 
-def norm_programs(x: Tensor, *, backward: bool = False) -> dict[str, str]:
-    """Of a norm of the collector's (`perfmodel.collect.jagged_fused`): two warps per row; backward
-    8 programs per multiprocessor, which take rows in turn."""
-    about = {"by_rows": repr(float(x.shape[0])), "threads": "64.0"}
-    return about | ({"resident": "8.0"} if backward else {})
+def norm_programs(x: Tensor, by_rows: bool, *, backward: bool = False) -> dict[str, str]:
+    """Of a norm `by_rows`, as the collector's (`perfmodel.collect.jagged_fused`): two warps per
+    row; backward 8 programs per multiprocessor, which take rows in turn."""
+    about = {"by_rows": repr(float(x.shape[0])), "threads": "64.0"} if by_rows else {}
+    return about | ({"resident": "8.0"} if by_rows and backward else {})
 
 
 def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
     out = r.tensor(x.shape, x.dtype)
-    r.leaf(f"hstu::{name}", (x,), out, about=norm_programs(x) if by_rows else None)
+    r.leaf(f"hstu::{name}", (x,), out, about=norm_programs(x, by_rows))
     track(r, NORM, (x,), out, name, x, by_rows)
     return out
 
@@ -121,7 +121,7 @@ def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
 def _normed_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     name, x, by_rows = node.saved
     made = r.tensor(x.shape, x.dtype)
-    about = norm_programs(x, backward=True) if by_rows else None
+    about = norm_programs(x, by_rows, backward=True)
     r.leaf(f"hstu::{name}_backward", (gradients[0], x), made, about=about)
     return [made]
 

@@ -23,10 +23,12 @@ from perfmodel.cost.gpu.streaming import (
     cat_waits_us,
     chunk_waits_us,
     indexing_us,
+    parts_summed_us,
     programs_wait_us,
     row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
+    summed_waits_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
@@ -36,7 +38,7 @@ from perfmodel.ops.spec import OPS
 HOPPER = "hopper"
 WIDENED_ONE_BY_ONE = ("cuda",)
 """Where PyTorch has no kernel of vectors that makes fp32 of 16 bits, but one for any two types.
-Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda` is of ROCm alone)."""
+Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda`: ROCm alone)."""
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
@@ -51,6 +53,8 @@ class CacheState:
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
+    after_us: Callable[[Group, Device], Floats] | None = None
+    """What comes once everything has moved."""
 
     def latency_us(self, device: Device) -> float:
         """Of steps that wait for one another, such as the tree of a reduction."""
@@ -73,7 +77,8 @@ _ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
-    **{op: CacheState(op) for op in ("sum_rows", "rms_norm", "split", "transpose_copy")},
+    **{op: CacheState(op) for op in ("rms_norm", "split", "transpose_copy")},
+    "sum_rows": CacheState("sum_rows", waited_us=summed_waits_us, after_us=parts_summed_us),
     "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
     "elementwise": CacheState(waited_us=programs_wait_us),
     "cat": CacheState("cat", waited_us=cat_waits_us),
@@ -143,6 +148,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
             waited = np.where(is_indexed, np.maximum(indexing_us(group, device), waited), waited)
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
+        after_us = habit.after_us(group, device) if habit.after_us else 0.0
+        latency_us = np.maximum(latency_us, after_us)
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
     timed = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
     return np.where(timed, cold + floors_of(rows)[1], 0.0)

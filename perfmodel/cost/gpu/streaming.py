@@ -96,7 +96,10 @@ def select_waits_us(group: Group, device: Device) -> Floats:
         return runs_waits_us(group, device)
     rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
     blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
-    by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    started = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    threads = np.minimum(np.ceil(row_bytes / _C.vector_bytes), _C.select_threads)
+    lives_us = _C.table("select_block_us").get(device.target, 0.0)
+    by_rows = np.maximum(started, _turns(blocks, threads, device) * lives_us)
     is_looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
     rate = np.where(is_looked_up, _C.looked_up_per_sm_per_clock, _C.selected_per_sm_per_clock)
     each_us = rows * group.dims["cols"] / (rate * device.sm_count * device.boost_mhz)
@@ -160,6 +163,36 @@ def programs_wait_us(group: Group, device: Device) -> Floats:
     one_each = np.maximum(started, _turns(rows, group.dims["threads"], device) * one_us)
     in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
     return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
+
+
+def summed_waits_us(group: Group, device: Device) -> Floats:
+    """Rows of one block of a sum over rows: a thread's values, some at once, in turn."""
+    down, parts = _column_parts(group.dims, device)
+    return _C.sum_turn_us * group.dims["rows"] / (down * parts * _C.sum_values)
+
+
+def parts_summed_us(group: Group, device: Device) -> Floats:
+    """The last block of a column adds what the others left, as many parts in turn as it has rows
+    of threads."""
+    down, parts = _column_parts(group.dims, device)
+    return _C.sum_turn_us * (parts - 1.0) / down
+
+
+def _column_parts(dims: Dims, device: Device) -> tuple[Floats, Floats]:
+    """(rows of threads of a block, blocks for the same columns) of a sum over rows.
+
+    Source: PyTorch, aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`).
+    """
+    rows, cols = dims["rows"], dims["cols"]
+    vector = np.where(cols % _C.sum_values == 0, _C.sum_values, 1.0)
+    lanes = 2.0 ** np.floor(np.log2(np.clip(cols / vector, 1.0, _C.warp_threads)))
+    down = _C.sum_threads / lanes
+    across, each = np.ceil(cols / (lanes * vector)), rows / down
+    threads = device.max_threads_per_sm or _C.usual_threads_per_sm
+    room = np.ceil(device.sm_count * threads / _C.sum_threads / across)
+    least, most = each / _C.sum_least_values, each / _C.sum_most_values
+    parts = np.ceil(np.maximum(np.minimum(room, least), most))
+    return down, np.where(each >= _C.sum_most_values, parts, 1.0)
 
 
 def row_block_waits_us(group: Group, device: Device) -> Floats:

@@ -51,8 +51,9 @@ OPS.register("rotary_embedding")(
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
 # counts for the share that it is of a full one, one of another dtype for its share of bytes.
-# `random`: calls of Philox per element, each of which gives four random numbers. `by_rows`: rows that
-# a block of `threads` each takes, or `resident` blocks per multiprocessor in turn (0: one each).
+# `random`: calls of Philox per element, each of which gives four random numbers. `by_rows`: rows
+# that a block of `threads` each takes, or `resident` blocks per multiprocessor in turn (0: one
+# each).
 OPS.register("elementwise")(
     streaming(
         elements,

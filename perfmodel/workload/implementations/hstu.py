@@ -10,7 +10,6 @@ Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
@@ -126,16 +125,15 @@ def _content(
     up. Each table's rows of the candidates come to those of histories first, in fp32.
     """
     merged = [_joined(r, run, (each,), each.shape[0]) for each in rows]
-    first, others = merged[:1], merged[1:]
+    others = merged[1:]
     actions = r.tensor((rows[0].shape[0], ACTION_WIDTH))
     r.leaf("hstu::action_encoder", (), actions)
-    parts = [*first, *([cat(r, others, 1)] if others else []), actions]
-    by_rows = _is_collected(run.workload)
-    first, *more = (
-        normed_mlp(r, part, branch, dtype, by_rows=by_rows)
-        for part, branch in zip(parts, branches, strict=True)
-    )
-    return reduce(partial(add, r), more, first)
+    parts = [merged[0], *([cat(r, others, 1)] if others else []), actions]
+    collected = _is_collected(run.workload)
+    total = normed_mlp(r, parts[0], branches[0], dtype, by_rows=collected)
+    for part, branch in zip(parts[1:], branches[1:], strict=True):
+        total = add(r, total, normed_mlp(r, part, branch, dtype, by_rows=collected))
+    return total
 
 
 def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
@@ -187,7 +185,7 @@ def _sequences(workload: Workload) -> list[Table]:
 
 
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
-    """Rows of several jagged tensors sequence by sequence; backward parted, the first into zeros."""
+    """Rows of jagged tensors sequence by sequence; backward parted, the first into zeros."""
     out = r.tensor((rows, inputs[0].shape[1]), inputs[0].dtype)
     r.leaf("hstu::concat_jagged", inputs, out, about=_by_rows(run, rows))
     track(r, JOINED, inputs, out, run)
@@ -278,7 +276,7 @@ def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     normed = r.tensor(x.shape, x.dtype)
-    about = norm_programs(x) if _is_collected(workload) else None
+    about = norm_programs(x, _is_collected(workload))
     r.leaf("hstu::layer_norm", (x,), normed, about=about)
     return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
 
@@ -356,7 +354,7 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     shift = r.tensor(first.bias.shape, x.dtype)
     r.leaf("aten::sum", (of_uvqk, (0,), True), shift)
     of_x = r.tensor(x.shape, x.dtype)
-    about = norm_programs(x, backward=True) if _is_collected(workload) else None
+    about = norm_programs(x, _is_collected(workload), backward=True)
     r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x, about=about)
     return [
         add(r, of_x, gradient),
