@@ -128,9 +128,9 @@ def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
 def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
     """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
 
-    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, or rows
-    of one lie apart. A number is neither, unless it is known to lie on the device, nor are strides
-    that are not known.
+    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, else
+    `apart` where stretches of one are. A number is neither, unless it is known to lie on the
+    device, nor are strides that are not known.
     """
     layouts, is_broadcast = set(), False
     for held in tensors:
@@ -142,7 +142,9 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
     layouts.discard(APART)
     if len(layouts) > 1 or SLICED in layouts:
         return {"strided": 1.0}
-    return {"broadcast": 1.0} if is_broadcast or rows_apart else {}
+    if is_broadcast:
+        return {"broadcast": 1.0}
+    return {"apart": 1.0} if rows_apart else {}
 
 
 SLICED, APART, SECTOR_BYTES = "sliced", "apart", 32

@@ -28,7 +28,6 @@ from perfmodel.cost.gpu.streaming import (
     row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
-    summed_waits_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
@@ -36,9 +35,6 @@ from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
 HOPPER = "hopper"
-WIDENED_ONE_BY_ONE = ("cuda",)
-"""Where PyTorch has no kernel of vectors that makes fp32 of 16 bits, but one for any two types.
-Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda`: ROCm alone)."""
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
@@ -78,7 +74,7 @@ _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
     **{op: CacheState(op) for op in ("rms_norm", "split", "transpose_copy")},
-    "sum_rows": CacheState("sum_rows", waited_us=summed_waits_us, after_us=parts_summed_us),
+    "sum_rows": CacheState("sum_rows", after_us=parts_summed_us),
     "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
     "elementwise": CacheState(waited_us=programs_wait_us),
     "cat": CacheState("cat", waited_us=cat_waits_us),
@@ -132,11 +128,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
-        is_strided, is_broadcast, is_widened = (
-            group.dims.get(name, np.zeros(len(moved))) > 0
-            for name in ("strided", "broadcast", "widened")
-        )
-        is_indexed = is_broadcast | (is_widened & (device.target in WIDENED_ONE_BY_ONE))
+        is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = (
             1.0 + unknown * (habit.traffic - 1.0),
@@ -144,8 +136,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         )
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
-        if is_indexed.any():
-            waited = np.where(is_indexed, np.maximum(indexing_us(group, device), waited), waited)
+        waited = np.maximum(waited, indexing_us(group, device))
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         after_us = habit.after_us(group, device) if habit.after_us else 0.0

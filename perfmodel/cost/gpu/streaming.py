@@ -62,12 +62,23 @@ def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
 
 
+WIDENED_ONE_BY_ONE = ("cuda",)
+"""Where PyTorch has no kernel of vectors that makes fp32 of 16 bits, but one for any two types.
+Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda`: ROCm alone)."""
+
+
 def indexing_us(group: Group, device: Device) -> Floats:
-    """Threads that find by divisions where each element of a smaller operand lies."""
-    dims = group.dims
-    elements = dims["elements"] if "elements" in dims else dims["rows"] * dims["cols"]
-    rate = _C.table("indexed_per_sm_per_clock")[device.target]
-    return elements / (rate * device.sm_count * device.boost_mhz)
+    """Threads that find by divisions where each element of a smaller operand lies, or of one whose
+    stretches lie apart, or that load one by one what they widen; 0 for others."""
+    dims, none = group.dims, np.zeros(len(group.index))
+    elements = (
+        dims["elements"] if "elements" in dims else dims.get("rows", none) * dims.get("cols", none)
+    )
+    clocks = elements / (device.sm_count * device.boost_mhz)
+    widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
+    each = np.maximum(dims.get("apart", none), widened)
+    indexed = dims.get("broadcast", none) / _C.table("indexed_per_sm_per_clock")[device.target]
+    return clocks * np.maximum(indexed, each / _C.table("apart_per_sm_per_clock")[device.target])
 
 
 def cat_waits_us(group: Group, device: Device) -> Floats:
@@ -165,25 +176,13 @@ def programs_wait_us(group: Group, device: Device) -> Floats:
     return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
 
 
-def summed_waits_us(group: Group, device: Device) -> Floats:
-    """Rows of one block of a sum over rows: a thread's values, some at once, in turn."""
-    down, parts = _column_parts(group.dims, device)
-    return _C.sum_turn_us * group.dims["rows"] / (down * parts * _C.sum_values)
-
-
 def parts_summed_us(group: Group, device: Device) -> Floats:
-    """The last block of a column adds what the others left, as many parts in turn as it has rows
-    of threads."""
-    down, parts = _column_parts(group.dims, device)
-    return _C.sum_turn_us * (parts - 1.0) / down
-
-
-def _column_parts(dims: Dims, device: Device) -> tuple[Floats, Floats]:
-    """(rows of threads of a block, blocks for the same columns) of a sum over rows.
+    """Of a sum over rows: blocks for the same columns, of which the last adds what the others left,
+    as many parts at once as it has rows of threads.
 
     Source: PyTorch, aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`).
     """
-    rows, cols = dims["rows"], dims["cols"]
+    rows, cols = group.dims["rows"], group.dims["cols"]
     vector = np.where(cols % _C.sum_values == 0, _C.sum_values, 1.0)
     lanes = 2.0 ** np.floor(np.log2(np.clip(cols / vector, 1.0, _C.warp_threads)))
     down = _C.sum_threads / lanes
@@ -192,7 +191,7 @@ def _column_parts(dims: Dims, device: Device) -> tuple[Floats, Floats]:
     room = np.ceil(device.sm_count * threads / _C.sum_threads / across)
     least, most = each / _C.sum_least_values, each / _C.sum_most_values
     parts = np.ceil(np.maximum(np.minimum(room, least), most))
-    return down, np.where(each >= _C.sum_most_values, parts, 1.0)
+    return np.where(each >= _C.sum_most_values, _C.sum_turn_us * (parts - 1.0) / down, 0.0)
 
 
 def row_block_waits_us(group: Group, device: Device) -> Floats:

@@ -1,8 +1,9 @@
 """Elementwise ops, losses, optimizers, pooling, reductions, softmax and norms.
 
 `strided` = 1 where operands are not laid out alike (transposed, sliced), else `broadcast` = 1 where
-one is smaller, or rows of one lie apart: the kernel then computes where each element lies, one by
-one. A number is neither. `widened` = 1 where values become those of a wider type.
+one is smaller, else `apart` = 1 where stretches of whole sectors of one lie apart: the kernel then
+computes where each element lies, one by one. A number is neither. `widened` = 1 where values become
+those of a wider type.
 
 Per element: the gradient and the parameter are read, the parameter written; each state tensor is
 read and written.
@@ -27,7 +28,7 @@ from perfmodel.ops.spec import (
 
 ROWS_COLS = ("rows", "cols")
 STRIDED = {"strided": 0.0}
-LAYOUT = {**STRIDED, "broadcast": 0.0}
+LAYOUT = {**STRIDED, "broadcast": 0.0, "apart": 0.0}
 
 
 def _reads(dims: Dims) -> Floats:
