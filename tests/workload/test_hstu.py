@@ -206,6 +206,15 @@ def rows_sent(workload: Workload) -> int:
     )
 
 
+def test_exchanged_rows_are_sorted_by_rank_and_selected(equal: Workload) -> None:
+    """A pass before and one after the exchange; rows of tables in row-wise parts are selected."""
+    for sharding, selected in (("row_wise", 11), ("table_wise", 0)):
+        ops = op_graph(equal.with_(implementation__sharding=sharding), 64, ranks=4).ops
+        names = [op.name for op in ops]
+        found = [names.count(name) for name in ("hstu::rows_by_rank", "aten::index_add")]
+        assert found == [2, selected]
+
+
 def test_sorting_out_repeats_gains_nothing_where_there_are_none(equal: Workload) -> None:
     plain, sorted_out = (
         predict(each, hardware="hgx-mi350x", nodes=1, batch=512).results[0].step_us
@@ -361,43 +370,13 @@ def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
 
 
 def test_rows_of_joins_have_a_block_each_on_amds_gpus(equal: Workload) -> None:
-    """Three tables' rows, contextual ones, the split after the stack; backward as many, four of
-    them into zeros."""
-    found = {
-        target: lower(op_graph(equal, 64, target=target), target).to_frame()
-        for target in ("cuda", "rocm")
-    }
-    moved = {
-        target: each[each["owner"].isin(["hstu::concat_jagged", "hstu::split_jagged"])]
-        for target, each in found.items()
-    }
-    assert [len(each) for each in moved.values()] == [10, 10]
-    assert "by_rows" not in moved["cuda"]
-    rows = moved["rocm"]
-    assert (rows["threads"] == 256).all()
-    assert set(rows["elements"] / rows["by_rows"]) == {512.0}
-    fills = found["rocm"][found["rocm"]["owner"] == "aten::fill_"]
-    assert sum(fills["rows"] > 64 * 1000) == 3 + 1 + 1  # and the candidates' gradient's
-
-
-def test_exchanged_rows_are_sorted_by_rank_and_selected(equal: Workload) -> None:
-    """A pass before and one after the exchange; of tables in row-wise parts the rows come in the
-    order of their ranks, and are selected in that of the ids."""
-    for sharding, selected in (("row_wise", 11), ("table_wise", 0)):
-        ops = op_graph(equal.with_(implementation__sharding=sharding), 64, ranks=4).ops
-        names = [op.name for op in ops]
-        assert names.count("hstu::rows_by_rank") == 2
-        assert names.count("hstu::index_select") == selected
-        assert names.count("aten::index_add") == selected
-
-
-def test_norms_of_the_collectors_kernels_take_row_by_row(equal: Workload) -> None:
-    """Two of each branch and of the candidate, one of the head, one of each of three layers."""
-    collected = equal.with_(sequence__kernels="collected")
-    found = lower(op_graph(collected, 64), "cuda").to_frame()
-    norms = found[found["owner"].str.contains("layer_norm")]
-    assert len(norms[norms["resident"] == 8]) == 2 * 3 + 2 + 1 + 3
-    assert (norms["by_rows"] * norms["threads"] > 0).all()
+    """Three tables' rows, contextual ones, the split after the stack, forward and backward."""
+    for target in ("cuda", "rocm"):
+        found = lower(op_graph(equal, 64, target=target), target).to_frame()
+        moved = found[found["owner"].isin(["hstu::concat_jagged", "hstu::split_jagged"])]
+        assert len(moved) == 10
+        assert ("by_rows" in moved) == (target == "rocm")
+    assert (moved["elements"] / moved["by_rows"]).to_list() == [512.0] * 10
 
 
 def test_random_numbers_are_drawn_where_no_mask_was(equal: Workload) -> None:
