@@ -210,9 +210,8 @@ def test_exchanged_rows_are_sorted_by_rank_and_selected(equal: Workload) -> None
     """A pass before and one after the exchange; rows of tables in row-wise parts are selected."""
     for sharding, selected in (("row_wise", 11), ("table_wise", 0)):
         ops = op_graph(equal.with_(implementation__sharding=sharding), 64, ranks=4).ops
-        names = [op.name for op in ops]
-        found = [names.count(name) for name in ("hstu::rows_by_rank", "aten::index_add")]
-        assert found == [2, selected]
+        assert sum(op.name == "hstu::rows_by_rank" for op in ops) == 2
+        assert sum(op.name == "aten::index_add" for op in ops) == selected
 
 
 def test_sorting_out_repeats_gains_nothing_where_there_are_none(equal: Workload) -> None:
@@ -373,9 +372,8 @@ def test_rows_of_joins_have_a_block_each_on_amds_gpus(equal: Workload) -> None:
     """Three tables' rows, contextual ones, the split after the stack, forward and backward."""
     for target in ("cuda", "rocm"):
         found = lower(op_graph(equal, 64, target=target), target).to_frame()
-        moved = found[found["owner"].isin(["hstu::concat_jagged", "hstu::split_jagged"])]
-        assert len(moved) == 10
-        assert ("by_rows" in moved) == (target == "rocm")
+        moved = found[found["owner"].str.contains("_jagged")]
+        assert (len(moved), "by_rows" in moved) == (10, target == "rocm")
     assert (moved["elements"] / moved["by_rows"]).to_list() == [512.0] * 10
 
 
