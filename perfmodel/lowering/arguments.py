@@ -128,8 +128,9 @@ def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
 def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
     """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
 
-    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller. A number
-    is neither, unless it is known to lie on the device, nor are strides that are not known.
+    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, else
+    `apart` where stretches of one are. A number is neither, unless it is known to lie on the
+    device, nor are strides that are not known.
     """
     layouts, is_broadcast = set(), False
     for held in tensors:
@@ -137,18 +138,28 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
             layouts.add(_layout(held))
         elif size(held.shape) > 1 or held.device not in ("", HOST):
             is_broadcast = True
-    if len(layouts) > 1 or "sliced" in layouts:
+    rows_apart = APART in layouts
+    layouts.discard(APART)
+    if len(layouts) > 1 or SLICED in layouts:
         return {"strided": 1.0}
-    return {"broadcast": 1.0} if is_broadcast else {}
+    if is_broadcast:
+        return {"broadcast": 1.0}
+    return {"apart": 1.0} if rows_apart else {}
+
+
+SLICED, APART, SECTOR_BYTES = "sliced", "apart", 32
 
 
 def _layout(held: Tensor) -> Hashable:
-    """The order of the dimensions in memory, `""` for the usual one, or `sliced` with holes."""
+    """The order of the dimensions in memory, `""` for the usual one; with holes `SLICED`, or
+    `APART` where stretches of whole sectors lie in the usual order."""
     pairs = [(s, n) for n, s in zip(held.shape, held.strides, strict=False) if n > 1]
     expected = 1
     for stride, length in sorted(pairs):
         if stride != expected:
-            return "sliced"
+            in_order = all(a[0] > b[0] for a, b in pairwise(pairs))
+            is_whole = expected * bytes_of(held.dtype) >= SECTOR_BYTES
+            return APART if in_order and is_whole else SLICED
         expected *= length
     usual = all(a[0] > b[0] for a, b in pairwise(pairs))
     return "" if usual else tuple(stride for stride, _ in pairs)

@@ -84,30 +84,45 @@ def mlp(
 
 
 def normed_mlp(
-    r: Recorder, x: Tensor, stack: Sequence[Layer], dtype: str, *, last: bool = True
+    r: Recorder,
+    x: Tensor,
+    stack: Sequence[Layer],
+    dtype: str,
+    *,
+    last: bool = True,
+    by_rows: bool = False,
 ) -> Tensor:
-    """Layers with a gated norm between them, and with `last` a norm at the end."""
+    """Layers with a gated norm between them, and with `last` a norm at the end; `by_rows`: norms
+    that have a program per row (`norm_programs`)."""
     for number, layer in enumerate(stack, 1):
         x = mlp(r, x, (layer,), last="none", dtype=dtype)
         if number < len(stack):
-            x = _normed(r, "swish_layer_norm", x)
+            x = _normed(r, "swish_layer_norm", x, by_rows)
         elif last:
-            x = _normed(r, "layer_norm", x)
+            x = _normed(r, "layer_norm", x, by_rows)
     return x
 
 
-def _normed(r: Recorder, name: str, x: Tensor) -> Tensor:
+def norm_programs(x: Tensor, by_rows: bool, *, backward: bool = False) -> dict[str, str]:
+    """Of a norm `by_rows`, as the collector's (`perfmodel.collect.jagged_fused`): two warps per
+    row; backward 8 programs per multiprocessor, which take rows in turn."""
+    about = {"by_rows": repr(float(x.shape[0])), "threads": "64.0"} if by_rows else {}
+    return about | ({"resident": "8.0"} if by_rows and backward else {})
+
+
+def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
     out = r.tensor(x.shape, x.dtype)
-    r.leaf(f"hstu::{name}", (x,), out)
-    track(r, NORM, (x,), out, name, x)
+    r.leaf(f"hstu::{name}", (x,), out, about=norm_programs(x, by_rows))
+    track(r, NORM, (x,), out, name, x, by_rows)
     return out
 
 
 @rule(NORM, "LayerNormFunctionBackward")
 def _normed_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    name, x = node.saved
+    name, x, by_rows = node.saved
     made = r.tensor(x.shape, x.dtype)
-    r.leaf(f"hstu::{name}_backward", (gradients[0], x), made)
+    about = norm_programs(x, by_rows, backward=True)
+    r.leaf(f"hstu::{name}_backward", (gradients[0], x), made, about=about)
     return [made]
 
 

@@ -10,12 +10,12 @@ from typing import TypeAlias
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
 from perfmodel.workload.dense import cast
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE
+from perfmodel.workload.eager.arithmetic import LEARNING_RATE, scalar_in_place
 from perfmodel.workload.eager.creation import new_zeros, to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.eager.views import cat, reshape, select
+from perfmodel.workload.eager.views import reshape, select
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
@@ -112,6 +112,9 @@ def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
 
 
 SELECT, AS_OFTEN = "hstu::index_select", {"reads": "1"}
+BY_RANK = "hstu::rows_by_rank"
+"""Passes over exchanged rows beside casts. Source: TorchRec, distributed/comm_ops.py
+(`All2All_Seq_Req`) and dist_data.py (`SequenceEmbeddingsAwaitable`)."""
 Read: TypeAlias = "Callable[[Recorder, Run, Shard, Tensor], Tensor]"
 """Rows of a shard of the rank for ids, one by one. The run's tables are asked for what leaves a
 rank per sample."""
@@ -146,9 +149,8 @@ def sequence_rows(
     rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
     if not about.index_dedup:
         return rows
-    select = SELECT if run.target == "cuda" else "aten::index_select"
     repeats = zip(rows, ids, strict=True)
-    return [_repeated(r, select, each, key.shape[0]) for each, key in repeats]
+    return [_selected(r, run, each, key.shape[0]) for each, key in repeats]
 
 
 def _sent(run: Run, asked: Sequence[int]) -> list[int]:
@@ -220,10 +222,10 @@ def _read(r: Recorder, run: Run, shard: Shard, ids: Tensor, asked: Sequence[Tens
 def _exchanged_rows(
     r: Recorder, run: Run, read: Sequence[Tensor], sent: Sequence[int]
 ) -> list[Tensor]:
-    """Rows of the own shards to the ranks that asked for them; theirs, by table."""
+    """Rows of the own shards to the ranks that asked for them; theirs, by table, and of tables in
+    row-wise parts in the order of the ids."""
     tables, wire = run.workload.tables, run.workload.implementation.exchange_precision
-    flat = [reshape(r, cast(r, rows, wire), (rows.elements,)) for rows in read]
-    given = cat(r, flat, 0) if flat else r.tensor((0,), wire)
+    given = cast(r, _by_rank(r, run, read), wire)
     dim = run.workload.dim
     theirs = [
         sum(sent[each.table] // each.parts * dim // each.columns for each in own)
@@ -232,10 +234,36 @@ def _exchanged_rows(
     own = [given.elements // run.ranks] * run.ranks
     back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)
     parts = _split(r, back, [count * dim for count in sent])
-    shapes = [(count, table.dim) for count, table in zip(sent, tables, strict=True)]
-    return [
-        cast(r, reshape(r, part, shape), "fp32") for part, shape in zip(parts, shapes, strict=True)
+    rows = [
+        cast(r, reshape(r, part, (count, table.dim)), "fp32")
+        for part, count, table in zip(parts, sent, tables, strict=True)
     ]
+    shards = _shards(run)
+    return [
+        _selected(r, run, each, each.shape[0]) if shards[number].parts > 1 else each
+        for number, each in enumerate(rows)
+    ]
+
+
+def _by_rank(r: Recorder, run: Run, read: Sequence[Tensor]) -> Tensor:
+    """Rows of all own shards, which come table by table, in the order of the ranks they go to."""
+    out = r.tensor((sum(rows.elements for rows in read),), read[0].dtype if read else "fp32")
+    if read:
+        r.leaf(BY_RANK, tuple(read), out)
+        track(r, BY_RANK, tuple(read), out, run)
+    return out
+
+
+@rule(BY_RANK, "All2All_Seq_ReqBackward")
+def _by_rank_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """Back to the order of tables, then the mean over ranks."""
+    (gradient,), (run,) = gradients, node.saved
+    assert gradient is not None
+    made = tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
+    r.leaf(BY_RANK, (gradient,), made)
+    for each in made:
+        scalar_in_place(r, "aten::div_", each, run.ranks)
+    return list(made)
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -246,9 +274,11 @@ def _split(r: Recorder, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return list(parts)
 
 
-def _repeated(r: Recorder, select: str, rows: Tensor, count: int) -> Tensor:
-    """Rows where they are asked for. On NVIDIA's GPUs today's PyTorch copies them by vectors: each
-    is read as often as asked for, at 0.85 of the memory's rate (traces/h200/sequential.csv.gz)."""
+def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
+    """`count` rows where they are asked for. On NVIDIA's GPUs today's PyTorch copies them by
+    vectors: each is read as often as asked for, at 0.85 of the memory's rate
+    (traces/h200/sequential.csv.gz)."""
+    select = SELECT if run.target == "cuda" else "aten::index_select"
     out = r.tensor((count, rows.shape[1]))
     place = r.tensor((count,), "int64")
     r.leaf(select, (rows, 0, place), out, about=AS_OFTEN if select == SELECT else {})

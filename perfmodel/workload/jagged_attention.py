@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.dense import Layer
-from perfmodel.workload.eager.creation import zero
+from perfmodel.workload.eager.creation import copy, zero
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.rank_work import Lengths
@@ -64,9 +64,14 @@ def attention_backward(
         _unfused_backward(r, kept, given[0], out, of_bias)
     else:
         queries = workload.sequence.heads * workload.sequence.attention_dim
-        zero(r, r.view(out, (out.shape[0], queries), out.strides))
+        of_queries = r.view(out, (out.shape[0], queries), out.strides)
+        is_collected = workload.sequence.kernels == "collected"
+        total = r.tensor(of_queries.shape) if is_collected else of_queries
+        zero(r, total)
         about = _about(workload, lengths)
         r.leaf("hstu::attention_backward", given, out, about=about)
+        if is_collected:
+            copy(r, of_queries, total)
         if of_bias:
             r.leaf("hstu::attention_bias_backward", given, of_bias, about=about)
     return of_bias

@@ -69,6 +69,18 @@ X = T((8, 32))
         ("aten::eq", (X, X), "elementwise elements=256 reads=2 writes=0.25 flop_per_element=1"),
         ("aten::relu", (X,), "relu rows=8 cols=32"),
         ("aten::zero_", (X,), "fill rows=8 cols=32"),
+        (
+            "aten::zero_",
+            (T((8, 32), strides=(64, 1)),),
+            "elementwise elements=256 reads=0 writes=1 flop_per_element=0 apart=1",
+        ),
+        ("aten::silu", (T((8, 32), strides=(64, 1)),), "silu rows=8 cols=32 apart=1"),
+        ("aten::silu", (T((8, 32), strides=(64, 2)),), "silu rows=8 cols=32 strided=1"),
+        (
+            "aten::copy_",
+            (X, T((8, 32), "bf16"), False),
+            "elementwise elements=256 reads=0.5 writes=1 flop_per_element=0 widened=1",
+        ),
         ("aten::sum", (X, (0,), True, None), "sum_rows rows=8 cols=32"),
         ("aten::sum", (X, (1,), True, None), "sum rows=8 cols=32"),
         ("aten::sum", (X, None), "sum rows=1 cols=256"),

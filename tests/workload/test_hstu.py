@@ -206,6 +206,14 @@ def rows_sent(workload: Workload) -> int:
     )
 
 
+def test_exchanged_rows_are_sorted_by_rank_and_selected(equal: Workload) -> None:
+    """A pass before and one after the exchange; rows of tables in row-wise parts are selected."""
+    for sharding, selected in (("row_wise", 11), ("table_wise", 0)):
+        ops = op_graph(equal.with_(implementation__sharding=sharding), 64, ranks=4).ops
+        assert sum(op.name == "hstu::rows_by_rank" for op in ops) == 2
+        assert sum(op.name == "aten::index_add" for op in ops) == selected
+
+
 def test_sorting_out_repeats_gains_nothing_where_there_are_none(equal: Workload) -> None:
     plain, sorted_out = (
         predict(each, hardware="hgx-mi350x", nodes=1, batch=512).results[0].step_us
@@ -358,6 +366,15 @@ def test_repeated_rows_and_their_gradients(equal: Workload) -> None:
         sums = found[found["owner"] == "hstu::add_sorted_rows"]
         assert len(sums) == 2
         assert sums["reads"].to_list() == pytest.approx([1.0 + 8 / 1024] * 2)
+
+
+def test_rows_of_joins_have_a_block_each_on_amds_gpus(equal: Workload) -> None:
+    """Three tables' rows, contextual ones, the split after the stack, forward and backward."""
+    for target in ("cuda", "rocm"):
+        found = lower(op_graph(equal, 64, target=target), target).to_frame()
+        moved = found[found["owner"].str.contains("_jagged")]
+        assert (len(moved), "by_rows" in moved) == (10, target == "rocm")
+    assert (moved["elements"] / moved["by_rows"]).to_list() == [512.0] * 10
 
 
 def test_random_numbers_are_drawn_where_no_mask_was(equal: Workload) -> None:

@@ -23,6 +23,8 @@ from perfmodel.cost.gpu.streaming import (
     cat_waits_us,
     chunk_waits_us,
     indexing_us,
+    parts_summed_us,
+    programs_wait_us,
     row_block_waits_us,
     select_waits_us,
     softmax_waits_us,
@@ -47,6 +49,8 @@ class CacheState:
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
+    after_us: Callable[[Group, Device], Floats] | None = None
+    """What comes once everything has moved."""
 
     def latency_us(self, device: Device) -> float:
         """Of steps that wait for one another, such as the tree of a reduction."""
@@ -69,8 +73,10 @@ _ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 HABITS = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
-    **{op: CacheState(op) for op in ("sum_rows", "rms_norm", "split", "transpose_copy")},
+    **{op: CacheState(op) for op in ("rms_norm", "split", "transpose_copy")},
+    "sum_rows": CacheState("sum_rows", after_us=parts_summed_us),
     "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
+    "elementwise": CacheState(waited_us=programs_wait_us),
     "cat": CacheState("cat", waited_us=cat_waits_us),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
@@ -122,9 +128,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
         if habit.sectors:
             moved = moved + _wasted_bytes(group)
-        is_strided, is_broadcast = (
-            group.dims.get(name, np.zeros(len(moved))) > 0 for name in ("strided", "broadcast")
-        )
+        is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = (
             1.0 + unknown * (habit.traffic - 1.0),
@@ -132,10 +136,11 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         )
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
-        if is_broadcast.any():
-            waited = np.where(is_broadcast, indexing_us(group, device), waited)
+        waited = np.maximum(waited, indexing_us(group, device))
         moving = np.maximum(factor * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
+        after_us = habit.after_us(group, device) if habit.after_us else 0.0
+        latency_us = np.maximum(latency_us, after_us)
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
     timed = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
     return np.where(timed, cold + floors_of(rows)[1], 0.0)

@@ -62,12 +62,23 @@ def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
 
 
+WIDENED_ONE_BY_ONE = ("cuda",)
+"""Where PyTorch has no kernel of vectors that makes fp32 of 16 bits, but one for any two types.
+Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda`: ROCm alone)."""
+
+
 def indexing_us(group: Group, device: Device) -> Floats:
-    """Threads that find by divisions where each element of a smaller operand lies."""
-    dims = group.dims
-    elements = dims["elements"] if "elements" in dims else dims["rows"] * dims["cols"]
-    rate = _C.table("indexed_per_sm_per_clock")[device.target]
-    return elements / (rate * device.sm_count * device.boost_mhz)
+    """Threads that find by divisions where each element of a smaller operand lies, or of one whose
+    stretches lie apart, or that load one by one what they widen; 0 for others."""
+    dims, none = group.dims, np.zeros(len(group.index))
+    elements = (
+        dims["elements"] if "elements" in dims else dims.get("rows", none) * dims.get("cols", none)
+    )
+    clocks = elements / (device.sm_count * device.boost_mhz)
+    widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
+    each = np.maximum(dims.get("apart", none), widened)
+    indexed = dims.get("broadcast", none) / _C.table("indexed_per_sm_per_clock")[device.target]
+    return clocks * np.maximum(indexed, each / _C.table("apart_per_sm_per_clock")[device.target])
 
 
 def cat_waits_us(group: Group, device: Device) -> Floats:
@@ -96,7 +107,10 @@ def select_waits_us(group: Group, device: Device) -> Floats:
         return runs_waits_us(group, device)
     rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
     blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
-    by_rows = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    started = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    threads = np.minimum(np.ceil(row_bytes / _C.vector_bytes), _C.select_threads)
+    lives_us = _C.table("select_block_us").get(device.target, 0.0)
+    by_rows = np.maximum(started, _turns(blocks, threads, device) * lives_us)
     is_looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
     rate = np.where(is_looked_up, _C.looked_up_per_sm_per_clock, _C.selected_per_sm_per_clock)
     each_us = rows * group.dims["cols"] / (rate * device.sm_count * device.boost_mhz)
@@ -149,6 +163,35 @@ def softmax_waits_us(group: Group, device: Device) -> Floats:
     step_us = np.where(slow, _C.softmax_step_us, 0.0)
     step_us = np.where(group.dims["strided"] > 0, _C.softmax_strided_us, step_us)
     return step_us * elements / threads
+
+
+def programs_wait_us(group: Group, device: Device) -> Floats:
+    """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
+    for, each for as long as one lives; or by a few blocks, one after another."""
+    rows, resident = group.dims["by_rows"], group.dims["resident"]
+    one_us, next_us = _C.tuples("program_us")[device.target]
+    started = rows / (_C.blocks_per_clock * device.boost_mhz)
+    one_each = np.maximum(started, _turns(rows, group.dims["threads"], device) * one_us)
+    in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
+    return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
+
+
+def parts_summed_us(group: Group, device: Device) -> Floats:
+    """Of a sum over rows: blocks for the same columns, of which the last adds what the others left,
+    as many parts at once as it has rows of threads.
+
+    Source: PyTorch, aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`).
+    """
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    vector = np.where(cols % _C.sum_values == 0, _C.sum_values, 1.0)
+    lanes = 2.0 ** np.floor(np.log2(np.clip(cols / vector, 1.0, _C.warp_threads)))
+    down = _C.sum_threads / lanes
+    across, each = np.ceil(cols / (lanes * vector)), rows / down
+    threads = device.max_threads_per_sm or _C.usual_threads_per_sm
+    room = np.ceil(device.sm_count * threads / _C.sum_threads / across)
+    least, most = each / _C.sum_least_values, each / _C.sum_most_values
+    parts = np.ceil(np.maximum(np.minimum(room, least), most))
+    return np.where(each >= _C.sum_most_values, _C.sum_turn_us * (parts - 1.0) / down, 0.0)
 
 
 def row_block_waits_us(group: Group, device: Device) -> Floats:

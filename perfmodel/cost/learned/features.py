@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -201,8 +201,23 @@ MATMUL_FALLING = ("per_sm", "depth")
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
 
 
+MOST_SIDE = 65536.0
+"""The longest side of measured products. One more block of rows is then as the block before it:
+figures of longer ones are those of as many, at which their share of the base stays."""
+
+
 def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of matrix products of any op and dtype."""
+    columns = _matmul_columns(rows, device, tiles)
+    sides = {name: rows.dims[name] for name in ("m", "n", "k")}
+    if not any(np.any(side > MOST_SIDE) for side in sides.values()):
+        return columns
+    measured = {name: np.minimum(side, MOST_SIDE) for name, side in sides.items()}
+    shorter = replace(rows, dims={**rows.dims, **measured})
+    return replace(columns, figures=_matmul_columns(shorter, device, tiles).figures)
+
+
+def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     analysis = matmul.bounds(rows, device)
     b, m, n, k = _sizes(rows)
     peak = matrix_flop_per_us(device, rows.dtype)

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from perfmodel.lowering.arguments import HOST, flag, layout_dims, output, size, stored, tensor
+from perfmodel.lowering.arguments import (
+    HOST,
+    bytes_of,
+    flag,
+    layout_dims,
+    output,
+    size,
+    stored,
+    tensor,
+)
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor
@@ -23,7 +33,9 @@ def copy_pieces(target: Tensor, source: Tensor, *, non_blocking: bool = False) -
         name = "copy_d2h" if to_host else "copy_h2d"
         return host_device_copy(name, target, non_blocking=non_blocking)
     if source.dtype != target.dtype or stored(source) != elements:
-        return pointwise([source], [target], flop=0.0)
+        (piece,) = pointwise([source], [target], flop=0.0)
+        is_wider = bytes_of(target.dtype) > bytes_of(source.dtype)
+        return (replace(piece, dims={**piece.dims, "widened": 1.0}) if is_wider else piece,)
     if TRANSPOSED in (layout(source), layout(target)) and layout(source) != layout(target):
         rows, cols = _matrix(source if layout(source) == TRANSPOSED else target)
         return (Piece("transpose_copy", {"rows": rows, "cols": cols}, target.dtype),)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.lowering.arguments import integers, output, rows_cols, size, tensor
+from perfmodel.lowering.arguments import (
+    integers,
+    layout_dims,
+    output,
+    rows_cols,
+    size,
+    tensor,
+)
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor
@@ -17,6 +24,8 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
     """One kernel that writes a tensor."""
     if not size(filled.shape):
         return ()
+    if layout_dims([filled], filled.shape):
+        return pointwise([], [filled], flop=0.0)
     return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
 
 

@@ -153,6 +153,9 @@ def inductor_kernel(op: Op) -> Sequence[Piece]:
     return pointwise(tensors[:-1], tensors[-1:])
 
 
+TOLD = ("reads", "flop_per_element", "random", "by_rows", "threads", "resident")
+
+
 @LOWERINGS.register("any/hugectr::*", "any/hstu::*")
 def hugectr_kernel(op: Op) -> Sequence[Piece]:
     """One kernel over all operands, counted in the widest; attributes say what tensors do not."""
@@ -168,8 +171,7 @@ def hugectr_kernel(op: Op) -> Sequence[Piece]:
         "reads": sum(map(tensor_bytes, inputs)) / full,
         "writes": sum(map(tensor_bytes, outputs)) / full,
     }
-    told = ("reads", "flop_per_element", "random")
-    dims |= numbers(op, *(name for name in told if name in op.attributes))
+    dims |= numbers(op, *TOLD)
     return (Piece("elementwise", dims, widest.dtype),)
 
 

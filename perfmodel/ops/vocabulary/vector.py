@@ -1,7 +1,9 @@
 """Elementwise ops, losses, optimizers, pooling, reductions, softmax and norms.
 
 `strided` = 1 where operands are not laid out alike (transposed, sliced), else `broadcast` = 1 where
-one is smaller: the kernel then computes where each element lies, one by one. A number is neither.
+one is smaller, else `apart` = 1 where stretches of whole sectors of one lie apart: the kernel then
+computes where each element lies, one by one. A number is neither. `widened` = 1 where values become
+those of a wider type.
 
 Per element: the gradient and the parameter are read, the parameter written; each state tensor is
 read and written.
@@ -26,7 +28,7 @@ from perfmodel.ops.spec import (
 
 ROWS_COLS = ("rows", "cols")
 STRIDED = {"strided": 0.0}
-LAYOUT = {**STRIDED, "broadcast": 0.0}
+LAYOUT = {**STRIDED, "broadcast": 0.0, "apart": 0.0}
 
 
 def _reads(dims: Dims) -> Floats:
@@ -50,7 +52,9 @@ OPS.register("rotary_embedding")(
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
 # counts for the share that it is of a full one, one of another dtype for its share of bytes.
-# `random`: calls of Philox per element, each of which gives four random numbers.
+# `random`: calls of Philox per element, each of which gives four random numbers. `by_rows`: rows
+# that a block of `threads` each takes, or `resident` blocks per multiprocessor in turn (0: one
+# each).
 OPS.register("elementwise")(
     streaming(
         elements,
@@ -58,7 +62,9 @@ OPS.register("elementwise")(
         reads=_reads,
         writes=_writes,
         flop=lambda dims: dims["flop_per_element"],
-        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "random": 0.0} | LAYOUT,
+        defaults={"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "random": 0.0}
+        | {"widened": 0.0, "by_rows": 0.0, "threads": 128.0, "resident": 0.0}
+        | LAYOUT,
     )
 )
 OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0))

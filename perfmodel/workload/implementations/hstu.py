@@ -15,11 +15,20 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import FORWARD, INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
-from perfmodel.workload.dense import COMPUTE, Layer, cast, layers, mlp, normed_mlp, parameters
+from perfmodel.workload.dense import (
+    COMPUTE,
+    Layer,
+    cast,
+    layers,
+    mlp,
+    norm_programs,
+    normed_mlp,
+    parameters,
+)
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.creation import empty_like, new_zeros, send_from_host, to_dtype
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
-from perfmodel.workload.eager.views import cat, squeeze, t
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, contiguous, rule, track
+from perfmodel.workload.eager.views import cat, clone, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.jagged_attention import attention, attention_backward, bias_tables
@@ -31,8 +40,9 @@ from perfmodel.workload.tables import Table
 from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
+WAVE = 64
 LAYOUTS = ("row_wise", "table_wise", "balanced")
-LAYER, STREAM, LAST = "hstu::layer", "hstu::streaming", "hstu::last_positions"
+LAYER, JOINED, LAST = "hstu::layer", "hstu::joined", "hstu::last_positions"
 POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding. Source: recommendation_v4, README."""
@@ -86,17 +96,19 @@ def hstu(r: Recorder, run: Run) -> None:
         ids = [r.view(values, (count,), (1,)) for count in asked]
         rows = sequence_rows(r, run, ids, read_one_by_one if run.placement else None)
         extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
-        x = _content(r, rows[:names], branches, dtype)
+        x = _content(r, run, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
-        x = _stream(r, "concat_jagged", (x, extra), (lengths.tokens, workload.dim))
+        x = _joined(r, run, (x, extra), lengths.tokens)
         x = _positions(r, x, r.view(values, (positions,), (1,)))
         x = dropout(r, x) if run.train else x
         for weights in stack:
             x = _layer(r, workload, x, weights, lengths)
-        user = _last_positions(r, x, run.batch)
+        user = _last_positions(r, run, x)
         candidate = r.tensor((run.batch, workload.candidate_width))
-        both = mul(r, user, normed_mlp(r, candidate, item, dtype))
-        output = to_dtype(r, normed_mlp(r, both, head, dtype, last=False), "fp32")
+        collected = _is_collected(workload)
+        both = mul(r, user, normed_mlp(r, candidate, item, dtype, by_rows=collected))
+        scores = normed_mlp(r, both, head, dtype, last=False, by_rows=collected)
+        output = to_dtype(r, scores, "fp32")
         output = squeeze(r, output, -1)
         if not run.train:
             return
@@ -107,39 +119,40 @@ def hstu(r: Recorder, run: Run) -> None:
 
 
 def _content(
-    r: Recorder, rows: Sequence[Tensor], branches: Sequence[tuple[Layer, ...]], dtype: str
+    r: Recorder, run: Run, rows: Sequence[Tensor], branches: Sequence[tuple[Layer, ...]], dtype: str
 ) -> Tensor:
     """Of each position, an MLP of its first row, one of its other rows, one of what was done; added
     up. Each table's rows of the candidates come to those of histories first, in fp32.
     """
-    merged = [_stream(r, "concat_jagged", (each,), each.shape) for each in rows]
-    first, others = merged[:1], merged[1:]
+    merged = [_joined(r, run, (each,), each.shape[0]) for each in rows]
+    others = merged[1:]
     actions = r.tensor((rows[0].shape[0], ACTION_WIDTH))
     r.leaf("hstu::action_encoder", (), actions)
-    parts = [*first, *([cat(r, others, 1)] if others else []), actions]
-    total = normed_mlp(r, parts[0], branches[0], dtype)
+    parts = [merged[0], *([cat(r, others, 1)] if others else []), actions]
+    collected = _is_collected(run.workload)
+    total = normed_mlp(r, parts[0], branches[0], dtype, by_rows=collected)
     for part, branch in zip(parts[1:], branches[1:], strict=True):
-        total = add(r, total, normed_mlp(r, part, branch, dtype))
+        total = add(r, total, normed_mlp(r, part, branch, dtype, by_rows=collected))
     return total
 
 
-def _last_positions(r: Recorder, x: Tensor, samples: int) -> Tensor:
+def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
     """The candidates' positions; a kernel parts them from all others, which it writes too."""
-    left = r.tensor((x.shape[0] - samples, x.shape[1]), x.dtype)
-    right = r.tensor((samples, x.shape[1]), x.dtype)
-    r.leaf("hstu::split_jagged", (x,), left, right)
-    track(r, LAST, (x,), right)
+    left = r.tensor((x.shape[0] - run.batch, x.shape[1]), x.dtype)
+    right = r.tensor((run.batch, x.shape[1]), x.dtype)
+    r.leaf("hstu::split_jagged", (x,), left, right, about=_by_rows(run, x.shape[0]))
+    track(r, LAST, (x,), right, run)
     return right
 
 
 @rule(LAST, "Split2DJaggedBackward")
 def _last_positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     """Zeros for the other positions, then all beside one another."""
-    (gradient,), (x,) = gradients, node.inputs
+    (gradient,), (x,), (run,) = gradients, node.inputs, node.saved
     assert gradient is not None
     left = new_zeros(r, gradient, (x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
     made = r.tensor(x.shape, x.dtype)
-    r.leaf("hstu::concat_jagged", (left, gradient), made)
+    r.leaf("hstu::concat_jagged", (left, gradient), made, about=_by_rows(run, x.shape[0]))
     return [made]
 
 
@@ -163,26 +176,46 @@ def _check_layout(run: Run) -> None:
         )
 
 
+def _is_collected(workload: Workload) -> bool:
+    return workload.sequence.kernels == "collected"
+
+
 def _sequences(workload: Workload) -> list[Table]:
     return [table for table in workload.tables if table.pooling > 1]
 
 
-def _stream(
-    r: Recorder, name: str, inputs: tuple[Tensor, ...], shape: tuple[int, ...], *more: Tensor
-) -> Tensor:
-    """One kernel that moves its operands once; backward one that moves their gradients."""
-    out = r.tensor(shape, inputs[0].dtype)
-    small = out.elements < inputs[0].elements
-    r.leaf(f"hstu::{name}", (*(() if small else inputs), *more), out)
-    track(r, STREAM, inputs, out, name)
+def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
+    """Rows of jagged tensors sequence by sequence; backward parted, the first into zeros."""
+    out = r.tensor((rows, inputs[0].shape[1]), inputs[0].dtype)
+    r.leaf("hstu::concat_jagged", inputs, out, about=_by_rows(run, rows))
+    track(r, JOINED, inputs, out, run)
     return out
 
 
-@rule(STREAM, "HstuStreamingBackward")
-def _stream_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    made = tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
-    r.leaf(f"hstu::{node.saved[0]}_backward", (gradients[0],), made)
+@rule(JOINED, "Concat2DJaggedBackward")
+def _joined_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    ((gradient,), (run,)) = gradients, node.saved
+    assert gradient is not None
+    first, *others = node.inputs
+    if _is_collected(run.workload):
+        gradient = (
+            gradient if gradient.strides == contiguous(gradient.shape) else clone(r, gradient)
+        )
+        made = [r.tensor(first.shape, first.dtype)]
+    else:
+        made = [new_zeros(r, gradient, first.shape, first.dtype)]
+    made += [r.tensor(x.shape, x.dtype) for x in others]
+    about = _by_rows(run, gradient.shape[0])
+    r.leaf("hstu::split_jagged", (gradient,), *made, about=about)
     return made
+
+
+def _by_rows(run: Run, rows: int) -> dict[str, str]:
+    """Joins and splits have a block of four warps per row. On NVIDIA's GPUs those of several rows
+    are compiled, or bytes take longer."""
+    if run.target != "rocm" or _is_collected(run.workload):
+        return {}
+    return {"by_rows": repr(float(rows)), "threads": repr(4.0 * WAVE)}
 
 
 def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
@@ -224,7 +257,7 @@ def _layer(
     gate = workload.sequence.heads * workload.sequence.hidden_dim
     normed, uvqk = _into_layer(r, workload, x, weights[0])
     u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
-    r.leaf("hstu::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
+    r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     scores = attention(r, workload, lengths, _queries(r, uvqk, gate), attended, weights[2:])
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
@@ -243,7 +276,8 @@ def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     normed = r.tensor(x.shape, x.dtype)
-    r.leaf("hstu::layer_norm", (x,), normed)
+    about = norm_programs(x, _is_collected(workload))
+    r.leaf("hstu::layer_norm", (x,), normed, about=about)
     return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
 
 
@@ -313,13 +347,15 @@ def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
     of_bias = attention_backward(r, workload, lengths, scores, both, part, bias)
-    r.leaf("hstu::silu_backward", (of_u, u), r.view(of_uvqk, u.shape, of_uvqk.strides))
+    gates = r.view(uvqk, u.shape, uvqk.strides)
+    r.leaf("aten::silu_backward", (of_u, gates), r.view(of_uvqk, u.shape, of_uvqk.strides))
     of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = _product(r, workload, t(r, of_uvqk), normed)
     shift = r.tensor(first.bias.shape, x.dtype)
     r.leaf("aten::sum", (of_uvqk, (0,), True), shift)
     of_x = r.tensor(x.shape, x.dtype)
-    r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x)
+    about = norm_programs(x, _is_collected(workload), backward=True)
+    r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x, about=about)
     return [
         add(r, of_x, gradient),
         of_first,

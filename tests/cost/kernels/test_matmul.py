@@ -22,6 +22,14 @@ def analysed(*rows: dict[str, object], device: str = "h100-sxm") -> Analysis:
     return matmul.analyse(Rows.of(rows), hardware.device(device))
 
 
+@pytest.mark.parametrize("device", ["h200-sxm", "mi350x"])
+def test_more_rows_than_any_measured_take_as_long_each(device: str) -> None:
+    rows = [{**LONG, "m": m, "n": 2048, "k": 512} for m in (131_072, 262_144, 2_097_152)]
+    found = durations_of(Rows.of(rows), hardware.device(device)).duration_us
+    assert found[1] / found[0] == pytest.approx(2.0, rel=0.03)
+    assert found[2] / found[1] == pytest.approx(8.0, rel=0.03)
+
+
 def test_bounds_are_those_of_the_whole_analysis() -> None:
     rows = Rows.of([LONG, WIDE, {"op": "mm", "dtype": "fp8", "m": 64, "n": 64, "k": 64}])
     device = hardware.device("b200")

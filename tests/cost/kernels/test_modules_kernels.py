@@ -84,6 +84,36 @@ def test_broadcast_operands_are_found_by_division() -> None:
     assert in_program_us("elementwise", **dims) == pytest.approx(waited_us + STREAMING.start_us)
 
 
+@pytest.mark.parametrize("way", ["apart", "widened"])
+def test_elements_are_loaded_one_by_one(way: str) -> None:
+    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    found = in_program_us("elementwise", elements=1e8, reads=0.5, **{way: 1.0})
+    assert found == pytest.approx(waited_us + STREAMING.start_us)
+
+
+def test_rows_have_a_block_each_or_one_after_another() -> None:
+    """As norms of 512 bf16 were measured, and fitted to: 337,408 rows in 256 us, 32 blocks of two
+    warps on a multiprocessor; their gradients, 8 blocks there, in 541 us."""
+    dims = {"elements": 337_408 * 512 / 2, "by_rows": 337_408.0, "threads": 64.0}
+    one_us, next_us = STREAMING.tuples("program_us")["cuda"]
+    each = in_program_us("elementwise", **dims)
+    assert each == pytest.approx(STREAMING.start_us + 337_408 / (32 * SMS) * one_us)
+    assert each == pytest.approx(256, rel=0.02)
+    in_turn = in_program_us("elementwise", resident=8.0, **dims)
+    assert in_turn == pytest.approx(STREAMING.start_us + one_us + 337_408 / (8 * SMS) * next_us)
+    assert in_turn == pytest.approx(541, rel=0.06)
+
+
+def test_the_last_block_adds_the_parts_of_a_sum() -> None:
+    """128 columns to a block of 32 x 4 threads: of 256 columns 1,056 blocks for each, as many as
+    find room; of 2,048 rows of 1,024 columns 32, fewer than the usual latency shows."""
+    bytes_us = 336_384 * 256 * 4 / (4.08 * 1e6)
+    parts_us = STREAMING.sum_turn_us * (1056 - 1) / 4
+    found = in_program_us("sum_rows", rows=336_384, cols=256)
+    assert found == pytest.approx(bytes_us + parts_us, rel=0.05)
+    assert in_program_us("sum_rows", rows=2048, cols=1024) < 10
+
+
 def test_softmax_over_channels_waits_for_each_load() -> None:
     last, across = (
         in_program_us("softmax", rows=524_288, cols=64, strided=strided) for strided in (0.0, 1.0)
