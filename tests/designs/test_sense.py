@@ -77,6 +77,7 @@ def test_cases_are_of_many_kinds() -> None:
     assert {case.start.machine.nodes > 1 for case in found} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_but(3, range(6)))
 def test_more_is_never_slower(number: int) -> None:
     case = drawn(number + 1)[number]
@@ -103,6 +104,7 @@ def test_more_multiprocessors_at_the_same_rates_say_why_they_are_slower() -> Non
     assert not any(sense.SLOWER_EACH in note for note in plain.warnings)
 
 
+@pytest.mark.slow
 def test_gains_do_not_fall_with_skew_nor_with_the_share_sped_up() -> None:
     case = drawn(1)[0]
     skewed = list(sense.skew(case, ("fae", "smartnic", "software_cache")))
@@ -111,6 +113,7 @@ def test_gains_do_not_fall_with_skew_nor_with_the_share_sped_up() -> None:
     assert not unexplained(skewed + shared), unexplained(skewed + shared)
 
 
+@pytest.mark.slow
 def test_samples_cost_no_more_in_twice_the_batch() -> None:
     pairs = list(sense.batch(drawn(1)[0], ("default", "cpu_only")))
     assert len(pairs) > 5

@@ -47,6 +47,7 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_the_action_checks_and_comments(tmp_path: Path) -> None:
     perfmodel = f'#!/bin/sh\nexec "{sys.executable}" -P -m perfmodel "$@"\n'
     script(tmp_path / "perfmodel" / "bin" / "perfmodel", perfmodel)

@@ -79,6 +79,7 @@ def test_what_is_no_pair(pair: list[Path]) -> None:
         evaluate_pairs([pair[0], pair[0]])
 
 
+@pytest.mark.slow
 def test_between_vendors_device_time_is_nearer_than_that_of_the_source(reference: Path) -> None:
     """Three models on H100 and MI300X, both ways."""
     old, new = reference / "traces" / "inference", reference / "traces_2" / "inference"

@@ -58,6 +58,7 @@ def test_figures_of_one_rank_of_dlrm(reference: Path, rank: int) -> None:
     assert len(set(found.tolist())) == 6
 
 
+@pytest.mark.slow
 def test_catalogue_entries_of_either_maker(reference: Path) -> None:
     trace = read(reference / "traces/dlrm_v100x8/kineto_rank0.json.gz")
     names = [SOURCE, "dgx-h100", "mi300x", "a100-sxm-40gb", "dgx-h100", "h100-sxm"]

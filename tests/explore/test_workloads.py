@@ -27,6 +27,7 @@ def written(folder: Path, text: str, name: str = SMALL) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
     text = """
     hardware = "dgx-1"
@@ -49,6 +50,7 @@ def test_settings_batch_nodes_and_figures(tmp_path: Path) -> None:
         assert row["step_us"] == pytest.approx(alone.results[0].step_us, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_designs_and_their_settings(tmp_path: Path) -> None:
     text = """
     hardware = "dgx-1"

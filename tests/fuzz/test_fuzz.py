@@ -22,6 +22,7 @@ def test_sound_files_are_read(kind: Kind, tmp_path_factory: pytest.TempPathFacto
         assert outcome.how in ("clean", "warned"), outcome
 
 
+@pytest.mark.slow
 def test_damaged_traces() -> None:
     found = fuzz((TRACES,), 150, SEED)
     assert not found.faults
@@ -30,6 +31,7 @@ def test_damaged_traces() -> None:
     assert found.counts["reference", "refused"]
 
 
+@pytest.mark.slow
 def test_other_damaged_files() -> None:
     found = fuzz(KINDS, 8 * len(KINDS), SEED)
     assert not found.faults

@@ -21,6 +21,7 @@ def small() -> tuple[Seed, ...]:
     return tuple(seed for seed in seeds() if seed.name in names)
 
 
+@pytest.mark.slow
 def test_no_mutant_is_silently_another() -> None:
     tally = run(len(KINDS) + 1, 3, small())
     assert not tally.faults()

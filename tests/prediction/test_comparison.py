@@ -91,6 +91,7 @@ def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
     assert not any(note.startswith("smartnic: smartnic: ") for note in linked.warnings)
 
 
+@pytest.mark.slow
 def test_what_waits_for_the_bus_or_the_accelerator_says_so() -> None:
     """Rows that a cache has not come over the bus; those that Hotline's accelerator gathers for
     eight devices all cross its own, of 15.75 GB/s."""

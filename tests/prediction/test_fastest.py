@@ -129,6 +129,7 @@ def test_more_cache_never_hurts_neo() -> None:
     assert steps[-1] < plain.step_us
 
 
+@pytest.mark.slow
 def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     start = on_one_node(*SMALL)
     design = Hotline(hot_mib=32)
@@ -152,6 +153,7 @@ def test_what_is_not_faster_is_left_as_soon_as_that_is_seen() -> None:
     assert same.step_us == pytest.approx(found.step_us, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_of_a_budget_that_does_not_fit_a_part_is_taken() -> None:
     base = on_one_node(*SMALL)
     device = replace(base.machine.node.device, hbm_bytes=600_000_000)

@@ -33,6 +33,7 @@ def rows(op: str, sizes: np.ndarray, ranks: float, nodes: float) -> Rows:
     return Rows((op,) * n, ("fp32",) * n, ("fwd",) * n, ("profiler_kernel",) * n, dims)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(OPS),
     st.sampled_from(MACHINES),

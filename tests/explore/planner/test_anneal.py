@@ -11,6 +11,7 @@ from perfmodel.explore.planner.anneal import anneal_layout
 from perfmodel.explore.planner.search import _best_of_sets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "tables"), slow_but(1, [(19, 8), (20, 30)]))
 def test_annealing_never_harms(seed: int, tables: int) -> None:
     it = problem(seed, tables, 8, 4)

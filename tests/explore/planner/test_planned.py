@@ -205,6 +205,7 @@ def test_tables_beyond_device_memory_go_to_the_hosts() -> None:
     assert all(tier["fits"] for tier in (found.result.memory or {})["tiers"])
 
 
+@pytest.mark.slow
 def test_drives_hold_what_hosts_cannot() -> None:
     node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
     tables = (Table(400_000_000, 128, 2.0, 1.05),) * 11
@@ -217,6 +218,7 @@ def test_drives_hold_what_hosts_cannot() -> None:
     assert all(tier["fits"] for tier in tiers.values())
 
 
+@pytest.mark.slow
 def test_expansion_memory_holds_what_hosts_cannot_before_drives_do() -> None:
     """2.25 TB of tables: 0.4 TB of the hosts' memory are not enough, 2 TB of CXL memory are."""
     node = replace(load("dgx-a100-80gb"), storage=load("pm9a3"), drives=4, host_memory_bytes=400e9)
@@ -254,6 +256,7 @@ def test_too_many_tables_say_by_how_much() -> None:
         plan_deployment(deployment_of(replace(workload(), tables=tables), machine()))
 
 
+@pytest.mark.slow
 def test_more_ranks_than_one_node_can_be_planned() -> None:
     found = plan_deployment(deployment_of(workload(), cluster(load("zionex"), 2)))
     assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15

@@ -23,6 +23,7 @@ def deployment(batch: int = 64, gpus: int = 4):
     return deployment_of(replace(workload, tables=small), machine, batch)
 
 
+@pytest.mark.slow
 def test_a_plan_of_sequences_is_never_slower_than_the_workloads_own() -> None:
     start = deployment()
     plan = plan_deployment(start, verified=1)
