@@ -18,7 +18,7 @@ from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
 from perfmodel.prediction.run import Request, predict, predict_deployed
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.shapes import NotFaster
+from perfmodel.prediction.shapes import NO_HOST, NotFaster
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S, human_us
@@ -233,7 +233,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         f"{names}: the step waits for the host's launches, so designs cannot differ by what they "
         "move or compute"
     )
-    rest_us, ranks = first.relieved_us[HOST], start.ranks
+    rest_us, ranks = first.relieved_us[NO_HOST], start.ranks
     larger = round(start.batch * first.step_us / max(rest_us, 1e-9) / ranks) * ranks
     try:
         again = predict(
@@ -242,7 +242,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         ).results[0]
     except PerfmodelError:
         return said
-    there_us = (again.relieved_us or {}).get(HOST, again.step_us)
+    there_us = (again.relieved_us or {}).get(NO_HOST, again.step_us)
     if there_us <= rest_us or larger <= start.batch:
         return said
     slope = (there_us - rest_us) / (larger - start.batch)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
@@ -13,6 +14,7 @@ from perfmodel.errors import UsageError, WithoutGain, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.running_cost import Economics
+from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
 from perfmodel.provenance import made_by
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
@@ -29,7 +31,7 @@ RATES = 40
 
 
 WORDS = {
-    "host": ("host launches", "graph launches"),
+    "host": ("host launches", "a host twice as fast"),
     "compute": ("kernels", "kernels twice as fast"),
     "bus": ("the bus to the host", "half the bytes, a faster bus, or pinned memory"),
     "network": ("exchanges", "half the bytes, or links twice as fast"),
@@ -41,7 +43,7 @@ WORDS = {
     "input distribution": ("distribution of keys", "half the bytes, or links twice as fast"),
     "switch": ("rows that move between phases", "longer phases"),
 }
-"""Of a resource: what a step waits for, and what would relieve it (`shapes.RELIEF`)."""
+"""Of a resource: what a step waits for, and what would relieve it."""
 ADVICE = {
     "embedding": "rows fewer, narrower or cached",
     "vector": "fused, or narrower types",
@@ -168,7 +170,10 @@ class DesignResult:
             busy = [row["family"] for row in result.families if row["family"] not in _NO_KERNELS]
             words = f"{words}, most {KERNELS.get(busy[0], busy[0])}" if busy else words
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
-        relieved_us = (result.relieved_us or {}).get(name)
+        relieved = dict(result.relieved_us or {})
+        relieved_us = relieved.get(name)
+        if relieved.get(GRAPHS, inf) <= (relieved_us or inf):
+            lever, relieved_us = GRAPHS, relieved[GRAPHS]
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
 
