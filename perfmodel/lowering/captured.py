@@ -16,36 +16,26 @@ from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, NO_OP, WAITING
 
-CUDA_GRAPH, WHOLE = "cuda_graph", "step"
-"""Attribute of an op that is to be launched with all others of the same value; the value of all."""
 BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are for later steps"
 
 
 @dataclass(frozen=True)
 class Capture:
-    """Per outermost op the graph that launches it, counted from 0; ops that are in none are left
-    out. `possible`: the same if all were asked to be in graphs; `notes` say what was and was not.
-    """
+    """Per outermost op the graph that could launch it, counted from 0, ops that none can left out;
+    `graphs`: those that do. `notes` say what they hold."""
 
-    graphs: dict[int, int]
     possible: dict[int, int]
+    graphs: dict[int, int]
     notes: tuple[Note, ...]
 
     @classmethod
     def of(cls, lowered: Lowered, tops: Sequence[int], launching: Sequence[bool]) -> Capture:
         """Of the outermost ops `tops` in order; `launching`: whether each starts anything."""
         alone, started = _launched_alone(lowered), dict(zip(tops, launching, strict=True))
-        graphs = _numbered(started, _asked_graphs(lowered, tops), alone)
-        possible = _numbered(started, [WHOLE] * len(tops), alone)
-        notes = _notes(started, graphs, alone) if graphs else ()
-        return cls(graphs, possible, notes)
-
-
-def _asked_graphs(lowered: Lowered, tops: Sequence[int]) -> list[str]:
-    """Per outermost op, the graph that it is asked to be in; empty for none."""
-    whole = WHOLE * lowered.graph.cuda_graphs
-    ops = lowered.graph.ops
-    return [ops[top].attributes.get(CUDA_GRAPH) or whole for top in tops]
+        possible = _numbered(started, alone)
+        if not lowered.graph.cuda_graphs:
+            return cls(possible, {}, ())
+        return cls(possible, possible, _notes(started, possible, alone))
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:
@@ -68,19 +58,17 @@ def _launched_alone(lowered: Lowered) -> dict[int, str]:
     return alone
 
 
-def _numbered(
-    started: dict[int, bool], asked: Sequence[str], alone: dict[int, str]
-) -> dict[int, int]:
-    """Ops to the graphs that they are asked to be in; none begins with what starts nothing."""
+def _numbered(started: dict[int, bool], alone: dict[int, str]) -> dict[int, int]:
+    """Ops to graphs, none of which begins with what starts nothing."""
     numbers: dict[int, int] = {}
-    count, last = 0, ""
-    for (top, starts), name in zip(started.items(), asked, strict=True):
-        if top in alone or not name:
-            last = last if alone.get(top) == AHEAD else ""
+    count, is_open = 0, False
+    for top, starts in started.items():
+        if top in alone:
+            is_open = is_open and alone[top] == AHEAD
             continue
-        numbers[top] = count - (name == last)
+        numbers[top] = count - is_open
         if starts:
-            count, last = numbers[top] + 1, name
+            count, is_open = numbers[top] + 1, True
     return numbers
 
 
