@@ -12,7 +12,7 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError, WithoutGain, prefixed
+from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
@@ -97,8 +97,9 @@ def fastest(
         seen.append(replace(deployment, notes=()))
         if less is not design:
             told = f"{_changes(design, less)}: what is set"
-            slower = WithoutGain(f"{told} is no faster{took}")
-            deployment = deployment.with_(f"{told} does not fit" if refused else slower)
+            told += " does not fit" if refused else f" is no faster{took}"
+            without = () if refused else (told,)
+            deployment = deployment.with_(told, without_gain=(*deployment.without_gain, *without))
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
             predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)
@@ -324,7 +325,7 @@ def _compared(
     bill = operating_costs(deployment.machine, prices).economics(
         rate, activity_of(result, deployment)
     )
-    row = DesignResult(design.text, deployment, result, bill, None, notes)
+    row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 

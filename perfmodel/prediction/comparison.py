@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError, WithoutGain, prefixed, said_dict
+from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.running_cost import Economics
@@ -108,8 +108,9 @@ class Serving:
 class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
 
-    Where a latency was asked for: what serves it, None where nothing does; `least_p99_us` is what
-    99 % take at least, over batches and rates.
+    `without_gain`: what of it was left out because it is no faster, or cannot be. Where a latency
+    was asked for: what serves it, None where nothing does; `least_p99_us` is what 99 % take at
+    least, over batches and rates.
     """
 
     design: str
@@ -118,6 +119,7 @@ class DesignResult:
     economics: Economics | None = None
     load: LoadLatency | None = None
     notes: tuple[str, ...] = ()
+    without_gain: tuple[str, ...] = ()
     why_not: str = ""
     serving: Serving | None = None
     least_p99_us: float | None = None
@@ -288,16 +290,13 @@ class Comparison:
 
     @property
     def without_gain(self) -> dict[str, str]:
-        """Designs, no baselines, that take as long as one of these, to the reason: what of them was
-        left out because it is no faster, or cannot be."""
+        """Designs, no baselines, that take as long as one of these, to the reason."""
         found = {}
         for row in self.rows:
-            why = [note for note in row.notes if isinstance(note, WithoutGain)]
             gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
-            if same and why and row.design not in BASELINES:
-                plain = "; ".join(note.removeprefix(f"{row.design}: ") for note in why)
-                found[row.design] = f"as {same[0]}: {plain}"
+            if same and row.without_gain and row.design not in BASELINES:
+                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain)}"
         return found
 
     def to_dict(self) -> dict[str, Any]:
