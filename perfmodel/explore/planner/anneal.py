@@ -118,8 +118,24 @@ def anneal_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     return best
 
 
+REFINED = 4
+"""A layout is refined with one in so many draws, at the last temperature."""
+
+
+def refine_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
+    """The same with the last temperature alone."""
+    refined = _annealed(layout, kinds, HOT_FRACS[-1], EVENNESS[-1], SEED, part=REFINED)
+    return refined if refined.fits and refined.step_us < layout.step_us else layout
+
+
 def _annealed(
-    layout: Layout, kinds: frozenset[int], hot_frac: float, evenness: float, seed: int
+    layout: Layout,
+    kinds: frozenset[int],
+    hot_frac: float,
+    evenness: float,
+    seed: int,
+    *,
+    part: int = 1,
 ) -> Layout:
     from perfmodel.explore.planner.compiled import Machine, State, Ways, anneal_draws
 
@@ -162,7 +178,7 @@ def _annealed(
             np.zeros(2),
             np.zeros(len(problem.fixed_us), np.int64),
         ),
-        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)),
+        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)) // part,
         hot_frac * layout.step_us,
         COLD_FRAC * layout.step_us,
         seed,
