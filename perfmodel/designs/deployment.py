@@ -130,8 +130,8 @@ def changes(before: Design, after: Design) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
+    if value is None or isinstance(value, float):
+        return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 

@@ -263,6 +263,10 @@ class LowPrecision:
             raise WorkloadError(
                 "low_precision: caches were sized for wider rows: put this design before theirs"
             )
+        if deployment.workload.sequence.layers:
+            raise WorkloadError(
+                "low_precision: layers over sequences have one type: implementation.precision"
+            )
         result = self.search(deployment)
         workload = deployment.workload.with_(
             implementation__name="torchrec",

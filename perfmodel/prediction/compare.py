@@ -214,7 +214,8 @@ DIGITS = 2
 
 
 def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
-    """Where designs wait for the host: that they cannot differ, and from which batch on they do.
+    """Where several designs wait for the host: that these cannot differ, and from which batch on
+    they do.
 
     Kernels and exchanges alone take a line over batches, through what they take at this one and at
     the one where a proportional growth would make them decide.
@@ -227,7 +228,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         and row.deployment.machine.node.device.target != "cpu"
     ]
     first = next((row.result for row in waiting), None)
-    if first is None or first.relieved_us is None:
+    if len(waiting) < 2 or first is None or first.relieved_us is None:
         return ""
     names = ", ".join(row.design for row in waiting)
     said = (
