@@ -115,7 +115,8 @@ class Fae:
         all cores; nodes share the inputs."""
         lookups = self.sampled_frac * self.inputs / deployment.machine.nodes
         lookups *= sum(table.pooling for table in deployment.workload.tables)
-        own = {"lookups": lookups / deployment.machine.node.gpus, "row_bytes": COUNTER_BYTES}
+        own = {"lookups": max(lookups / deployment.machine.node.gpus, 1.0)}
+        own["row_bytes"] = COUNTER_BYTES
         rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
         estimated = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
         return float(estimated.duration_us.sum()) / US_PER_S
