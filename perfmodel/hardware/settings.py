@@ -35,7 +35,7 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
     try:
         table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
         changed = build_part(type(part), table, OPTION)
-    except HardwareError as error:
+    except HardwareError:
         node = getattr(part, "node", part)
         keys = [(kind, key) for kind, key, _ in map(_parsed, settings)]
         named = {key for kind, key in keys if kind == kind_of(node)}

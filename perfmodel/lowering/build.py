@@ -71,11 +71,7 @@ class _Walk:
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         self.communicating: set[str] = set()
-        self.replayed: int | None = None
-        """The CUDA graph that was launched last."""
         self.spared: list[int] = []
-        self.would_be: int | None = None
-        """The same of graphs that nobody asked for."""
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
         """All ops of a step; returns its marks: where the one before ended, and where it does."""
@@ -100,22 +96,20 @@ class _Walk:
     def _spare(self, top: int, begun: int) -> None:
         """Note which of an op's nodes, those since `begun`, a CUDA graph would spare: all of the
         host's but the first of a graph and its launch."""
-        graph = self.capture.possible.get(top)
-        if graph is None or top in self.capture.graphs:
+        if top not in self.capture.possible or top in self.capture.graphs:
             return
         kinds = list(enumerate(self.draft.kind[begun:], begun))
         host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
         launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
-        if launches and graph != self.would_be:
-            self.would_be = graph
-            host = [node for node in host if node not in (host[0], launches[0])]
+        if self.capture.possible[top]:
+            host = [node for node in host if node not in (host[0], *launches[:1])]
         self.spared += host
 
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
         launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
         if top in self.capture.graphs:
-            self._captured(op, launching, self.capture.graphs[top])
+            self._captured(op, launching, begins=self.capture.graphs[top])
             return
         thread = op.thread
         self._gap(op)
@@ -132,13 +126,11 @@ class _Walk:
         if DEVICE_WIDE.items() <= op.attributes.items():
             self._synchronise(thread)
 
-    def _captured(self, op: Op, pieces: list[int], graph: int) -> None:
-        """An op in a CUDA graph, which is launched with the first that starts anything."""
+    def _captured(self, op: Op, pieces: list[int], *, begins: bool) -> None:
+        """An op in a CUDA graph, which is launched with the op that it begins with."""
         launch = None
-        is_first = bool(pieces) and graph != self.replayed
-        self._until(op.step, op.event, captured=not is_first)
-        if is_first:
-            self.replayed = graph
+        self._until(op.step, op.event, captured=not begins)
+        if begins:
             if self.times is None or op.event < 0:
                 self._host(T1, REPLAY, MAIN_THREAD)
             launch = self._call(REPLAY, MAIN_THREAD)
@@ -388,7 +380,7 @@ def execution_graph(
     no step.
     """
     tops, pieces = lowered.by_top_level()
-    capture = Capture.of(lowered, tops, list(map(bool, pieces)))
+    capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
     walk = _Walk(lowered, duration_us, times, host_ratio, capture)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []

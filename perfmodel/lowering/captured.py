@@ -8,7 +8,7 @@ All but the pipeline's, which is no part of the step, cut the row: behind them a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfmodel.errors import Note
@@ -21,21 +21,21 @@ BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are f
 
 @dataclass(frozen=True)
 class Capture:
-    """Per outermost op the graph that could launch it, counted from 0, ops that none can left out;
-    `graphs`: those that do. `notes` say what they hold."""
+    """Outermost ops that a CUDA graph can launch, to whether one begins with them; `graphs`: those
+    that one does launch. `notes` say what they hold."""
 
-    possible: dict[int, int]
-    graphs: dict[int, int]
+    possible: dict[int, bool]
+    graphs: dict[int, bool]
     notes: tuple[Note, ...]
 
     @classmethod
-    def of(cls, lowered: Lowered, tops: Sequence[int], launching: Sequence[bool]) -> Capture:
-        """Of the outermost ops `tops` in order; `launching`: whether each starts anything."""
-        alone, started = _launched_alone(lowered), dict(zip(tops, launching, strict=True))
-        possible = _numbered(started, alone)
+    def of(cls, lowered: Lowered, launching: Mapping[int, bool]) -> Capture:
+        """`launching`: the outermost ops in order, to whether they start anything."""
+        alone = _launched_alone(lowered)
+        possible = _in_graphs(lowered, launching, alone)
         if not lowered.graph.cuda_graphs:
             return cls(possible, {}, ())
-        return cls(possible, possible, _notes(started, possible, alone))
+        return cls(possible, possible, _notes(launching, possible, alone))
 
 
 def _launched_alone(lowered: Lowered) -> dict[int, str]:
@@ -58,26 +58,29 @@ def _launched_alone(lowered: Lowered) -> dict[int, str]:
     return alone
 
 
-def _numbered(started: dict[int, bool], alone: dict[int, str]) -> dict[int, int]:
-    """Ops to graphs, none of which begins with what starts nothing."""
-    numbers: dict[int, int] = {}
-    count, is_open = 0, False
-    for top, starts in started.items():
+def _in_graphs(
+    lowered: Lowered, launching: Mapping[int, bool], alone: dict[int, str]
+) -> dict[int, bool]:
+    """Ops that graphs can launch; each begins with what starts something, and ends with a step."""
+    begins: dict[int, bool] = {}
+    is_open, step = False, None
+    for top, starts in launching.items():
+        is_open = is_open and lowered.graph.ops[top].step == step
+        step = lowered.graph.ops[top].step
         if top in alone:
             is_open = is_open and alone[top] == AHEAD
             continue
-        numbers[top] = count - is_open
-        if starts:
-            count, is_open = numbers[top] + 1, True
-    return numbers
+        begins[top] = starts and not is_open
+        is_open = is_open or starts
+    return begins
 
 
 def _notes(
-    started: dict[int, bool], graphs: dict[int, int], alone: dict[int, str]
+    launching: Mapping[int, bool], graphs: dict[int, bool], alone: dict[int, str]
 ) -> tuple[Note, ...]:
-    starting = [top for top, starts in started.items() if starts]
-    held = [graphs[top] for top in starting if top in graphs]
-    left = Counter(alone[top] for top in starting if top not in graphs and top in alone)
+    starting = [top for top, starts in launching.items() if starts]
+    held = sum(top in graphs for top in starting)
+    left = Counter(alone[top] for top in starting if top in alone)
     because = ", ".join(f"{count} that {why}" for why, count in left.most_common())
-    told = f"CUDA graphs: {len(set(held))} hold {len(held)} calls of a step"
+    told = f"CUDA graphs: {sum(graphs.values())} hold {held} calls"
     return (Note(f"{told}; launched alone: {because}" if because else told),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.cost.durations import durations_of
@@ -78,9 +80,16 @@ def test_what_the_host_waits_for_parts_cuda_graphs() -> None:
     assert names == ["cudaGraphLaunch", "cudaMemcpyAsync", "cudaGraphLaunch"]
     assert float(found.timeline.step_us[0]) == pytest.approx((2 + 4 + 2) * 50, rel=0.15)
     assert found.notes == (
-        "CUDA graphs: 2 hold 6 calls of a step; launched alone: 1 that wait for the device or the "
-        "host",
+        "CUDA graphs: 2 hold 6 calls; launched alone: 1 that wait for the device or the host",
     )
+
+
+def test_each_step_is_a_graph_of_its_own() -> None:
+    steps = [replace(op, step=number) for number in range(2) for op in SMALL.ops]
+    found = schedule_shapes(OpGraph(tuple(steps), cuda_graphs=True), MACHINE, _costs(50))
+    graph = found.timeline.graph
+    assert (graph.nodes_.kind == NodeKind.LAUNCH).sum() == 2
+    assert found.notes == ("CUDA graphs: 2 hold 6 calls",)
 
 
 @pytest.mark.parametrize("name", ["torchrec", "reference", "hugectr"])
