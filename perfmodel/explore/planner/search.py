@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 
@@ -23,11 +23,6 @@ from perfmodel.explore.planner.linear_programme import Bound, bound, exact
 from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
 from perfmodel.explore.planner.surrogate import Surrogate
 
-ROOM = (1.0, 0.85)
-"""Shares of device memory that the averaged programme may fill: packed whole, shards need some."""
-SENT = (1.0, 1.25, 1.5)
-"""What the averaged programme's busiest rank sends, over the least: shards come in few sizes, and
-where they need not be split, lookups take less."""
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
 MOST_SETS = 6
@@ -66,24 +61,19 @@ def _best_of_sets(problem: Problem) -> list[Layout]:
         best_us = min((each.step_us for each in layouts), default=np.inf)
         if bounds[own].step_us > HOPELESS * best_us:
             break
-        layouts += [refine_layout(each, own) for each in _starts(problem, own, bounds[own])[:1]]
+        start = _start(problem, own, bounds[own])
+        layouts += [refine_layout(start, own)] if start else []
     return sorted(layouts, key=lambda each: each.step_us)
 
 
-def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
-    """Packed layouts, of what the averaged programme takes most of, the best first."""
-    starts: dict[bytes, Layout | None] = {}
-    for filled, sent in product(ROOM, SENT):
-        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * filled)
-        averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
-        if averaged is None:
-            continue
-        for largest in LARGEST:
-            chosen = _chosen(problem, averaged, largest, kinds)
-            if chosen.tobytes() not in starts:
-                starts[chosen.tobytes()] = pack_choices(problem, chosen)
-    fit = [layout for layout in starts.values() if layout is not None]
-    return sorted(fit, key=lambda each: each.step_us)
+def _start(problem: Problem, kinds: frozenset[int], averaged: Bound) -> Layout | None:
+    """The best packed layout of what the averaged programme takes most of."""
+    chosen = {
+        each.tobytes(): each for each in (_chosen(problem, averaged, m, kinds) for m in LARGEST)
+    }
+    packed = (pack_choices(problem, each) for each in chosen.values())
+    fit = [layout for layout in packed if layout is not None]
+    return min(fit, key=lambda each: each.step_us, default=None)
 
 
 def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:
