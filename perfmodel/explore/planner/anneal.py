@@ -118,13 +118,15 @@ def anneal_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     return best
 
 
-REFINED = 4
-"""A layout is refined with one in so many draws, at the last temperature."""
+REFINING = (1e-4, 1.0, 1e-5)
+"""Hot temperature, weight of the mean, cold temperature, that only mend what is there. Chosen on
+random problems (seeds 10, 12, 14) and 1,000 tables on 128 GPUs."""
 
 
 def refine_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
-    """The same with the last temperature alone."""
-    refined = _annealed(layout, kinds, HOT_FRACS[-1], EVENNESS[-1], SEED, part=REFINED)
+    """The same with changes that cost next to nothing alone: a few moves and swaps more."""
+    hot_frac, evenness, cold_frac = REFINING
+    refined = _annealed(layout, kinds, hot_frac, evenness, SEED, cold_frac)
     return refined if refined.fits and refined.step_us < layout.step_us else layout
 
 
@@ -134,8 +136,7 @@ def _annealed(
     hot_frac: float,
     evenness: float,
     seed: int,
-    *,
-    part: int = 1,
+    cold_frac: float = COLD_FRAC,
 ) -> Layout:
     from perfmodel.explore.planner.compiled import Machine, State, Ways, anneal_draws
 
@@ -178,9 +179,9 @@ def _annealed(
             np.zeros(2),
             np.zeros(len(problem.fixed_us), np.int64),
         ),
-        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)) // part,
+        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)),
         hot_frac * layout.step_us,
-        COLD_FRAC * layout.step_us,
+        cold_frac * layout.step_us,
         seed,
     )
     where = (_ranks(problem, *each) for each in zip(chosen.tolist(), places, strict=True))
