@@ -40,13 +40,16 @@ def search(problem: Problem) -> list[Layout]:
 
 
 def search_layouts(problem: Problem) -> list[Layout]:
-    """The best found, and the best of each set of exchanges, the best first; nothing proven."""
+    """The best found, and the best with each set of exchanges, the best first; nothing proven."""
     layouts = _best_of_sets(problem)
     if not layouts:
         return []
     every = frozenset(problem.choices.kind.tolist())
     better = anneal_layout(layouts[0], every)
-    return sorted([better, *layouts], key=lambda each: each.step_us)
+    best: dict[frozenset[int], Layout] = {}
+    for each in sorted([better, *layouts], key=lambda each: each.step_us):
+        best.setdefault(frozenset(problem.choices.kind[each.chosen].tolist()), each)
+    return list(best.values())
 
 
 def _best_of_sets(problem: Problem) -> list[Layout]:
