@@ -25,10 +25,6 @@ class Note(str):
     """A line about an answer that only informs: nothing may be wrong with the answer."""
 
 
-class WithoutGain(Note):
-    """Why a design, or a part of it, changes nothing: it is no faster, or cannot be."""
-
-
 def prefixed(prefix: str, line: str) -> str:
     """A line under a name; a note stays one."""
     return type(line)(f"{prefix}: {line}")

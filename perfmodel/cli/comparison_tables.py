@@ -72,6 +72,7 @@ def _times(comparison: Comparison, rows: list[DesignResult]) -> Table:
         *(head for name in comparison.baselines for head in (f"over {name}", "90 %")),
         *latency,
     )
+    shown.columns[0].no_wrap = True
     for row, each in zip(rows, plain, strict=True):
         gains = [_gain(comparison, row, name) for name in comparison.baselines]
         load = each["latency"] or {}

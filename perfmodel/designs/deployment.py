@@ -46,7 +46,8 @@ class Deployment:
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
     `pipeline`. `notes`: what a user should know of how it came about, assumptions first.
     `own_layout`: of tables that the devices' memory cannot hold as the workload's settings lay them
-    out, that layout, which designs that put them elsewhere may take.
+    out, that layout, which designs that put them elsewhere may take. `without_gain`: what of a
+    design was left out since it is no faster, or cannot be; each is among the notes too.
     """
 
     workload: Workload
@@ -58,6 +59,7 @@ class Deployment:
     notes: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
     own_layout: Placement | None = field(default=None, compare=False)
+    without_gain: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def ranks(self) -> int:
@@ -128,8 +130,8 @@ def changes(before: Design, after: Design) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
+    if value is None or isinstance(value, float):
+        return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 

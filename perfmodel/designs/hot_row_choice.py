@@ -39,8 +39,10 @@ class HotRowChoice:
                 f"hot rows: all {self.kept_bytes / MIB:,.0f} MiB of the tables are within the "
                 "budget: no sample needs another row (gpu_only needs no host)"
             )
+        mib = self.kept_bytes / MIB
         return (
-            f"hot rows: {self.kept_bytes / MIB:,.0f} MiB get {self.found.overall_hot_frac:.1%} of "
+            f"hot rows: {mib:,.{0 if mib >= 10 else 2}f} MiB get "
+            f"{self.found.overall_hot_frac:.1%} of "
             f"the lookups; {self.popular_frac:.1%} of the samples need no other"
         )
 

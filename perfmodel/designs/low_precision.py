@@ -8,11 +8,10 @@ from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
-from perfmodel.cost.durations import durations_of
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.designs.layer_types import layer_stages, path_within, shortest_path, times_along
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
-from perfmodel.ops.rows import Rows
 from perfmodel.workload.settings import Implementation
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ BUDGET, SPEED, TOTAL = "error budget", "no faster", "total error budget"
 class Choice:
     """One layer or table: what it takes, and what keeps it from fewer bits (`held_by`).
 
-    `us`: of its product, or nothing for a table; `bytes` of its weights or rows.
+    `us`: of a layer with its casts, and `wide_us` where none has fewer bits; nothing for a table;
+    `bytes` of its weights or rows.
     """
 
     name: str
@@ -121,83 +121,52 @@ def search(
     row_dtypes: tuple[str, ...],
     total_budget: float = 0.0,
 ) -> Search:
-    """Per layer the fastest of `layer_dtypes` within its budget, per table the narrowest of
-    `row_dtypes`; budgets are relative errors, one for each or one for all.
+    """Per layer one of `layer_dtypes` within its budget, so that all layers are fastest, per table
+    the narrowest of `row_dtypes`; budgets are relative errors, one for each or one for all.
 
-    With a `total_budget`, layers that gain least time for their error go back to a wider type until
-    all errors together are within it. Raises `WorkloadError`.
+    With a `total_budget` all errors together are within it, at least time. Raises `WorkloadError`.
     """
     return Search(
-        _within_total(_layers(deployment, layer_budgets, layer_dtypes), total_budget),
+        tuple(_layers(deployment, layer_budgets, layer_dtypes, total_budget)),
         tuple(_tables(deployment, table_budgets, row_dtypes)),
     )
 
 
 def _layers(
-    deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...]
-) -> list[list[Choice]]:
-    """Per layer its possible choices, the fastest first."""
+    deployment: Deployment, budgets: Sequence[float], dtypes: tuple[str, ...], total: float
+) -> Iterator[Choice]:
+    """Types of all layers with which they take least together, casts between them included."""
     workload = deployment.workload
-    stacks = {"bottom": workload.bottom_widths, "top": workload.top_widths}
+    widths = {"bottom": workload.bottom_widths, "top": workload.top_widths}
     named = [
-        (f"{name}[{number}]", sizes)
-        for name, widths in stacks.items()
-        for number, sizes in enumerate(pairwise(widths))
+        (f"{name}[{number}]", n * k)
+        for name, own in widths.items()
+        for number, (k, n) in enumerate(pairwise(own))
     ]
     each = _one_each(budgets, len(named), "layers")
-    samples = deployment.batch // deployment.ranks
     wide = workload.implementation.precision
     tried = (wide, *(dtype for dtype in dtypes if dtype != wide))
-    rows = [
-        {"op": "linear", "dtype": dtype, "b": 1, "m": samples, "n": n, "k": k, "bias": 1}
-        for _, (k, n) in named
-        for dtype in tried
-    ]
-    times = durations_of(Rows.of(rows), deployment.machine).duration_us.reshape(-1, len(tried))
-    layers = []
-    for (name, (k, n)), budget, taken in zip(named, each, times.tolist(), strict=True):
-        us = dict(zip(tried, taken, strict=True))
-        allowed = {wide, *within(budget, dtypes)} & set(tried)
-        order = sorted(allowed, key=lambda dtype: (us[dtype], error_of(dtype)))
-        narrower = [d for d in dtypes if error_of(d) > error_of(order[0])]
-        refused = [d for d in narrower if d not in allowed and us[d] < us[order[0]]]
-        held = BUDGET if refused else SPEED if narrower else ""
-        sizes = {dtype: n * k * _element_bytes(dtype) for dtype in tried}
-        layers.append(
-            [
-                Choice(
-                    name,
-                    dtype,
-                    error_of(dtype),
-                    budget,
-                    us[dtype],
-                    us[wide],
-                    sizes[dtype],
-                    sizes[wide],
-                    held if place == 0 else TOTAL,
-                )
-                for place, dtype in enumerate(order)
-            ]
+    samples = deployment.batch // deployment.ranks
+    stages = layer_stages(workload, deployment.machine, samples, tried, train=deployment.train)
+    allowed = [[dtype for dtype in tried if dtype in {wide, *within(b, dtypes)}] for b in each]
+    variance = {dtype: error_of(dtype) ** 2 for dtype in tried}
+    free = shortest_path(stages, [tried] * len(stages), variance)
+    fastest = shortest_path(stages, allowed, variance)
+    path = path_within(stages, allowed, variance, total**2) if total > 0 else fastest
+    if total > 0 and sum(variance[dtype] for dtype in path) > total**2:
+        raise WorkloadError(
+            f"low_precision: a total error of {total:g} is out of reach: the widest types "
+            f"allowed give {sqrt(sum(variance[dtype] for dtype in path)):.2g}"
         )
-    return layers
-
-
-def _within_total(choices: list[list[Choice]], total: float) -> tuple[Choice, ...]:
-    taken = [options[0] for options in choices]
-    while total > 0 and sum(each.error**2 for each in taken) > total**2:
-        best, least = None, float("inf")
-        for number, options in enumerate(choices):
-            for option in options:
-                spared = taken[number].error ** 2 - option.error**2
-                if spared > 0 and (option.us - taken[number].us) / spared < least:
-                    best, least = (number, option), (option.us - taken[number].us) / spared
-        if best is None:
-            raise WorkloadError(
-                f"low_precision: a total error of {total:g} is out of reach: the widest types "
-                f"allowed give {sqrt(sum(each.error**2 for each in taken)):.2g}"
-            )
-        taken[best[0]] = replace(best[1], held_by=TOTAL)
-    return tuple(taken)
+    times = zip(times_along(stages, path), times_along(stages, [wide] * len(path)), strict=True)
+    for at, ((name, weights), (us, wide_us)) in enumerate(zip(named, times, strict=True)):
+        dtype = path[at]
+        narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
+        held = SPEED if narrower else ""
+        held = BUDGET if free[at] in narrower and free[at] not in allowed[at] else held
+        held = TOTAL if fastest[at] in narrower else held
+        sizes = (weights * _element_bytes(dtype), weights * _element_bytes(wide))
+        yield Choice(name, dtype, error_of(dtype), each[at], us, wide_us, *sizes, held)
 
 
 def _tables(
@@ -294,6 +263,10 @@ class LowPrecision:
             raise WorkloadError(
                 "low_precision: caches were sized for wider rows: put this design before theirs"
             )
+        if deployment.workload.sequence.layers:
+            raise WorkloadError(
+                "low_precision: layers over sequences have one type: implementation.precision"
+            )
         result = self.search(deployment)
         workload = deployment.workload.with_(
             implementation__name="torchrec",
@@ -311,14 +284,17 @@ class LowPrecision:
         return deployment.with_(note, workload=workload, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With layers, or what is exchanged, or both as wide as they were: casts are kernels to
-        launch, and where a step waits for launches they cost more than fewer bits save."""
+        """With layers, or what is exchanged, or both as wide as they were, and rows as well: casts
+        are kernels to launch, and where a step waits for launches they cost more than fewer bits
+        save."""
         wire = deployment.workload.implementation.exchange_precision
-        for dtypes in dict.fromkeys((self.layer_dtypes, ())):
-            for exchange in dict.fromkeys((self.exchange, wire)):
-                less = replace(self, layer_dtypes=dtypes, exchange=exchange)
-                if less != self:
-                    yield less
+        ways = [
+            replace(self, layer_dtypes=dtypes, exchange=exchange)
+            for dtypes in (self.layer_dtypes, ())
+            for exchange in (self.exchange, wire)
+        ]
+        ways.append(replace(ways[-1], row_dtypes=()))
+        return [less for less in dict.fromkeys(ways) if less != self]
 
 
 def hosts_needed(deployment: Deployment) -> int:

@@ -232,7 +232,8 @@ class Neo:
             training__table_optimizer="rowwise_adagrad" if optimizer == "adagrad" else optimizer,
         )
         stored = deployment.placement.edited(lambda _number, _placed: {"dtype": self.rows})
-        deployed = deployment.with_(workload=workload, placement=stored)
+        told = ["neo: rowwise_adagrad in the place of adagrad"] * (optimizer == "adagrad")
+        deployed = deployment.with_(*told, workload=workload, placement=stored)
         if self.sharding == "balanced":
             deployed = deployed.with_(placement=balanced(deployed, self.cache_frac))
         has_slow = any(placed.tier != "hbm" for placed in deployed.placement.tables)

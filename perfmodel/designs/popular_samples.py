@@ -115,7 +115,8 @@ class Fae:
         all cores; nodes share the inputs."""
         lookups = self.sampled_frac * self.inputs / deployment.machine.nodes
         lookups *= sum(table.pooling for table in deployment.workload.tables)
-        own = {"lookups": lookups / deployment.machine.node.gpus, "row_bytes": COUNTER_BYTES}
+        own = {"lookups": max(lookups / deployment.machine.node.gpus, 1.0)}
+        own["row_bytes"] = COUNTER_BYTES
         rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
         estimated = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
         return float(estimated.duration_us.sum()) / US_PER_S
@@ -130,7 +131,7 @@ SAMPLES = 8
 """A device's popular samples, where there are as many, come in multiples of so many, the rest with
 the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
 User's Guide). assumed of the accelerator."""
-Launches = Literal["whole_batches", "as_they_come", "micro_batches", "graphs", "by_host"]
+Launches = Literal["whole_batches", "as_they_come", "micro_batches", "by_host"]
 NO_PART, USUAL_PART = "none", "hotline"
 
 
@@ -150,9 +151,8 @@ class Hotline:
     other design; the rows of a batch of others come, and the ones before go back, while batches of
     popular samples run. `as_they_come`: batches are not parted, rows that one lacks come at its
     start; `compare` takes it where popular samples are too few to hide them. `micro_batches`: each
-    batch is parted, and both parts launched kernel by kernel. `graphs`: the same, each part
-    launched as one CUDA graph, which asks for popular parts of one size. `by_host`: the host looks
-    all rows up as in `hybrid`; `compare` takes it where the accelerator is slower than that.
+    batch is parted, and both parts launched. `by_host`: the host looks all rows up as in `hybrid`;
+    `compare` takes it where the accelerator is slower than that.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
@@ -260,8 +260,7 @@ class Hotline:
         parts = [part for part in parts if part.samples_frac > (0.0 if both else LEAST_FRAC)]
         one = replace(parts[0], samples_frac=1.0)
         batches = tuple(parts) if len(parts) > 1 else (one,)
-        graphs = self.launches == "graphs"
-        return [("hot", 1.0, replace(plain, micro_batches=batches, graphs=graphs))]
+        return [("hot", 1.0, replace(plain, micro_batches=batches))]
 
 
 def _in_multiples(popular_frac: float, samples: int) -> float:

@@ -17,7 +17,7 @@ from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
-from perfmodel.errors import WithoutGain, WorkloadError
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
@@ -374,8 +374,8 @@ class SmartNic:
 
 
 def _as_it_is(deployment: Deployment, why: str) -> Deployment:
-    note = WithoutGain(f"smartnic: not applied, the step is as without it: {why}")
-    return deployment.with_(note)
+    told = f"not applied, the step is as without it: {why}"
+    return deployment.with_(f"smartnic: {told}", without_gain=(*deployment.without_gain, told))
 
 
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")

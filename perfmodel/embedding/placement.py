@@ -226,7 +226,7 @@ class Pipeline:
     `own_groups`: keys, pooled rows and dense gradients each have a process group, so that they
     share wires but do not wait for one another; else all are of one group, one after the other.
     `popular_frac`: of all samples, those that are popular and have steps of their own, during which
-    rows that the others' steps need come and go. `graphs`: each micro-batch is launched as a graph.
+    rows that the others' steps need come and go.
     """
 
     micro_batches: tuple[MicroBatch, ...] = (MicroBatch(),)
@@ -236,7 +236,6 @@ class Pipeline:
     writes_behind: bool = False
     own_groups: bool = False
     popular_frac: float = 0.0
-    graphs: bool = False
 
     def __post_init__(self) -> None:
         total = sum(each.samples_frac for each in self.micro_batches)

@@ -32,8 +32,21 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
         return part
     changes = _changes(part, settings)
     changes["name"] = f"{part.name} ({', '.join(settings)})"
-    table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
-    changed = build_part(type(part), table, OPTION)
+    try:
+        table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
+        changed = build_part(type(part), table, OPTION)
+    except HardwareError:
+        node = getattr(part, "node", part)
+        keys = [(kind, key) for kind, key, _ in map(_parsed, settings)]
+        named = {key for kind, key in keys if kind == kind_of(node)}
+        lacking = [kind for kind, _ in keys if getattr(node, kind, part) is None]
+        lacking = [kind for kind in lacking if kind not in named]
+        if not lacking:
+            raise
+        raise HardwareError(
+            f"{OPTION} {lacking[0]}: {part.name} has none: name one too, as in "
+            f"{OPTION} {kind_of(node)}.{lacking[0]}=NAME"
+        ) from None
     assert isinstance(changed, type(part))
     return changed
 

@@ -14,7 +14,8 @@ from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
-from perfmodel.lowering.draft import Built, Draft
+from perfmodel.lowering.captured import Capture
+from perfmodel.lowering.draft import CAUSES, KINDS, LAUNCH_EDGES, STREAM_EDGES, Built, Draft
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
@@ -23,37 +24,11 @@ from perfmodel.ops.vocabulary.host import RECORDED
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 
-CUDA_GRAPH, _WHOLE = "cuda_graph", "step"
 GROUP, MEMBERS = "process_group", "group_ranks"
 ADDRESSES = 1 << 20
 """Numbers of process groups from here on are where one lies in memory."""
 CALL = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "collective": "cudaLaunchKernel"}
-_KIND = {
-    "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
-    "copy": (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY),
-    "collective": (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM),
-    "offload": (NodeKind.OFFLOAD, Cause.DATA_LOADING, Scope.NONE),
-}
-_LAUNCH_EDGE = {
-    "kernel": EdgeKind.LAUNCH,
-    "copy": EdgeKind.LAUNCH_COPY,
-    "collective": EdgeKind.LAUNCH_COLLECTIVE,
-    "offload": EdgeKind.HAND_OVER,
-}
-_STREAM_EDGE = {
-    "kernel": EdgeKind.STREAM,
-    "copy": EdgeKind.STREAM_COPY,
-    "collective": EdgeKind.STREAM_COLLECTIVE,
-    "offload": EdgeKind.PROGRAM,
-}
-_CAUSE_OF_TYPE = {
-    T1: Cause.HOST_T1,
-    T2: Cause.HOST_T2,
-    T3: Cause.HOST_T3,
-    T4: Cause.HOST_T4,
-    T5: Cause.HOST_T5,
-    OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
-}
+REPLAY = "cudaGraphLaunch"
 COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
 DISTRIBUTE, FETCH = "distribute", "fetch"
 """Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
@@ -68,8 +43,14 @@ class _Walk:
     """One rank's host, op by op: where its threads and streams stand."""
 
     def __init__(
-        self, lowered: Lowered, duration_us: Floats, times: HostTimes | None, host_ratio: float
+        self,
+        lowered: Lowered,
+        duration_us: Floats,
+        times: HostTimes | None,
+        host_ratio: float,
+        capture: Capture,
     ) -> None:
+        self.capture = capture
         self.lowered, self.duration_us = lowered, duration_us.tolist()
         self.host_ratio, self.times = host_ratio, times
         rows = {op.event for op in lowered.graph.ops}
@@ -90,7 +71,7 @@ class _Walk:
         """Process groups that are called by an address, in order of use."""
         self.issuing: dict[str, str] = {}
         self.communicating: set[str] = set()
-        self.in_graph: str | None = None
+        self.spared: list[int] = []
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
         """All ops of a step; returns its marks: where the one before ended, and where it does."""
@@ -98,7 +79,9 @@ class _Walk:
         if start is None:
             start = self.host = self._mark(f"step {name}")
         for top, own in zip(tops, pieces, strict=True):
+            begun = len(self.draft.kind)
             self._op(top, own)
+            self._spare(top, begun)
         self._until(name + 1, 0)
         self.ended = self._mark(f"end of step {name}")
         for operation in self.last.values():
@@ -110,18 +93,26 @@ class _Walk:
         self.draft.edge(self.host, node, EdgeKind.PROGRAM)
         return node
 
+    def _spare(self, top: int, begun: int) -> None:
+        """Note which of an op's nodes, those since `begun`, a CUDA graph would spare: all of the
+        host's but the first of a graph and its launch."""
+        if top not in self.capture.possible or top in self.capture.graphs:
+            return
+        kinds = list(enumerate(self.draft.kind[begun:], begun))
+        host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
+        launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
+        if self.capture.possible[top]:
+            host = [node for node in host if node not in (host[0], *launches[:1])]
+        self.spared += host
+
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
-        captured = op.attributes.get(CUDA_GRAPH) or _WHOLE * self.lowered.graph.cuda_graphs
-        if captured and captured == self.in_graph:
-            self._until(op.step, op.event, captured=True)
-            for piece in own:
-                self._operation(piece, None)
+        launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
+        if top in self.capture.graphs:
+            self._captured(op, launching, begins=self.capture.graphs[top])
             return
-        self.in_graph = captured or None
         thread = op.thread
         self._gap(op)
-        launching = [p for p in own if self.lowered.pieces[p].kind != "host"]
         if recorded.STAND_IN in op.attributes:
             self._called(op, launching)
         elif HOST_US in op.attributes:
@@ -131,9 +122,20 @@ class _Walk:
         elif not launching:
             self._host_of(OP_WITHOUT_LAUNCH, op)
         else:
-            self._launched(op, launching, bool(captured))
+            self._launched(op, launching)
         if DEVICE_WIDE.items() <= op.attributes.items():
             self._synchronise(thread)
+
+    def _captured(self, op: Op, pieces: list[int], *, begins: bool) -> None:
+        """An op in a CUDA graph, which is launched with the op that it begins with."""
+        launch = None
+        self._until(op.step, op.event, captured=not begins)
+        if begins:
+            if self.times is None or op.event < 0:
+                self._host(T1, REPLAY, MAIN_THREAD)
+            launch = self._call(REPLAY, MAIN_THREAD)
+        for piece in pieces:
+            self._operation(piece, launch)
 
     def _gap(self, op: Op) -> None:
         """The host's time before an op: what was measured there, else what a profile knows."""
@@ -181,21 +183,18 @@ class _Walk:
         taken_us = float(about[recorded.CALL_US])
         return self._taking(NodeKind.LAUNCH, Cause.HOST_T4, thread, name, taken_us, row)
 
-    def _launched(self, op: Op, launching: list[int], captured: bool) -> None:
+    def _launched(self, op: Op, launching: list[int]) -> None:
         """An op from its begin to its end, with its launches."""
         self._host_of(T2, op)
-        for number, (pieces, times) in enumerate(self._calls(launching, captured)):
+        for number, (pieces, times) in enumerate(self._calls(launching)):
             if number and BACK_TO_BACK not in op.attributes:
                 self._host_of(T5, op)
             self._launch(pieces, times, op.thread)
         self._host_of(T3, op)
 
-    def _calls(self, pieces: list[int], captured: bool) -> Iterator[tuple[list[int], int]]:
-        """(pieces, number of launches of each); of what is captured, one launch starts everything,
-        and of what was recorded, whatever one call had started."""
-        if captured:
-            yield pieces, 1
-            return
+    def _calls(self, pieces: list[int]) -> Iterator[tuple[list[int], int]]:
+        """(pieces, number of launches of each); of what was recorded, whatever one call had
+        started."""
         owner, ops = self.lowered.owner, self.lowered.graph.ops
         for call, group in groupby(pieces, lambda p: ops[owner[p]].attributes.get(recorded.LAUNCH)):
             if call is not None:
@@ -212,7 +211,7 @@ class _Walk:
 
     def _host(self, kind: str, op: str, thread: str) -> int:
         """A stretch of host time that a profile knows; threads take turns."""
-        node = self.draft.add(NodeKind.HOST, _CAUSE_OF_TYPE[kind], Scope.HOST, thread, op)
+        node = self.draft.add(NodeKind.HOST, CAUSES[kind], Scope.HOST, thread, op)
         self.draft.overhead.append((node, kind, op, thread))
         self._next(node, thread)
         return node
@@ -244,11 +243,15 @@ class _Walk:
         if recorded.CALL in about:
             node = self._recorded_call(about, thread)
         else:
-            call = CALL[piece.kind]
-            node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, call)
-            self.draft.overhead.append((node, T4, call, thread))
-            self._next(node, thread)
+            node = self._call(CALL[piece.kind], thread)
         self._started(pieces, node, times, thread)
+
+    def _call(self, name: str, thread: str) -> int:
+        """A launch call that a profile times."""
+        node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, name)
+        self.draft.overhead.append((node, T4, name, thread))
+        self._next(node, thread)
+        return node
 
     def _started(self, pieces: list[int], launch: int, times: int, thread: str) -> None:
         """What a launch call starts, and the host's wait for it, if it waits."""
@@ -281,7 +284,7 @@ class _Walk:
     def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
         """A kernel, copy or collective on its stream."""
         work = self.lowered.pieces[piece]
-        kind, cause, scope = _KIND[work.kind]
+        kind, cause, scope = KINDS[work.kind]
         owner = int(self.lowered.owner[piece])
         op = self.lowered.graph.ops[owner]
         stream = op.attributes.get(STREAM) or _stream(work, op)
@@ -291,8 +294,8 @@ class _Walk:
             kind, cause, scope, stream, label, self.duration_us[piece] / times, piece
         )
         begun = self._waited(owner, stream, node)
-        self.draft.edge(launch, begun, _LAUNCH_EDGE[work.kind])
-        self.draft.edge(self.last.get(stream), begun, _STREAM_EDGE[work.kind])
+        self.draft.edge(launch, begun, LAUNCH_EDGES[work.kind])
+        self.draft.edge(self.last.get(stream), begun, STREAM_EDGES[work.kind])
         for producer in self._producers(owner, stream, work.kind):
             self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
@@ -372,12 +375,13 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
     per operator and thread), multiplied by `host_ratio`; `times` is what was measured of it between
     operators. Backward runs on its own thread, which
-    the main thread waits for. What is captured in a CUDA graph takes one launch. A step ends when
+    the main thread waits for. A CUDA graph takes one launch (`captured.py`). A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """
-    walk = _Walk(lowered, duration_us, times, host_ratio)
-    tops, pieces = _by_top_level(lowered)
+    tops, pieces = lowered.by_top_level()
+    capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
+    walk = _Walk(lowered, duration_us, times, host_ratio, capture)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
     before = all(step < 0 for step in step_of)
@@ -387,14 +391,5 @@ def execution_graph(
         if step >= 0 or before:
             marks.append((step, *bounds))
     graph = walk.draft.graph(marks, profile, host_ratio, statistic)
-    return Built(graph, np.array(walk.draft.piece))
-
-
-def _by_top_level(lowered: Lowered) -> tuple[list[int], list[list[int]]]:
-    """The outermost ops in order, and the pieces of each."""
-    tops = list(lowered.graph.top_level())
-    place = {top: at for at, top in enumerate(tops)}
-    pieces: list[list[int]] = [[] for _ in tops]
-    for piece, top in enumerate(lowered.top_level.tolist()):
-        pieces[place[top]].append(piece)
-    return tops, pieces
+    spared = np.array(walk.spared, np.int64)
+    return Built(graph, np.array(walk.draft.piece), spared, capture.notes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.cost.host import Profile
+from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE
@@ -30,6 +31,33 @@ LAG_US = {
 `build_graph(trace).edges`), whose whole microseconds and clocks leave each uncertain by one or two.
 Assumed: collectives as kernels (0 to 6 are found), and a host that wakes up within 2."""
 
+KINDS = {
+    "kernel": (NodeKind.KERNEL, Cause.COMPUTE, Scope.COMPUTE),
+    "copy": (NodeKind.COPY, Cause.MEMCPY, Scope.MEMCPY),
+    "collective": (NodeKind.COLLECTIVE, Cause.COMMUNICATION, Scope.COMM),
+    "offload": (NodeKind.OFFLOAD, Cause.DATA_LOADING, Scope.NONE),
+}
+LAUNCH_EDGES = {
+    "kernel": EdgeKind.LAUNCH,
+    "copy": EdgeKind.LAUNCH_COPY,
+    "collective": EdgeKind.LAUNCH_COLLECTIVE,
+    "offload": EdgeKind.HAND_OVER,
+}
+STREAM_EDGES = {
+    "kernel": EdgeKind.STREAM,
+    "copy": EdgeKind.STREAM_COPY,
+    "collective": EdgeKind.STREAM_COLLECTIVE,
+    "offload": EdgeKind.PROGRAM,
+}
+CAUSES = {
+    T1: Cause.HOST_T1,
+    T2: Cause.HOST_T2,
+    T3: Cause.HOST_T3,
+    T4: Cause.HOST_T4,
+    T5: Cause.HOST_T5,
+    OP_WITHOUT_LAUNCH: Cause.HOST_OP_WITHOUT_LAUNCH,
+}
+
 
 @dataclass(frozen=True)
 class Built:
@@ -37,6 +65,9 @@ class Built:
 
     graph: ExecutionGraph
     piece: Ints
+    spared: Ints
+    """Nodes of the host that would be gone if CUDA graphs launched what they can hold."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass

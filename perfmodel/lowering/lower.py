@@ -77,6 +77,13 @@ class Lowered:
                 waits.setdefault(target, []).append(source)
         return waits
 
+    def by_top_level(self) -> tuple[list[int], list[list[int]]]:
+        """The outermost ops in order, and the pieces of each."""
+        pieces: dict[int, list[int]] = {top: [] for top in self.graph.top_level()}
+        for piece, top in enumerate(self.top_level.tolist()):
+            pieces[top].append(piece)
+        return list(pieces), list(pieces.values())
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What the fallback stands in for, and what is guessed."""

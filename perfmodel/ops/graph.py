@@ -23,6 +23,11 @@ FORWARD, BACKWARD, OPTIMIZER, INPUT = PHASES = ("forward", "backward", "optimize
 DEVICE_WIDE: Mapping[str, str] = MappingProxyType({"waits_for": "device"})
 """Attribute of an op behind which the host waits for all that the device was given."""
 
+WAITING = (
+    *("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::_unique2"),
+    *("aten::masked_select", "aten::equal", "torch::cuda::synchronize"),
+)
+"""Ops during which the host waits for what the device makes: no CUDA graph can hold them."""
 HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
 BACK_TO_BACK = "back_to_back"
@@ -98,7 +103,7 @@ class OpGraph:
     """What an edit took out of the calls of ops that stay: nothing stands in for that work. A
     `parent` counts through `ops`, then through these."""
     cuda_graphs: bool = False
-    """Whether each step is launched as one graph."""
+    """Whether each step is launched as CUDA graphs: as few as hold what they can."""
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -12,13 +12,13 @@ from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
-from perfmodel.errors import PerfmodelError, UsageError, WithoutGain, prefixed
+from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
 from perfmodel.prediction.run import Request, predict, predict_deployed
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.shapes import NotFaster
+from perfmodel.prediction.shapes import NO_HOST, NotFaster
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S, human_us
@@ -97,8 +97,9 @@ def fastest(
         seen.append(replace(deployment, notes=()))
         if less is not design:
             told = f"{_changes(design, less)}: what is set"
-            slower = WithoutGain(f"{told} is no faster{took}")
-            deployment = deployment.with_(f"{told} does not fit" if refused else slower)
+            told += " does not fit" if refused else f" is no faster{took}"
+            without = () if refused else (told,)
+            deployment = deployment.with_(told, without_gain=(*deployment.without_gain, *without))
         limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
         try:
             predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)
@@ -213,7 +214,8 @@ DIGITS = 2
 
 
 def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
-    """Where designs wait for the host: that they cannot differ, and from which batch on they do.
+    """Where several designs wait for the host: that these cannot differ, and from which batch on
+    they do.
 
     Kernels and exchanges alone take a line over batches, through what they take at this one and at
     the one where a proportional growth would make them decide.
@@ -226,14 +228,14 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         and row.deployment.machine.node.device.target != "cpu"
     ]
     first = next((row.result for row in waiting), None)
-    if first is None or first.relieved_us is None:
+    if len(waiting) < 2 or first is None or first.relieved_us is None:
         return ""
     names = ", ".join(row.design for row in waiting)
     said = (
         f"{names}: the step waits for the host's launches, so designs cannot differ by what they "
         "move or compute"
     )
-    rest_us, ranks = first.relieved_us[HOST], start.ranks
+    rest_us, ranks = first.relieved_us[NO_HOST], start.ranks
     larger = round(start.batch * first.step_us / max(rest_us, 1e-9) / ranks) * ranks
     try:
         again = predict(
@@ -242,7 +244,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         ).results[0]
     except PerfmodelError:
         return said
-    there_us = (again.relieved_us or {}).get(HOST, again.step_us)
+    there_us = (again.relieved_us or {}).get(NO_HOST, again.step_us)
     if there_us <= rest_us or larger <= start.batch:
         return said
     slope = (there_us - rest_us) / (larger - start.batch)
@@ -324,7 +326,7 @@ def _compared(
     bill = operating_costs(deployment.machine, prices).economics(
         rate, activity_of(result, deployment)
     )
-    row = DesignResult(design.text, deployment, result, bill, None, notes)
+    row = DesignResult(design.text, deployment, result, bill, None, notes, deployment.without_gain)
     return row if rate_per_s is None else replace(row, load=row.latency(rate_per_s))
 
 

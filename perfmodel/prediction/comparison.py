@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError, WithoutGain, prefixed, said_dict
+from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.explain.modelled import ModelGrounds
 from perfmodel.prediction.running_cost import Economics
+from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
 from perfmodel.provenance import made_by
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
@@ -29,7 +31,7 @@ RATES = 40
 
 
 WORDS = {
-    "host": ("host launches", "graph launches"),
+    "host": ("host launches", "a host twice as fast"),
     "compute": ("kernels", "kernels twice as fast"),
     "bus": ("the bus to the host", "half the bytes, a faster bus, or pinned memory"),
     "network": ("exchanges", "half the bytes, or links twice as fast"),
@@ -41,7 +43,7 @@ WORDS = {
     "input distribution": ("distribution of keys", "half the bytes, or links twice as fast"),
     "switch": ("rows that move between phases", "longer phases"),
 }
-"""Of a resource: what a step waits for, and what would relieve it (`shapes.RELIEF`)."""
+"""Of a resource: what a step waits for, and what would relieve it."""
 ADVICE = {
     "embedding": "rows fewer, narrower or cached",
     "vector": "fused, or narrower types",
@@ -106,8 +108,9 @@ class Serving:
 class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
 
-    Where a latency was asked for: what serves it, None where nothing does; `least_p99_us` is what
-    99 % take at least, over batches and rates.
+    `without_gain`: what of it was left out because it is no faster, or cannot be. Where a latency
+    was asked for: what serves it, None where nothing does; `least_p99_us` is what 99 % take at
+    least, over batches and rates.
     """
 
     design: str
@@ -116,6 +119,7 @@ class DesignResult:
     economics: Economics | None = None
     load: LoadLatency | None = None
     notes: tuple[str, ...] = ()
+    without_gain: tuple[str, ...] = ()
     why_not: str = ""
     serving: Serving | None = None
     least_p99_us: float | None = None
@@ -168,7 +172,10 @@ class DesignResult:
             busy = [row["family"] for row in result.families if row["family"] not in _NO_KERNELS]
             words = f"{words}, most {KERNELS.get(busy[0], busy[0])}" if busy else words
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
-        relieved_us = (result.relieved_us or {}).get(name)
+        relieved = dict(result.relieved_us or {})
+        relieved_us = relieved.get(name)
+        if relieved.get(GRAPHS, inf) <= (relieved_us or inf):
+            lever, relieved_us = GRAPHS, relieved[GRAPHS]
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
 
@@ -283,16 +290,13 @@ class Comparison:
 
     @property
     def without_gain(self) -> dict[str, str]:
-        """Designs, no baselines, that take as long as one of these, to the reason: what of them was
-        left out because it is no faster, or cannot be."""
+        """Designs, no baselines, that take as long as one of these, to the reason."""
         found = {}
         for row in self.rows:
-            why = [note for note in row.notes if isinstance(note, WithoutGain)]
             gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
-            if same and why and row.design not in BASELINES:
-                plain = "; ".join(note.removeprefix(f"{row.design}: ") for note in why)
-                found[row.design] = f"as {same[0]}: {plain}"
+            if same and row.without_gain and row.design not in BASELINES:
+                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain)}"
         return found
 
     def to_dict(self) -> dict[str, Any]:

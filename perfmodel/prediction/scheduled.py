@@ -216,7 +216,7 @@ def schedule_shapes(
             times=times,
         )
         built = with_carried_edges(built, lowered) if repeats else built
-        notes = (*graph.notes, *lowered.notes)
+        notes = (*graph.notes, *lowered.notes, *built.notes)
     if repeats and loading_us:
         built = behind_loader(built, loading_us)
     return ScheduledSteps(
@@ -234,6 +234,8 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
         np.where(rank.built.piece == NONE, NONE, rank.built.piece + at)
         for rank, at in zip(ranks, offset, strict=True)
     ]
+    begun = np.cumsum([0, *(len(rank.built.piece) for rank in ranks)])[:-1]
+    spared = [rank.built.spared + at for rank, at in zip(ranks, begun, strict=True)]
     piece = np.concatenate(own)
     piece = np.append(piece, np.full(len(graph) - len(piece), NONE))
     if graph.arrivals is not None:
@@ -241,7 +243,7 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
         piece[transfer], piece[arrival] = piece[arrival], NONE
     return ScheduledSteps(
         _as_measured(schedule(graph)),
-        Built(graph, piece),
+        Built(graph, piece, np.concatenate(spared)),
         tuple(each for rank in ranks for each in rank.pieces),
         Durations.joined([rank.durations for rank in ranks]),
         tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),

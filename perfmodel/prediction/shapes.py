@@ -19,7 +19,6 @@ from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
 from perfmodel.hardware.reads import FigureRead, with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
-from perfmodel.lowering.draft import Built
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
@@ -61,10 +60,10 @@ RESOURCE_NAMES = {
 """What people call streams, and the loader's thread; other threads are the host."""
 
 
-RELIEF = {HOST_NAME: 0.0}
-"""What is left of a resource's work where it is relieved: nothing of a host's, as graph launches
-come near; half of others'."""
+GRAPHS, NO_HOST = "graph launches", "no host"
+"""Beside half of the host's work: the step in CUDA graphs, and with a host that takes no time."""
 HALF = 0.5
+"""What is left of a resource's work where it is relieved."""
 
 
 class NotFaster(PerfmodelError):
@@ -100,14 +99,17 @@ def steady_period(
     window, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
-    built = Built(window.graph, np.tile(steps.built.piece, copies))
+    built = replace(steps.built, graph=window.graph, piece=np.tile(steps.built.piece, copies))
     names = resource_names(steps)
     bounds = last[0].by_resource(names)
     largest = max(bounds, key=lambda name: bounds[name], default=HOST_NAME)
-    is_cpu = machine.node.device.target == CPU
-    left = HALF if is_cpu else RELIEF.get(largest, HALF)
-    is_largest = np.array([name == largest for name in names])
-    relieved_us = {largest: step.period_us(np.where(is_largest, left, 1.0) * taken_us)}
+    left = np.array([HALF if name == largest else 1.0 for name in names])
+    relieved_us = {largest: step.period_us(left * taken_us)}
+    if largest == HOST_NAME and machine.node.device.target != CPU:
+        captured = np.ones(len(graph))
+        captured[steps.built.spared] = 0.0
+        relieved_us[NO_HOST] = step.period_us(np.where(left < 1.0, 0.0, taken_us))
+        relieved_us[GRAPHS] = step.period_us(captured * taken_us)
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 

@@ -141,9 +141,10 @@ class Implementation:
     of indices from the host and on the wire, which FBGEMM's lookup widens.
     `sharding` is explained at `shards.plan`; tables of at most `data_parallel_max_bytes` are
     replicated, `remote_data_parallel_max_bytes` where there are several groups of linked ranks (0:
-    as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: the
-    step is launched as one graph (HugeCTR's alone; for others `--edit cuda-graphs`); `prefetch`:
-    the next batch is brought and distributed beside the step. `indices_ahead` (of `hybrid`
+    as within one). `ddp_bucket_bytes`: dense gradients that DDP sums at once. `cuda_graphs`: what
+    of a step neither brings the batch nor waits for the host is launched as CUDA graphs, as few as
+    can be (all sizes are then taken to be fixed); `prefetch`: the next batch is brought and
+    distributed beside the step. `indices_ahead` (of `hybrid`
     sharding): which rows are whose is computed ahead of the step, and its all-reduce runs beside
     the exchange of rows (HugeCTR since MLPerf v1.1); else one
     after the other.

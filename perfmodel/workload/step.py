@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.embedding import MicroBatch, Pipeline, Placement
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import Note, WorkloadError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder, Tape
 from perfmodel.workload.model import Workload
@@ -158,6 +158,9 @@ TIERED = "tiered"
 """The implementation that runs a placement and a pipeline."""
 
 
+NO_GRAPHS = "implementation.cuda_graphs changes nothing: a CPU launches no graphs"
+
+
 def op_graph(
     workload: Workload,
     batch: int | None = None,
@@ -196,7 +199,17 @@ def op_graph(
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
-    return OpGraph(ops, data, rank=rank, world_size=ranks, source=workload.name)
+    graphs = workload.implementation.cuda_graphs
+    notes = (Note(NO_GRAPHS),) if graphs and target == "cpu" else ()
+    return OpGraph(
+        ops,
+        data,
+        rank=rank,
+        world_size=ranks,
+        source=workload.name,
+        notes=notes,
+        cuda_graphs=graphs and target != "cpu",
+    )
 
 
 def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:

@@ -305,15 +305,6 @@ def test_learning_costs_steps_of_hybrid_and_rows_by_chance() -> None:
     assert shares[1] < 0.9 * shares[0]
 
 
-def test_graphs_spare_launches() -> None:
-    small = start(batch=4096)
-    graphs, kernels = (
-        predicted(KNOWN(hot_mib=20, launches=way), small) for way in ("graphs", "micro_batches")
-    )
-    assert graphs.step_us < 0.5 * kernels.step_us
-    assert (graphs.bound_by or {}).get("host", 0.0) < (kernels.bound_by or {})["host"]
-
-
 @pytest.mark.parametrize("design", [Fae, Hotline])
 def test_samples_with_many_lookups_are_said_not_to_be_popular(
     design: Callable[..., Design],

@@ -27,9 +27,9 @@ from benchmarks.sense_cases import (
 )
 
 SEED = 7
-LEFT = {("low_precision", "device."), ("", "node.nics"), ("", "nic.")}
-"""Violations that are left, below `LEFT_MOST`: layers whose types are chosen one by one, without
-the casts between them; trees that correct exchanges among nodes, whose answers jump with rates."""
+LEFT = {("", "node.nics"), ("", "nic.")}
+"""Violations that are left, below `LEFT_MOST`: of trees that correct exchanges among nodes, whose
+answers jump with rates."""
 LEFT_MOST = 1.02
 
 
@@ -126,3 +126,16 @@ def test_random_cases_make_sense(check: str) -> None:
     pairs = list(sense.found([check], 3, seed=1))
     assert len(pairs) > 20
     assert not unexplained(pairs), unexplained(pairs)
+
+
+@pytest.mark.parametrize("case", drawn(4), ids=str)
+def test_fewer_bits_and_graphs_are_never_slower(case: Case) -> None:
+    plain = sense.us(sense.step("default", case.start))
+    assert sense.us(sense.step("low_precision", case.start)) <= plain * sense.SLOWER
+    eager, graphs = (
+        sense.us(sense.step("default", case.start.with_(workload=workload)))
+        for workload in (
+            case.start.workload.with_(implementation__cuda_graphs=on) for on in (False, True)
+        )
+    )
+    assert graphs <= eager * sense.SLOWER

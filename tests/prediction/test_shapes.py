@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction import Result, predict
 from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
+from perfmodel.workload import load_workload
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = OpGraph((Op("aten::mm", (Tensor((4096, 4096)), Tensor((4096, 4096)))),) * 3)
@@ -58,7 +62,48 @@ def test_a_blocking_copy_holds_the_host() -> None:
 
 def test_a_cuda_graph_takes_one_launch() -> None:
     captured = OpGraph(SMALL.ops, cuda_graphs=True)
-    assert _step_us(captured, _costs(50)) == pytest.approx(4 * 50, rel=0.1)
+    waits_us = sum(durations_of(lower(SMALL, "cuda").rows, MACHINE).duration_us)
+    lags_us = 1.5 + 1.4 * (len(SMALL.ops) - 1) + 2.0
+    by_hand_us = 2 * 50 + waits_us + lags_us  # what precedes the replay, and its launch
+    assert _step_us(captured, _costs(50)) == pytest.approx(by_hand_us, rel=1e-6)
+
+
+def test_what_the_host_waits_for_parts_cuda_graphs() -> None:
+    """Two graphs of three products and the copy between them: what precedes a replay, and its
+    launch, twice; of the copy all four parts; and the wait for it."""
+    back = Op("aten::to", (Tensor((8, 8), device="cuda:0"),), (Tensor((8, 8), device="cpu"),))
+    graph = OpGraph((*SMALL.ops, back, *SMALL.ops), cuda_graphs=True)
+    found = schedule_shapes(graph, MACHINE, _costs(50))
+    built = found.timeline.graph
+    kinds = zip(built.labels, built.nodes_.kind.tolist(), strict=True)
+    names = [label for label, kind in kinds if kind == NodeKind.LAUNCH]
+    assert names == ["cudaGraphLaunch", "cudaMemcpyAsync", "cudaGraphLaunch"]
+    assert float(found.timeline.step_us[0]) == pytest.approx((2 + 4 + 2) * 50, rel=0.15)
+    assert found.notes == (
+        "CUDA graphs: 2 hold 6 calls; launched alone: 1 that wait for the device or the host",
+    )
+
+
+def test_each_step_is_a_graph_of_its_own() -> None:
+    steps = [replace(op, step=number) for number in range(2) for op in SMALL.ops]
+    found = schedule_shapes(OpGraph(tuple(steps), cuda_graphs=True), MACHINE, _costs(50))
+    graph = found.timeline.graph
+    assert (graph.nodes_.kind == NodeKind.LAUNCH).sum() == 2
+    assert found.notes == ("CUDA graphs: 2 hold 6 calls",)
+
+
+@pytest.mark.parametrize("name", ["torchrec", "reference", "hugectr"])
+def test_the_lever_of_graph_launches_is_what_the_option_brings(name: str) -> None:
+    workload = load_workload("criteo-kaggle").with_(implementation__name=name)
+    eager, graphs = (
+        predict(workload.with_(implementation__cuda_graphs=on), hardware="v100-sxm2-16gb").results[
+            0
+        ]
+        for on in (False, True)
+    )
+    assert eager.relieved_us is not None
+    assert graphs.step_us == pytest.approx(eager.relieved_us["graph launches"], rel=0.03)
+    assert graphs.step_us < 0.8 * eager.step_us
 
 
 def test_a_result_says_what_it_is_made_of() -> None:

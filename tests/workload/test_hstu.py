@@ -307,7 +307,7 @@ def test_a_placement_in_device_memory_is_the_workloads_own(equal: Workload) -> N
 
 
 def test_a_placement_that_pools_or_repeats_is_refused(equal: Workload) -> None:
-    with pytest.raises(WorkloadError, match="rows that are read one by one lie in device memory"):
+    with pytest.raises(WorkloadError, match="whose rows are not summed on their way"):
         op_graph(equal, 64, ranks=4, placement=placed(equal, tier="host", pooled_on="host"))
     with pytest.raises(WorkloadError, match="table 0 on every rank"):
         op_graph(equal, 64, ranks=4, placement=placed(equal, "data_parallel"))

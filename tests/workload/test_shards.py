@@ -83,11 +83,13 @@ def test_dense_gradients_are_reduced_once() -> None:
 
 def test_prefetched_and_graph_launched_ops_say_so() -> None:
     graph = op_graph(load_workload("dlrm-mlperf"), 1024, ranks=8)
-    by_phase = {
-        phase: {op.attributes.get(key) for op in graph.ops if op.phase == phase}
-        for phase, key in (("input", "pipeline"), ("forward", "cuda_graph"))
+    assert {op.attributes.get("pipeline") for op in graph.ops if op.phase == "input"} == {
+        "prefetch"
     }
-    assert by_phase == {"input": {"prefetch"}, "forward": {"step"}}
+    assert graph.cuda_graphs
+    on_cpu = op_graph(load_workload("dlrm-mlperf"), 1024, ranks=8, target="cpu")
+    assert not on_cpu.cuda_graphs
+    assert on_cpu.notes == ("implementation.cuda_graphs changes nothing: a CPU launches no graphs",)
 
 
 def test_of_several_groups_larger_tables_are_replicated() -> None:

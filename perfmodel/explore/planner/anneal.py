@@ -118,8 +118,25 @@ def anneal_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
     return best
 
 
+REFINING = (1e-4, 1.0, 1e-5)
+"""Hot temperature, weight of the mean, cold temperature, that only mend what is there. Chosen on
+random problems (seeds 10, 12, 14) and 1,000 tables on 128 GPUs."""
+
+
+def refine_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
+    """The same with changes that cost next to nothing alone: a few moves and swaps more."""
+    hot_frac, evenness, cold_frac = REFINING
+    refined = _annealed(layout, kinds, hot_frac, evenness, SEED, cold_frac)
+    return refined if refined.fits and refined.step_us < layout.step_us else layout
+
+
 def _annealed(
-    layout: Layout, kinds: frozenset[int], hot_frac: float, evenness: float, seed: int
+    layout: Layout,
+    kinds: frozenset[int],
+    hot_frac: float,
+    evenness: float,
+    seed: int,
+    cold_frac: float = COLD_FRAC,
 ) -> Layout:
     from perfmodel.explore.planner.compiled import Machine, State, Ways, anneal_draws
 
@@ -164,7 +181,7 @@ def _annealed(
         ),
         min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)),
         hot_frac * layout.step_us,
-        COLD_FRAC * layout.step_us,
+        cold_frac * layout.step_us,
         seed,
     )
     where = (_ranks(problem, *each) for each in zip(chosen.tolist(), places, strict=True))

@@ -122,17 +122,11 @@ class Bound:
     share: Floats
 
 
-def bound(
-    problem: Problem,
-    kinds: frozenset[int] | None = None,
-    *,
-    sent_us: float = 0.0,
-) -> Bound | None:
+def bound(problem: Problem, kinds: frozenset[int] | None = None) -> Bound | None:
     """Ranks averaged, tables in fractions of choices; None where even that does not fit.
 
     W is at least the mean, and what any rank with a shard has: that, and the shards of all ranks.
-    With `kinds`, these exchanges alone, each paid for; else each in proportion. V is at least
-    `sent_us`.
+    With `kinds`, these exchanges alone, each paid for; else each in proportion.
     """
     choices, ranks = problem.choices, problem.ranks
     count = len(choices)
@@ -162,7 +156,6 @@ def bound(
     upper = np.full(first + count + len(kind_at), np.inf)
     upper[at] = ~problem.too_large
     lower = np.zeros(len(upper))
-    lower[V] = sent_us
     if kinds is not None:
         is_out = (choices.kind >= 0) & ~np.isin(choices.kind, list(kinds))
         upper[at[is_out]] = 0.0

@@ -3,228 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import combinations, product
-from operator import itemgetter
-from typing import TypeAlias
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.anneal import anneal_layout, limits, pack_choices, room, sizes
+from perfmodel.explore.planner.anneal import (
+    anneal_layout,
+    limits,
+    pack_choices,
+    refine_layout,
+    room,
+    sizes,
+)
 from perfmodel.explore.planner.linear_programme import Bound, bound, exact
-from perfmodel.explore.planner.problem import ANY, NO_KIND, Layout, Problem
+from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
 from perfmodel.explore.planner.surrogate import Surrogate
 
-MOST_STEPS, MOST_CHANGES = 2000, 60
-"""Moves and swaps, and changes of a table's choice, at most."""
-GAIN = 1e-9
-"""Smaller relative gains are none."""
-HIDDEN = 0.01
-"""Weight of W and E where the step waits for something else: the surrogate may be wrong there."""
-EVENNESS = 1e-3
-"""Weight of even loads beside the step itself: what decides between layouts with one maximum."""
-BUSIEST = 2
-"""W and V: the measures whose largest sums the step waits for."""
-
-
-@dataclass
-class _State:
-    """Loads `[ranks, measures]` and the shards that may move."""
-
-    problem: Problem
-    chosen: Ints
-    ranks: list[list[int]]
-    held: Floats
-    shared_us: float = 0.0
-    summed_us: float = 0.0
-
-    def settle(self) -> None:
-        choices = self.problem.choices
-        shared = float(choices.shared_us[self.chosen].sum())
-        self.shared_us = shared + self.problem.needed_us(self.chosen)
-        self.summed_us = float(choices.summed_us[self.chosen].sum())
-
-    def goal(self, largest: Floats, squares: Floats) -> Floats:
-        """Of largest sums and sums of squares of W and V, `[..., 2]`."""
-        exchange = largest[..., 1] + self.shared_us
-        step = self.problem.step_us(largest[..., 0], exchange, self.summed_us)
-        spread = np.sqrt(squares / len(self.held)).sum(axis=-1)
-        return np.asarray(step + HIDDEN * (largest[..., 0] + exchange) + EVENNESS * spread)
-
-    @property
-    def now(self) -> float:
-        busy = self.held[:, :BUSIEST]
-        return float(self.goal(busy.max(axis=0), (busy**2).sum(axis=0)))
-
-
-Best: TypeAlias = tuple[float, tuple[int, int, int] | None]
-"""The goal after a move, and the move: a shard, the one it is swapped with or -1, and where to."""
-
-
-def improve_layout(layout: Layout, kinds: frozenset[int]) -> Layout:
-    """The layout after all moves, swaps and changes that shorten its step, with no other kinds of
-    exchange than `kinds`."""
-    problem = layout.problem
-    held = np.column_stack(list(layout.loads.values()))
-    state = _State(problem, layout.chosen.copy(), [list(own) for own in layout.ranks], held)
-    state.settle()
-    allowed = problem.allowed(kinds)
-    for _ in range(MOST_CHANGES):
-        _move(state)
-        if not _change(state, allowed):
-            break
-    return Layout(problem, state.chosen, tuple(tuple(sorted(own)) for own in state.ranks))
-
-
-def _move(state: _State) -> None:
-    """Moves and swaps of single shards, the best first, until none helps."""
-    size = sizes(state.problem)[state.chosen]
-    loose = state.problem.choices.reach[state.chosen] == ANY
-    table = np.array([t for t, own in enumerate(state.ranks) for _ in own if loose[t]], np.int64)
-    place = np.array([r for t, own in enumerate(state.ranks) for r in own if loose[t]], np.int64)
-    if not len(table):
-        return
-    holds = np.zeros((len(state.ranks), state.problem.ranks), bool)
-    holds[table, place] = True
-    most = limits(state.problem) * (1 + 1e-12)
-    for _ in range(MOST_STEPS):
-        before = state.now
-        best: Best = (before * (1 - GAIN), None)
-        for measure in range(BUSIEST):
-            rank = int(state.held[:, measure].argmax())
-            own = np.flatnonzero(place == rank)
-            if len(own):
-                moves = _moves(state, size, table, own, rank, holds, most)
-                swaps = _swaps(state, size, table, place, own, rank, holds, most)
-                best = min(best, moves, swaps, key=itemgetter(0))
-        if best[1] is None:
-            return
-        first, second, to = best[1]
-        for shard, target in ((first, to), (second, int(place[first]))):
-            if shard >= 0:
-                source = int(place[shard])
-                state.held[source] -= size[table[shard]]
-                state.held[target] += size[table[shard]]
-                holds[table[shard], source] = False
-                holds[table[shard], target] = True
-                held = state.ranks[table[shard]]
-                held[held.index(source)] = target
-                place[shard] = target
-
-
-def _moves(
-    state: _State, size: Floats, table: Ints, own: Ints, rank: int, holds: Mask, most: Floats
-) -> Best:
-    """The best rank for one of the shards `own` of `rank`."""
-    delta = size[table[own]][:, None, :]
-    targets = np.arange(len(state.held))
-    allowed = ~holds[table[own]] & ((state.held + delta) <= most).all(axis=2)
-    score = np.where(allowed, _after(state, rank, targets, -delta, delta), np.inf)
-    at = int(score.argmin())
-    shard, target = divmod(at, len(targets))
-    return float(score.flat[at]), (int(own[shard]), -1, int(target))
-
-
-def _swaps(
-    state: _State,
-    size: Floats,
-    table: Ints,
-    place: Ints,
-    own: Ints,
-    rank: int,
-    holds: Mask,
-    most: Floats,
-) -> Best:
-    """The best pair of a shard of `rank` and one elsewhere."""
-    others = np.flatnonzero(place != rank)
-    if not len(others):
-        return np.inf, None
-    delta = size[table[own]][:, None, :] - size[table[others]][None, :, :]
-    allowed = ~holds[table[own]][:, place[others]] & ~holds[table[others], rank][None, :]
-    fits = (state.held[place[others]] + delta <= most).all(axis=2)
-    fits &= (state.held[rank] - delta <= most).all(axis=2)
-    score = _after(state, rank, place[others], -delta, delta)
-    score = np.where(allowed & fits, score, np.inf)
-    at = int(score.argmin())
-    first, second = divmod(at, len(others))
-    return float(score.flat[at]), (int(own[first]), int(others[second]), int(place[others[second]]))
-
-
-def _after(state: _State, rank: int, targets: Ints, lost: Floats, gained: Floats) -> Floats:
-    """The goal where `rank` and each of `targets` change so, `[shards, targets]`."""
-    busy = state.held[:, :BUSIEST]
-    mine = busy[rank] + lost[..., :BUSIEST]
-    theirs = busy[targets] + gained[..., :BUSIEST]
-    rest = _others_of(busy, rank, targets)
-    largest = np.maximum(np.maximum(mine, theirs), rest)
-    squares = (busy**2).sum(axis=0) - busy[rank] ** 2 - busy[targets] ** 2
-    return state.goal(largest, squares + mine**2 + theirs**2)
-
-
-def _others_of(busy: Floats, rank: int, targets: Ints) -> Floats:
-    """Largest sums of all ranks but `rank` and each target, `[targets, 2]`."""
-    others = busy.copy()
-    others[rank] = -np.inf
-    if len(busy) == 1:
-        return np.zeros((len(targets), BUSIEST))
-    top = np.sort(others, axis=0)[-2:]
-    is_top = busy[targets] == top[1]
-    return np.asarray(np.maximum(np.where(is_top, top[0], top[1]), 0.0))
-
-
-def _change(state: _State, allowed: Mask) -> bool:
-    """Another choice for one table of the busiest ranks, where that helps."""
-    problem = state.problem
-    every = sizes(problem)
-    busiest = {int(state.held[:, measure].argmax()) for measure in range(BUSIEST)}
-    tables = [t for t, own in enumerate(state.ranks) if busiest & set(own)]
-    before = state.now
-    scale = np.where(
-        np.isfinite(limits(problem)),
-        limits(problem),
-        np.maximum(state.held.mean(axis=0), 1e-12),
-    )
-    best: tuple[float, int, int, Ints | None] = (before * (1 - GAIN), -1, -1, None)
-    for number in tables:
-        old = int(state.chosen[number])
-        without = state.held.copy()
-        without[state.ranks[number]] -= every[old]
-        for new in problem.of_table[number].tolist():
-            reach, parts = int(problem.choices.reach[new]), int(problem.choices.parts[new])
-            where = room(problem, without, every[new], reach, parts, scale)
-            if new == old or where is None or not allowed[new]:
-                continue
-            after = without.copy()
-            after[where] += every[new]
-            chosen = state.chosen.copy()
-            chosen[number] = new
-            trial = _State(problem, chosen, state.ranks, after)
-            trial.settle()
-            if trial.now < best[0]:
-                best = trial.now, number, new, where
-    _, number, new, where = best
-    if where is None:
-        return False
-    state.held[state.ranks[number]] -= every[state.chosen[number]]
-    state.held[where] += every[new]
-    state.chosen[number] = new
-    state.ranks[number] = where.tolist()
-    state.settle()
-    return True
-
-
-ROOM = (1.0, 0.85)
-"""Shares of device memory that the averaged programme may fill: packed whole, shards need some."""
-SENT = (1.0, 1.25, 1.5)
-"""What the averaged programme's busiest rank sends, over the least: shards come in few sizes, and
-where they need not be split, lookups take less."""
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
-MOST_SETS, IMPROVED_SHARDS = 6, 1000
-"""Sets of exchanges whose layouts are improved; of each set as many as have so many tables."""
+MOST_SETS = 6
+"""Sets of exchanges of which the best packed layout is refined."""
 HOPELESS = 1.1
 """A set whose lower bound is so many times the best step found is left out: the full schedule would
 have to see it that differently."""
@@ -238,13 +40,16 @@ def search(problem: Problem) -> list[Layout]:
 
 
 def search_layouts(problem: Problem) -> list[Layout]:
-    """The best found, and the best of each set of exchanges, the best first; nothing proven."""
+    """The best found, and the best with each set of exchanges, the best first; nothing proven."""
     layouts = _best_of_sets(problem)
     if not layouts:
         return []
     every = frozenset(problem.choices.kind.tolist())
-    better = improve_layout(anneal_layout(improve_layout(layouts[0], every), every), every)
-    return sorted([better, *layouts], key=lambda each: each.step_us)
+    better = anneal_layout(layouts[0], every)
+    best: dict[frozenset[int], Layout] = {}
+    for each in sorted([better, *layouts], key=lambda each: each.step_us):
+        best.setdefault(frozenset(problem.choices.kind[each.chosen].tolist()), each)
+    return list(best.values())
 
 
 def _best_of_sets(problem: Problem) -> list[Layout]:
@@ -254,32 +59,24 @@ def _best_of_sets(problem: Problem) -> list[Layout]:
         frozenset(own) for size in range(1, len(kinds) + 1) for own in combinations(kinds, size)
     ]
     bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
-    tries = max(1, IMPROVED_SHARDS // problem.tables)
     layouts: list[Layout] = []
     for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MOST_SETS]:
         best_us = min((each.step_us for each in layouts), default=np.inf)
         if bounds[own].step_us > HOPELESS * best_us:
             break
-        starts = _starts(problem, own, bounds[own])[:tries]
-        better = [improve_layout(each, own) for each in starts]
-        layouts += sorted(better, key=lambda each: each.step_us)[:1]
+        start = _start(problem, own, bounds[own])
+        layouts += [refine_layout(start, own)] if start else []
     return sorted(layouts, key=lambda each: each.step_us)
 
 
-def _starts(problem: Problem, kinds: frozenset[int], least: Bound) -> list[Layout]:
-    """Packed layouts, of what the averaged programme takes most of, the best first."""
-    starts: dict[bytes, Layout | None] = {}
-    for filled, sent in product(ROOM, SENT):
-        tighter = replace(problem, hbm_bytes=problem.hbm_bytes * filled)
-        averaged = bound(tighter, kinds, sent_us=least.sent_us * sent)
-        if averaged is None:
-            continue
-        for largest in LARGEST:
-            chosen = _chosen(problem, averaged, largest, kinds)
-            if chosen.tobytes() not in starts:
-                starts[chosen.tobytes()] = pack_choices(problem, chosen)
-    fit = [layout for layout in starts.values() if layout is not None]
-    return sorted(fit, key=lambda each: each.step_us)
+def _start(problem: Problem, kinds: frozenset[int], averaged: Bound) -> Layout | None:
+    """The best packed layout of what the averaged programme takes most of."""
+    chosen = {
+        each.tobytes(): each for each in (_chosen(problem, averaged, m, kinds) for m in LARGEST)
+    }
+    packed = (pack_choices(problem, each) for each in chosen.values())
+    fit = [layout for layout in packed if layout is not None]
+    return min(fit, key=lambda each: each.step_us, default=None)
 
 
 def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:
@@ -343,7 +140,7 @@ def _without(layout: Layout, allowed: Mask) -> Layout | None:
     packed = pack_choices(problem, chosen) if allowed[chosen].all() else None
     if packed is None or not allowed[packed.chosen].all():
         return None
-    better = improve_layout(packed, frozenset(choices.kind[packed.chosen].tolist()))
+    better = refine_layout(packed, frozenset(choices.kind[packed.chosen].tolist()))
     return better if allowed[better.chosen].all() else packed
 
 

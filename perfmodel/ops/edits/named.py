@@ -13,23 +13,17 @@ from perfmodel.ops.edits.fuse import KINDS as FUSED
 from perfmodel.ops.edits.fuse import fuse
 from perfmodel.ops.edits.optimizers import MODES, optimizer
 from perfmodel.ops.edits.precision import CLAMPED, FLOAT_DTYPES, NARROW, cast, exchange
-from perfmodel.ops.graph import OpGraph
-
-_WAITING = (
-    *("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::_unique2"),
-    *("aten::masked_select", "aten::equal", "torch::cuda::synchronize"),
-)
-"""Ops during which the host waits for what the device makes: a graph cannot hold them."""
+from perfmodel.ops.graph import WAITING, OpGraph
 
 
 def cuda_graphs(graph: OpGraph) -> Edited:
-    """`graph` marked to be launched as one graph per step; lowering to a GPU honours it.
+    """`graph` marked to be launched as CUDA graphs; lowering to a GPU honours it.
 
-    `undone` names the ops that no such graph can hold; they stay in it.
+    `undone` names the ops that no graph can hold: one ends before them, another begins behind.
     """
     if graph.cuda_graphs:
-        return Edited(graph, ("each step is launched as one graph already",))
-    waiting = Counter(op.name for op in graph.ops if op.name in _WAITING)
+        return Edited(graph, ("each step is launched as CUDA graphs already",))
+    waiting = Counter(op.name for op in graph.ops if op.name in WAITING)
     undone = tuple(
         f"{count} calls of {name} wait for the device: a CUDA graph cannot hold them"
         for name, count in waiting.most_common()

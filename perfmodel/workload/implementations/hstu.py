@@ -167,12 +167,13 @@ def _check_layout(run: Run) -> None:
         )
     if run.plan.replicated:
         raise WorkloadError(
-            f"{workload.name}: table {run.plan.replicated[0]} on every rank (data_parallel): rows "
-            "that are read position by position lie in shards"
+            f"{workload.name}: table {run.plan.replicated[0]} on every rank, or looked up by the "
+            "host: of a model of sequences this is not modelled, its tables lie in shards"
         )
     if run.pipeline not in (None, Pipeline(), Pipeline(rows_ahead=True)):
         raise WorkloadError(
-            f"{workload.name}: of a pipeline, a step over sequences has rows_ahead alone"
+            f"{workload.name}: of a model of sequences only rows are fetched ahead of a step: "
+            "batches ahead, micro-batches and rows that go back behind are not modelled"
         )
 
 

@@ -137,8 +137,6 @@ def _keys(r: Recorder, lookups: int, tables: Batched) -> tuple[Tensor, Tensor]:
 
 
 FP32_BYTES = 4
-GRAPH = {"cuda_graph": "step"}
-"""Attribute of what one graph launch runs."""
 
 
 @implementation(
@@ -160,15 +158,14 @@ def hugectr(r: Recorder, run: Run) -> None:
         dense, labels = _input(r, run)
     if software.prefetch:
         dense, labels = (r.tensor(x.shape, x.dtype) for x in (dense, labels))
-    with r.with_attributes(GRAPH if software.cuda_graphs else {}):
-        weights = layers.parameters
-        if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
-            copies = r.tensor((_elements(weights),), dtype)
-            streaming_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
-        sparse, output = _forward(r, run, layers, embeddings, dense)
-        if run.train:
-            loss = fused_loss(r, output, labels)
-            _learn(r, run, loss, weights, sparse, embeddings)
+    weights = layers.parameters
+    if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
+        copies = r.tensor((_elements(weights),), dtype)
+        streaming_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
+    sparse, output = _forward(r, run, layers, embeddings, dense)
+    if run.train:
+        loss = fused_loss(r, output, labels)
+        _learn(r, run, loss, weights, sparse, embeddings)
 
 
 def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:

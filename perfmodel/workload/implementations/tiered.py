@@ -81,9 +81,7 @@ def tiered(r: Recorder, run: Run) -> None:
             r.tape = Tape()
             for parameter in model.parameters:
                 r.tape.parameter(parameter)
-        graphs = run.pipeline is not None and run.pipeline.graphs
-        with r.with_attributes({"cuda_graph": f"micro-batch {number}"} if graphs else {}):
-            before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
+        before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
     if run.train:
         with r.during(OPTIMIZER):
             finish_writes(r, run, model.sources)

@@ -214,8 +214,9 @@ def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
     kept = {run.placement.cache(name).kept_by for name in placed.caches}
     if way not in _ONE_BY_ONE or kept - {"kernels"}:
         raise WorkloadError(
-            f"placement: tables[{shard.table}]: rows that are read one by one lie in device memory "
-            "or the host's, there behind a cache kept by kernels or none"
+            f"tables[{shard.table}] of sequences, whose rows are not summed on their way: the host "
+            "adding up, drives and caches kept by operators are not modelled, device memory or the "
+            "host's are, there behind a cache kept by kernels or none"
         )
     table, count = shard.of(run.workload.tables), ids.shape[0]
     before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
@@ -350,10 +351,18 @@ def _too_small(cache: RowCache, needed_bytes: float) -> str:
     over_bus = cache.at == "hbm" and cache.kept_by == "kernels"
     return (
         f"cache {cache.name!r}: the rows of {f'{count} batches' if count > 1 else 'one batch'} "
-        f"take {needed_bytes / BYTES_PER_GB:.3g} GB, it holds "
-        f"{cache.capacity_bytes / BYTES_PER_GB:.3g} GB: take a larger cache or a smaller batch"
+        f"take {_size(needed_bytes)}, it holds {_size(cache.capacity_bytes)}: take a larger cache "
+        "or a smaller batch"
         + (" (FBGEMM reads the others over the bus, which is not modelled)" if over_bus else "")
     )
+
+
+def _size(value_bytes: float) -> str:
+    large = value_bytes >= LEAST_GB * BYTES_PER_GB
+    return f"{value_bytes / BYTES_PER_GB:.3g} GB" if large else f"{value_bytes:,.0f} bytes"
+
+
+LEAST_GB = 1e-3
 
 
 def _fetched(rows: float) -> float:
