@@ -137,12 +137,12 @@ def compare(
     if plot and figure:
         raise UsageError("--plot is the old name of --figure: give --figure alone")
     figure = figure or plot
-    check_figure(figure, workload)
-    check_figure(latency, workload)
+    check_figure(figure)
+    check_figure(latency)
     files = [path.resolve() for path in (figure, latency, output) if path]
     if len(set(files)) < len(files):
         raise UsageError("--figure, --latency, --output: two of them name the same file")
-    target = Output(format, output, sources=[workload] if workload else [])
+    target = Output(format, output)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return

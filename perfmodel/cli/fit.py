@@ -19,10 +19,10 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, rows_csv, working, wrote
+from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.calibrated import Calibrated
@@ -67,8 +67,7 @@ def device(
       perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
     """
     target = Output(format or Format.TABLE, None)
-    for path in data:
-        check_writable(output, str(path))
+    check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.cli.error_tables import show_device_fit
@@ -122,8 +121,7 @@ def drift(
     """
     target = Output(format or Format.TABLE, None)
     if output is not None:
-        for path in (str(reference), hardware):
-            check_writable(output, path)
+        check_target(output)
 
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
@@ -307,8 +305,7 @@ def overheads(
       perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
     """
     limit = max_bytes(max_memory)
-    for source in (*traces, ops):
-        check_writable(output, source)
+    check_target(output)
 
     from perfmodel.calibrate.cpu_step import fit_overheads
     from perfmodel.calibrate.unwatched import unwatched

@@ -265,14 +265,21 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("fit", "kernels", "--data", "FILE"),
         ("hardware", "show", "FILE"),
         ("kernel", "add", "rows=1", "cols=1", "--hardware", "FILE"),
+        ("predict", "FILE:Net", "--hardware", "l4"),
+        ("predict", "--plan=FILE", "--workload", "neo-a", "--hardware", "l4"),
+        ("predict", "--hardware", "l4", "--save-overheads", "FILE"),
+        ("plan", "--workload", "neo-a", "--hardware", "dgx-1", "--torchrec", "FILE"),
+        ("compare", "--workload", "neo-a", "--hardware", "FILE"),
+        ("evaluate", "modules", "FILE", "--programs", "."),
     ],
 )
 def test_no_verb_writes_over_what_it_reads(
     run: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    path = tmp_path / "mine.toml"
+    path = tmp_path / ("mine.py" if "FILE:Net" in words else "mine.toml")
     path.write_text("precious")
-    refused(run(*(path if word == "FILE" else word for word in words), "-o", path), str(path))
+    given = [word.replace("FILE", str(path)) for word in words]
+    refused(run(*given, "-o", path), str(path))
     assert path.read_text() == "precious"
 
 
