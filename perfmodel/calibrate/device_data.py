@@ -49,7 +49,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> Floats:
         if len(bad):
             value = str(column.iloc[bad[0]])[:40]
             raise ModelError(f"row {bad[0]}: {name} is {value!r}; expected a number")
-        return found
+        return np.asarray(found)
     return np.asarray(column, np.float64)
 
 
