@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.cost.collectives.calibrated import Calibrated
     from perfmodel.cost.collectives.learned import Learned
 
+MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
@@ -56,7 +57,9 @@ def device(
         str | None,
         typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which half is held out for the errors.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Which half is held out for the errors.")
+    ] = 0,
     format: FormatOption = None,
 ) -> None:
     """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
@@ -163,7 +166,9 @@ def kernels(
             "one. Whoever loads the models then runs its code (--trust-models).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same models.")
+    ] = 0,
     rows: Annotated[
         int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
     ] = 18_000,
