@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from cli.conftest import Ran, Run
 from cli.samples import document, event, write
 
+from perfmodel.__main__ import run as start
 from perfmodel.graph.types import ExecutionGraph
 
 VERBS = ("breakdown", "predict", "export")
@@ -326,6 +328,15 @@ def test_never_a_traceback(
     assert shown.err.count("\n") == bool(text)
     with pytest.raises(type(error)):
         perfmodel.cli.main(["breakdown", str(trace), "--debug"])
+
+
+def test_an_interrupt_while_modules_load_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading(ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "perfmodel.cli", Loading("perfmodel.cli"))
+    assert start() == 130
 
 
 def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:
