@@ -77,7 +77,7 @@ OF_OTHERS = (
         "rows",
         "evaluate kernels",
         ("evaluate", "kernels", "--data", "{made}"),
-        (30_000, 90_000, 270_000),
+        (60_000, 180_000, 540_000),
     ),
     ("points", "sweep", ("sweep", "{made}", "-o", "{folder}/{size}"), (30, 90, 270)),
 )
@@ -232,6 +232,8 @@ def growths(verb: str, axis: str) -> Iterator[Growth]:
             if axis in grows and verb in each:
                 if not find_spec("torch") and grows == "operators":
                     continue
+                few = sizes[0] // 2
+                growth(grows, each, others, {few: made_of(grows, few, folder, number)})  # imports
                 made = {size: made_of(grows, size, folder, number) for size in sizes}
                 yield growth(grows, each, others, made)
 
@@ -246,11 +248,12 @@ def draw(found: list[Growth], path: Path) -> None:
     figure = Figure(figsize=(4.0 * columns, 3.4 * lines), layout="constrained")
     for axis, panel in zip(axes, figure.subplots(lines, columns, squeeze=False).flat, strict=False):
         for each in (growth for growth in found if growth.axis == axis):
-            label = f"{each.verb} {each.exponent:.2f}"
+            label = each.verb + ("" if math.isnan(each.exponent) else f" {each.exponent:.2f}")
             panel.loglog(each.sizes, each.seconds, marker="o", markersize=3, label=label)
+        ticks = sorted({size for g in found if g.axis == axis for size in g.sizes})
         panel.minorticks_off()
-        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=each.sizes, ylim=(0.08, 20))
-        panel.set_xticklabels([f"{size:,}" for size in each.sizes])
+        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=ticks, ylim=(0.08, 40))
+        panel.set_xticklabels([f"{size:,}" for size in ticks])
         panel.set(yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
         panel.legend(fontsize="x-small", framealpha=0.6)
     for panel in figure.axes[len(axes) :]:
