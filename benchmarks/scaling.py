@@ -2,9 +2,10 @@
 
     python benchmarks/scaling.py [--verb WORD] [--axis WORD] [--figure FILE] [--check]
 
-Traces are made up: on every thread, operators that launch one kernel each. One figure grows, the
-others stay. Processor time is of this process, without imports; the exponent is of
-the two largest sizes: 1 is linear. With `--check`, exit 1 where one is above 1.15.
+Traces are made up: on every thread, operators that launch one kernel each. Workloads, programs,
+clusters, tables of kernels and grids are too. One figure grows, the others stay. Processor time is
+of this process, without imports; the exponent is of the two largest sizes: 1 is linear. With
+`--check`, exit 1 where one is above 1.15. Programs take PyTorch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import math
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,17 @@ MOST_EXPONENT = 1.15
 LEAST_S = 0.5
 """Sizes whose run takes less say nothing of growth."""
 OP_US, STEP_GAP_US = 20, 50
-OF_TRACES = ("breakdown", "predict", "report", "diff", "check")
+OF_TRACES = {
+    "breakdown": [],
+    "predict": [],
+    "predict --hardware": ["--hardware", "h100-sxm"],
+    "report": ["-o", "{folder}/page.html"],
+    "diff": ["{made}"],
+    "check": ["--baseline", "{folder}/baseline.json", "--update"],
+    "export": ["-o", "{folder}/timeline.json"],
+    "fit overheads": ["-o", "{folder}/overheads.json"],
+}
+"""What follows the verb and the trace."""
 TRACE_AXES = {
     "events": (20_000, 60_000, 180_000),
     "steps": (500, 1_500, 4_500),
@@ -38,14 +50,38 @@ TRACE_AXES = {
     "streams": (3_000, 10_000, 30_000),
     "ranks": (8, 24, 72),
 }
-OF_TABLES = {
-    "predict --workload": ["predict", "--workload", "{model}", "--hardware", "dgx-1"],
-    "compare": [
-        *("compare", "--workload", "{model}", "--hardware", "dgx-1"),
-        *("--designs", "default,low_precision"),
-    ],
-}
-TABLES = (270, 900, 2_700)
+_ON = ("--workload", "{made}", "--hardware")
+OF_OTHERS = (
+    ("tables", "predict --workload", ("predict", *_ON, "dgx-1"), (270, 900, 2_700)),
+    (
+        "tables",
+        "compare",
+        ("compare", *_ON, "dgx-1", "--designs", "default,low_precision"),
+        (270, 900, 2_700),
+    ),
+    ("tables", "plan", ("plan", *_ON, "dgx-1"), (90, 270, 810)),
+    ("layers", "predict --workload", ("predict", *_ON, "l4"), (300, 1_000, 3_000)),
+    (
+        "operators",
+        "predict FILE.py:Net",
+        ("predict", "{made}:Net", "--hardware", "l4"),
+        (1_000, 3_000, 9_000),
+    ),
+    (
+        "nodes",
+        "predict --workload",
+        ("predict", "--workload", "dlrm-dcnv2", "--batch", "131072000", "--hardware", "{made}"),
+        (1_000, 4_000, 16_000),
+    ),
+    (
+        "rows",
+        "evaluate kernels",
+        ("evaluate", "kernels", "--data", "{made}"),
+        (60_000, 180_000, 540_000),
+    ),
+    ("points", "sweep", ("sweep", "{made}", "-o", "{folder}/{size}"), (30, 90, 270)),
+)
+"""What grows, a verb, its words and the sizes."""
 
 
 def document(
@@ -69,7 +105,9 @@ def document(
             device = {"device": rank, "stream": stream, "grid": [64, 1, 1]}
             made.append(_event("kernel", f"kernel_{n % 50}", stream, at + 10, 6, {**ids, **device}))
     job = {"backend": "nccl", "rank": rank, "world_size": rank + 1}
-    return {"schemaVersion": 1, "distributedInfo": job, "traceEvents": made}
+    gpu = [{"name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_899_345_920, "numSms": 108}]
+    about = {"schemaVersion": 1, "distributedInfo": job, "deviceProperties": gpu}
+    return {**about, "traceEvents": made}
 
 
 def _event(
@@ -100,12 +138,36 @@ def trace_of(axis: str, size: int, folder: Path) -> Path:
     return path
 
 
-def model_of(size: int, folder: Path, rows: int) -> Path:
-    """A workload of `size` tables of `rows`; other rows share no answer within this process."""
-    path = folder / f"{size}_tables_{rows}.toml"
-    tables = f"[[tables]]\nrows = {rows}\ndim = 64\npooling = 1\n" * size
-    layers = "dense_features = 13\nbottom_mlp = [512, 64]\ntop_mlp = [512, 1]\n"
-    path.write_text(f'schema = "perfmodel.workload/1"\nbatch = 64\n[model]\n{layers}{tables}')
+def made_of(axis: str, size: int, folder: Path, number: int) -> Path:
+    """A file that is not a trace, with `size` of `axis`; another `number` shares no answer."""
+    tables, layers = (size if axis == each else few for each, few in (("tables", 8), ("layers", 1)))
+    mlp = f"[{'64, ' * layers}64]"
+    rows = range(size) if axis == "rows" else ()
+    texts = {
+        "toml": f'schema = "perfmodel.workload/1"\nbatch = 64\n[model]\ndense_features = 13\n'
+        f"bottom_mlp = {mlp}\ntop_mlp = [512, 1]\n"
+        + f"[[tables]]\nrows = {10_000 + number}\ndim = 64\npooling = 1\n"
+        * tables,
+        "py": "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        f"        for _ in range({size}):\n            x = x + 1\n        return x\n"
+        "def get_inputs():\n    return [torch.rand(64, 64)]\n",
+        "csv": "op,device,dtype,direction,timing,m,n,k,duration_us\n"
+        + "".join(
+            f"linear,NVIDIA L4,fp16,fwd,profiler_kernel,{64 + n},512,512,{5 + n % 7}\n"
+            for n in rows
+        ),
+    }
+    if axis == "nodes":
+        texts["toml"] = f'kind = "cluster"\nname = "made"\nnode = "dgx-h100"\nnodes = {size}\n'
+    if axis == "points":
+        texts["toml"] = (
+            'workload = "criteo-kaggle"\nhardware = "dgx-1"\nbatch = 4096\n[axes]\n'
+            f"device.hbm_gb_per_s = {{ low = 600, high = 2400, steps = {size // 10} }}\n"
+            "host.single_thread_ratio = { low = 0.5, high = 1.5, steps = 10 }\n"
+        )
+    suffix = {"operators": "py", "rows": "csv"}.get(axis, "toml")
+    path = folder / f"{number}_{size}_{axis}.{suffix}"
+    path.write_text(texts[suffix], encoding="utf-8")
     return path
 
 
@@ -143,17 +205,6 @@ def taken_s(words: list[str]) -> float:
     return used_s() - begun_s
 
 
-def commands(verb: str, trace: Path, folder: Path) -> list[str]:
-    """A verb on a trace."""
-    page, baseline = str(folder / "page.html"), str(folder / "baseline.json")
-    more = {
-        "report": ["-o", page],
-        "diff": [str(trace)],
-        "check": ["--baseline", baseline, "--update"],
-    }
-    return [verb, str(trace), *more.get(verb, [])]
-
-
 def growths(verb: str, axis: str) -> Iterator[Growth]:
     """Every verb whose name holds a word, over every axis whose name holds another."""
     (
@@ -162,19 +213,29 @@ def growths(verb: str, axis: str) -> Iterator[Growth]:
     )  # imports
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+
+        def growth(grows: str, each: str, words: Iterable[str], made: dict[int, Path]) -> Growth:
+            seconds = [
+                taken_s([w.format(made=path, folder=folder, size=size) for w in words])
+                for size, path in made.items()
+            ]
+            return Growth(each, grows, tuple(made), tuple(seconds))
+
         for grows, sizes in TRACE_AXES.items():
-            if axis not in grows:
-                continue
-            traces = [trace_of(grows, size, folder) for size in sizes]
-            for each in OF_TRACES:
-                if verb in each:
-                    seconds = [taken_s(commands(each, trace, folder)) for trace in traces]
-                    yield Growth(each, grows, sizes, tuple(seconds))
-        for number, (each, words) in enumerate(OF_TABLES.items()):
-            if verb in each and axis in "tables":
-                models = [model_of(size, folder, 10_000 + number) for size in TABLES]
-                seconds = [taken_s([w.format(model=model) for w in words]) for model in models]
-                yield Growth(each, "tables", TABLES, tuple(seconds))
+            wanted = {each: more for each, more in OF_TRACES.items() if verb in each}
+            if axis in grows and wanted:
+                made = {size: trace_of(grows, size, folder) for size in sizes}
+                for each, more in wanted.items():
+                    words = (*each.partition(" --")[0].split(), "{made}", *more)
+                    yield growth(grows, each, words, made)
+        for number, (grows, each, others, sizes) in enumerate(OF_OTHERS):
+            if axis in grows and verb in each:
+                if not find_spec("torch") and grows == "operators":
+                    continue
+                few = sizes[0] // 2
+                growth(grows, each, others, {few: made_of(grows, few, folder, number)})  # imports
+                made = {size: made_of(grows, size, folder, number) for size in sizes}
+                yield growth(grows, each, others, made)
 
 
 def draw(found: list[Growth], path: Path) -> None:
@@ -187,11 +248,12 @@ def draw(found: list[Growth], path: Path) -> None:
     figure = Figure(figsize=(4.0 * columns, 3.4 * lines), layout="constrained")
     for axis, panel in zip(axes, figure.subplots(lines, columns, squeeze=False).flat, strict=False):
         for each in (growth for growth in found if growth.axis == axis):
-            label = f"{each.verb} {each.exponent:.2f}"
+            label = each.verb + ("" if math.isnan(each.exponent) else f" {each.exponent:.2f}")
             panel.loglog(each.sizes, each.seconds, marker="o", markersize=3, label=label)
+        ticks = sorted({size for g in found if g.axis == axis for size in g.sizes})
         panel.minorticks_off()
-        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=each.sizes, ylim=(0.08, 20))
-        panel.set_xticklabels([f"{size:,}" for size in each.sizes])
+        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=ticks, ylim=(0.08, 40))
+        panel.set_xticklabels([f"{size:,}" for size in ticks])
         panel.set(yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
         panel.legend(fontsize="x-small", framealpha=0.6)
     for panel in figure.axes[len(axes) :]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import sys
 
-from perfmodel.cli import main
+INTERRUPTED = 130
 
 
 def run() -> int:
     """The command line in a process of its own."""
+    try:
+        from perfmodel.cli import main
+    except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it
+        return INTERRUPTED
     status = main()
     gc.freeze()  # at exit Python would search all that was read for cycles, a tenth of a breakdown
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 MAX_TABLE_BYTES = 500_000_000
+MAX_COLUMNS = 1_000
 _PARQUET_MAGIC = b"PAR1"
 _CELL_BYTES = 8
 FRAME_NAME = "DataFrame"
@@ -53,6 +55,7 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     try:
         if content.startswith(_PARQUET_MAGIC):
             return _parquet(content, max_bytes)
+        _check_names(pd.read_csv(io.BytesIO(content), header=None, nrows=1).iloc[0].tolist())
         frame = pd.read_csv(io.BytesIO(content), low_memory=False)
     except Exception as problem:  # pyarrow raises whatever it meets in a damaged file
         if isinstance(problem, MemoryError):
@@ -64,11 +67,23 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     return frame
 
 
+def _check_names(names: Sequence[object]) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise ValueError(f"it has {len(names):,} columns; at most {MAX_COLUMNS:,} are read")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"column {str(name)[:40]!r} is there twice")
+
+
 def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(content))
     metadata = file.metadata
+    _check_names(file.schema_arrow.names)
+    for each in file.schema_arrow:
+        if "binary" in str(each.type):
+            raise ValueError(f"column {each.name!r} holds bytes, not text")
     cells_bytes = metadata.num_rows * metadata.num_columns * _CELL_BYTES
     stated_bytes = sum(
         metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)

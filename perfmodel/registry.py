@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+_MOST_OFFERED = 8
+
+
+def offered(name: str, known: Sequence[str], listed_by: str = "", cutoff: float = 0.4) -> str:
+    """An unknown name and what it may have meant: the nearest, all of a few, or how many there
+    are and the command that lists them."""
+    near = get_close_matches(name[:80], known, n=3, cutoff=cutoff)
+    if not near and len(known) > _MOST_OFFERED:
+        told = f"`{listed_by}` lists the {len(known)}" if listed_by else f"there are {len(known)}"
+    else:
+        told = f"nearest: {', '.join(near or known or ['none'])}"
+    return f"{name[:60]!r}; {told}"
 
 
 class Registry(Generic[T]):
@@ -25,11 +37,18 @@ class Registry(Generic[T]):
     `kind` names them in errors. On first use the module `home`, or every module of that package, is
     imported, so that each registers what it holds, and the installed plug-ins of the entry-point
     group `group` (such as `perfmodel.kernels`) are added; each is loaded when it is asked for,
-    since it may itself import what asks for it.
+    since it may itself import what asks for it. `listed_by` is the command that lists all names.
     """
 
-    def __init__(self, kind: str, group: str | None = None, home: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str | None = None,
+        home: str | None = None,
+        listed_by: str = "",
+    ) -> None:
         self.kind = kind
+        self._listed_by = listed_by
         self._group = group
         self._home = home
         self._items: dict[str, T] = {}
@@ -51,8 +70,9 @@ class Registry(Generic[T]):
         entry = self.get(name)
         if entry is None:
             known = list(self)
-            near = get_close_matches(name, known, n=3, cutoff=0.4) or known
-            raise PerfmodelError(f"unknown {self.kind} {name!r}; nearest: {', '.join(near)}")
+            raise PerfmodelError(
+                f"unknown {self.kind} {offered(str(name), known, self._listed_by)}"
+            )
         return entry
 
     def __contains__(self, name: str) -> bool:

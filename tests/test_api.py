@@ -160,7 +160,7 @@ def test_collectives_are_fitted_to_logs_as_by_the_command(tmp_path: Path) -> Non
         perfmodel.fit("collectives", log, mine, hardware="dgx-h100")
     with pytest.raises(PerfmodelError, match="is the input; write elsewhere"):
         perfmodel.fit("collectives", log, mine, curves=mine)
-    with pytest.raises(PerfmodelError, match=r"mine\.json: lacks the columns curve_id"):
+    with pytest.raises(PerfmodelError, match=r"mine\.json: cannot be read as a table"):
         perfmodel.fit("collectives", log, tmp_path / "model.json", curves=mine)
     assert not (tmp_path / "model.json").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from pathlib import Path
 
 import pandas as pd
@@ -38,11 +39,20 @@ def test_the_error_is_the_one_asked_for(tmp_path: Path) -> None:
         read_frame(tmp_path / "none.csv", error=ModelError)
 
 
+def test_tables_that_are_not_what_a_reader_would_take_them_for() -> None:
+    with pytest.raises(ValueError, match="column 'a' is there twice"):
+        frame_of(b"a,b,a\n1,2,3\n")
+    with pytest.raises(ValueError, match="it has 1,001 columns; at most 1,000"):
+        frame_of(",".join(f"c{n}" for n in range(1001)).encode() + b"\n")
+    held = io.BytesIO()
+    pd.DataFrame({"op": [b"\xff"]}).to_parquet(held)
+    with pytest.raises(ValueError, match="column 'op' holds bytes"):
+        frame_of(held.getvalue())
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_damage_is_one_line_or_a_frame(data: st.DataObject) -> None:
-    import io
-
     whole = io.BytesIO()
     frame_of(CSV).to_parquet(whole)
     content = bytearray(data.draw(st.sampled_from([CSV, whole.getvalue()])))

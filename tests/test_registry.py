@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel import registry
 from perfmodel.errors import PerfmodelError
-from perfmodel.registry import Registry
+from perfmodel.registry import Registry, offered
 
 
 @pytest.fixture
@@ -44,6 +44,15 @@ def test_an_unknown_name_lists_the_nearest(designs: Registry[str]) -> None:
         designs["hotlin"]
     with pytest.raises(PerfmodelError, match=r"nearest: hot, hotline, neo$"):
         designs["zzzzzz"]
+
+
+def test_a_name_like_no_other_of_many_says_how_many_there_are() -> None:
+    many = [f"op_{n}" for n in range(20)]
+    assert offered("x" * 99, many, "perfmodel kernel") == (
+        f"{'x' * 60!r}; `perfmodel kernel` lists the 20"
+    )
+    assert offered("x", many) == "'x'; there are 20"
+    assert offered("x", many[:2]) == "'x'; nearest: op_0, op_1"
 
 
 def test_a_name_is_registered_once(designs: Registry[str]) -> None:

@@ -41,9 +41,15 @@ def _numbers(frame: pd.DataFrame, name: str) -> Floats:
 
     column = frame[name]
     if not pd.api.types.is_numeric_dtype(column):
-        bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-        at = int(np.argmax(bad.to_numpy()))
-        raise ModelError(f"row {at}: {name} is {str(column.iloc[at])[:40]!r}; expected a number")
+        try:
+            found = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        except OverflowError:
+            raise ModelError(f"column {name}: a whole number beyond 1e308") from None
+        bad = np.flatnonzero(np.isnan(found) & column.notna().to_numpy())
+        if len(bad):
+            value = str(column.iloc[bad[0]])[:40]
+            raise ModelError(f"row {bad[0]}: {name} is {value!r}; expected a number")
+        return np.asarray(found)
     return np.asarray(column, np.float64)
 
 

@@ -169,7 +169,7 @@ def users_regressor(name: str, seed: int) -> Bounded:
         states = [each for each in regressor.get_params() if each.endswith("random_state")]
         regressor = clone(regressor).set_params(**dict.fromkeys(states, seed))
         pickle.dumps(regressor)
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         what = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(f"--estimator {name}: {what[:200]}") from None
     return Bounded(regressor)

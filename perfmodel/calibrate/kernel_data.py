@@ -15,18 +15,19 @@ from perfmodel.arrays import Floats
 from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
 from perfmodel.cost.learned.part import SAME_KERNELS
-from perfmodel.errors import ModelError
+from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORK, TORCH, Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.spec import OPS, directions
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 DECIMALS = 4
+MOST_US = 1e12
 GMAE_OFFSET = 4e-4
 """Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
 
@@ -163,19 +164,21 @@ def read_table(path: Path) -> Table:
     try:
         dims = numbers_of(frame, "duration_us")
         require_dims(frame, dims)
-    except ModelError as error:
+    except PerfmodelError as error:
         raise ModelError(f"{path}: {error}") from None
     measured = dims["duration_us"]
-    bad = np.flatnonzero(~(np.isfinite(measured) & (measured > 0)))
+    bad = np.flatnonzero(~((measured > 0) & (measured < MOST_US)))
     if len(bad):
         raise ModelError(
-            f"{path}: row {bad[0]}: duration_us is {measured[bad[0]]:g}; expected above 0"
+            f"{path}: row {bad[0]}: duration_us is {measured[bad[0]]:g}; "
+            f"expected above 0 and below {MOST_US:g}"
         )
-    unknown = sorted(set(frame["timing"]) - set(TIMINGS))
-    if unknown:
-        raise ModelError(
-            f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
-        )
+    for column, known in (("timing", TIMINGS), ("direction", directions())):
+        unknown = sorted(set(frame[column]) - set(known))
+        if unknown:
+            raise ModelError(
+                f"{path}: unknown {column} {unknown[0][:60]!r}; one of {', '.join(sorted(known))}"
+            )
     kernels = without_timing(frame)
     if not len(kernels):
         raise ModelError(f"{path}: the table has no rows of kernels")

@@ -143,7 +143,10 @@ def fit_rows(
     build = BUILD_OF_FAMILY[family]
     devices = {each: known[each] for each in sorted(set(rows["device"]))}
     tiles = observed_tiles(rows, devices, floors) if family == "matmul" else {}
-    few = some_unnamed(thinned(above_launch_floors(rows, floors), rows_per_group, seed), seed)
+    clear = above_launch_floors(rows, floors)
+    if clear.empty:
+        raise ModelError(f"{name}: no row takes longer than its launch: no kernel can be told")
+    few = some_unnamed(thinned(clear, rows_per_group, seed), seed)
     data = samples(few, build, devices, floors, tiles)
     ops = tuple(sorted(set(rows["op"]))) if family in _OWN_OPS_ONLY else ()
     return fit_part(family, name, build, ops, data, tiles, seed=seed, regressor=regressor)

@@ -83,8 +83,9 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
         try:
             step = _step(record, f"{where}: row {number}")
             steps.append(replace(step, reference_us=tuple(readings[number - 1])))
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{where}: row {number}: is not a configuration: {error}") from None
+        except (ValueError, TypeError, OverflowError) as error:
+            text = str(error)[:200]
+            raise UsageError(f"{where}: row {number}: is not a configuration: {text}") from None
     return steps
 
 
@@ -101,10 +102,12 @@ def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
             for count, rows in map(_repeated, record["rows_per_table"].split())
         ],
     }
-    step_us = _time(record, "p10_us")
+    step_us, name = _time(record, "p10_us"), record["name"]
+    if not isinstance(name, str):  # a number, or none
+        name = "" if name != name else str(name)
     return MeasuredStep(
-        name=str(record["name"]),
-        workload=workload_from_document(document, str(record["name"]), where),
+        name=name,
+        workload=workload_from_document(document, name, where),
         ranks=ranks,
         threads=_within(record, "threads_per_rank", 1, MAX_THREADS),
         step_us=step_us,

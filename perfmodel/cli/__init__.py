@@ -16,7 +16,7 @@ import typer
 from perfmodel import __version__
 from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
-from perfmodel.cli.output import SHOWN, Shown
+from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE
 
 VERBS = (
@@ -116,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in given if word not in anywhere]
     shown = Shown(notes=any(word in given for word in NOTES), sources=SOURCES in given)
     before, elsewhere = SHOWN.set(shown), ON_COMMAND_LINE.set(True)
+    words_before = WORDS.set(tuple(words))
     try:
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
@@ -129,5 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_failure(error)
     finally:
         SHOWN.reset(before)
+        WORDS.reset(words_before)
         ON_COMMAND_LINE.reset(elsewhere)
     return 0

@@ -150,9 +150,9 @@ def breakdown(
       perfmodel breakdown trace.json.gz --top 30 --full-names
       perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
     """
-    target = Output(format, output, source=trace)
-    check_figure(figure, trace)
-    check_figure(memory_figure, trace, option="--memory-figure")
+    target = Output(format, output)
+    check_figure(figure)
+    check_figure(memory_figure, option="--memory-figure")
     kept = steps_slice(steps) if steps else None
     limit = max_bytes(max_memory)
 

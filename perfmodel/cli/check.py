@@ -16,9 +16,9 @@ from perfmodel.cli.options import (
     StrictOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, wrote
+from perfmodel.cli.output import Output, check_target, wrote
 from perfmodel.errors import UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.files import write_text
 
 FAILED = 1
 TOLERANCE_FRAC = 0.05
@@ -70,7 +70,7 @@ def check(
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"
         )
-    target = Output(format, output, source=str(baseline))
+    target = Output(format, output)
     _check_places(baseline, update, [junit, markdown, output])
 
     from perfmodel.cli.error_tables import show_baseline_comparison
@@ -106,10 +106,8 @@ def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> N
     if update:
         from perfmodel.evaluation.baseline import check_replaceable
 
-        check_writable(baseline, None)
+        check_target(baseline)
         check_replaceable(baseline)
-    given = [path for path in reports if path]
-    for path in given:
-        check_writable(path, str(baseline))
-    if len({path.absolute() for path in [baseline, *given]}) <= len(given):
-        raise UsageError("two of the output files, or one and the baseline, are the same file")
+    for path in reports:
+        if path:
+            check_target(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields
 from math import inf
 from pathlib import Path
@@ -105,9 +104,6 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The old name of --figure.")
-    ] = None,
     latency: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw latency over the rate at which samples come."),
@@ -134,15 +130,9 @@ def compare(
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
         if not 0 < p99_ms < inf:
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
-    if plot and figure:
-        raise UsageError("--plot is the old name of --figure: give --figure alone")
-    figure = figure or plot
-    check_figure(figure, workload)
-    check_figure(latency, workload)
-    files = [path.resolve() for path in (figure, latency, output) if path]
-    if len(set(files)) < len(files):
-        raise UsageError("--figure, --latency, --output: two of them name the same file")
-    target = Output(format, output, sources=[workload] if workload else [])
+    check_figure(figure)
+    check_figure(latency)
+    target = Output(format, output)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return
@@ -178,8 +168,6 @@ def compare(
     ]
     for drawing, path in drawn:
         save_drawn(path, drawing)
-    if plot:
-        print("perfmodel: --plot is now called --figure", file=sys.stderr)
 
     target.write_result(
         comparison, lambda console: show_comparison(console, comparison), comparison.warnings

@@ -49,7 +49,7 @@ def diff(
       perfmodel diff trace.json.gz h100.json
       perfmodel diff of-last-release.json of-this-one.json
     """
-    target = Output(format, output, sources=[a, b])
+    target = Output(format, output)
     limit = max_bytes(max_memory)
 
     from perfmodel import api

@@ -59,7 +59,7 @@ def traces(
       perfmodel evaluate traces my-traces/ one.json.gz
       perfmodel evaluate traces --format json -o errors.json
     """
-    target = Output(format, output, sources=paths or [])
+    target = Output(format, output)
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_evaluation
@@ -97,8 +97,8 @@ def kernels(
       perfmodel evaluate kernels --data test.parquet
       perfmodel evaluate kernels --data test.parquet --models my-models --format json
     """
-    target = Output(format, output, sources=data)
-    check_figure(figure, None)
+    target = Output(format, output)
+    check_figure(figure)
 
     from perfmodel.cli.error_tables import show_kernel_errors
     from perfmodel.evaluation.kernels import evaluate_kernels
@@ -141,7 +141,7 @@ def collectives(
       perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
         --calibrate 262144,2097152,16777216,268435456
     """
-    target = Output(format, output, sources=[curves, data, *([model] if model else [])])
+    target = Output(format, output)
     sizes = _sizes(calibrate)
 
     from perfmodel.cost.collectives.store import load
@@ -213,7 +213,7 @@ def ops(
       perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
       perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
-    target = Output(format, output, sources=[*(traces or []), *(lookups or [])])
+    target = Output(format, output)
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
@@ -272,7 +272,7 @@ def modules(
       perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
       perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
     """
-    target = Output(format, output, sources=[table])
+    target = Output(format, output)
 
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 

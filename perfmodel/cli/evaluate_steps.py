@@ -78,7 +78,7 @@ def steps(
         --again ops_again_steps.csv
     """
     repeats = [path for path in (before, again) if path is not None]
-    target = Output(format, output, sources=[*truth, hardware, *repeats])
+    target = Output(format, output)
     if len(repeats) == 1:
         raise UsageError("--before and --again: give both, or none")
 
@@ -169,7 +169,7 @@ def pairs(
       perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
       perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
     """
-    target = Output(format, output, sources=traces)
+    target = Output(format, output)
 
     from perfmodel.evaluation.pairs import evaluate_pairs
 
@@ -235,8 +235,8 @@ def published(
       perfmodel evaluate published --mlperf mlperf_dlrm.csv
       perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
     """
-    target = Output(format, output, sources=mlperf)
-    check_figure(figure, None)
+    target = Output(format, output)
+    check_figure(figure)
 
     from perfmodel.evaluation.published_throughput import evaluate_published, read_mlperf
 

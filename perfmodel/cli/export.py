@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.options import OutputOption, TraceArgument
-from perfmodel.cli.output import working, wrote
+from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     OF_READING,
@@ -16,7 +16,7 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
-from perfmodel.files import atomic_write, check_writable
+from perfmodel.files import atomic_write
 from perfmodel.reporting.written import What, exported
 
 _USES = {
@@ -54,9 +54,7 @@ def export(
     """
     chosen = exported(output, what)
     if output:
-        check_writable(output, trace)
-        for each in options.sources:
-            check_writable(output, str(each))
+        check_target(output)
     if chosen is not What.TIMELINE:
         options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:

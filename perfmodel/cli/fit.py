@@ -19,15 +19,16 @@ from perfmodel.cli.options import (
     max_bytes,
     verb_of,
 )
-from perfmodel.cli.output import Output, rows_csv, working, wrote
+from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.calibrated import Calibrated
     from perfmodel.cost.collectives.learned import Learned
 
+MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
@@ -56,7 +57,9 @@ def device(
         str | None,
         typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which half is held out for the errors.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Which half is held out for the errors.")
+    ] = 0,
     format: FormatOption = None,
 ) -> None:
     """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
@@ -67,8 +70,7 @@ def device(
       perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
     """
     target = Output(format or Format.TABLE, None)
-    for path in data:
-        check_writable(output, str(path))
+    check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.cli.error_tables import show_device_fit
@@ -122,8 +124,7 @@ def drift(
     """
     target = Output(format or Format.TABLE, None)
     if output is not None:
-        for path in (str(reference), hardware):
-            check_writable(output, path)
+        check_target(output)
 
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
@@ -165,7 +166,9 @@ def kernels(
             "one. Whoever loads the models then runs its code (--trust-models).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same models.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same models.")
+    ] = 0,
     rows: Annotated[
         int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
     ] = 18_000,
@@ -307,8 +310,7 @@ def overheads(
       perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
     """
     limit = max_bytes(max_memory)
-    for source in (*traces, ops):
-        check_writable(output, source)
+    check_target(output)
 
     from perfmodel.calibrate.cpu_step import fit_overheads
     from perfmodel.calibrate.unwatched import unwatched

@@ -51,7 +51,7 @@ def hardware(
       perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
       perfmodel hardware check my-gpu.toml
     """
-    target = Output(format, output, sources=what or [])
+    target = Output(format, output)
     action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")

@@ -56,7 +56,7 @@ def kernel(
       perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
       perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
     """
-    target = Output(format, output, sources=hardware or [])
+    target = Output(format, output)
     if op is None:
         _list(target)
         return

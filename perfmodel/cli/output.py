@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ class Shown:
 _USUAL = Shown()
 SHOWN: ContextVar[Shown] = ContextVar("SHOWN", default=_USUAL)
 """Of this command line: both words may stand anywhere on it."""
+WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
+"""Of this command line, as they were given."""
 _FORMS = {
     Format.TABLE: "the table, as text",
     Format.JSON: "JSON (docs/schemas describes it)",
@@ -70,8 +73,6 @@ class Output:
         form: Format | None,
         path: Path | None,
         *,
-        source: str | None = None,
-        sources: Sequence[str | Path] = (),
         hint: str = "",
         with_table: bool = False,
     ):
@@ -80,9 +81,7 @@ class Output:
         self.path = path
         self._hint, self._with_table = hint, with_table
         if path:
-            check_writable(path, source)
-            for each in sources:
-                check_writable(path, str(each))
+            check_target(path)
 
     def write(
         self,
@@ -267,7 +266,27 @@ def quiet_figures() -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
-def check_figure(path: Path | None, source: str | None, option: str = "--figure") -> None:
+def check_target(path: Path) -> None:
+    """Raise `PerfmodelError` where a file at `path` cannot be written, or is what another word of
+    the command line names: an input, or another output."""
+    check_writable(path, None)
+    if sum(_is_named(word, path) for word in WORDS.get()) > 1:
+        raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
+
+
+def _is_named(word: str, path: Path) -> bool:
+    """Whether a word names the file: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
+    forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
+    for named in forms:
+        if os.path.exists(named) and path.exists():
+            if os.path.samefile(named, path):
+                return True
+        elif named and os.path.realpath(named) == os.path.realpath(path):
+            return True
+    return False
+
+
+def check_figure(path: Path | None, option: str = "--figure") -> None:
     """Raise `PerfmodelError` where no figure can be written to `path`; said before any is drawn."""
     if path is None:
         return
@@ -276,4 +295,4 @@ def check_figure(path: Path | None, source: str | None, option: str = "--figure"
         raise UsageError(
             f"{option} {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"
         )
-    check_writable(path, source)
+    check_target(path)

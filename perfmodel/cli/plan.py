@@ -15,10 +15,9 @@ from perfmodel.cli.options import (
     OutputOption,
     set_option,
 )
-from perfmodel.cli.output import Output, working, wrote
+from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.cli.tables import Times, add, counted, new_table, say
-from perfmodel.errors import UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.files import write_text
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -91,14 +90,11 @@ def plan(
     target = Output(
         format,
         output,
-        sources=[workload, hardware],
         hint="the plan; use it with --plan of predict and compare",
         with_table=True,
     )
     if torchrec is not None:
-        check_writable(torchrec, workload)
-        if output is not None and torchrec.resolve() == output.resolve():
-            raise UsageError("--torchrec, --output: both name the same file")
+        check_target(torchrec)
 
     from perfmodel import api
 

@@ -12,6 +12,7 @@ from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, Tra
 from perfmodel.cli.output import (
     Output,
     check_figure,
+    check_target,
     refuse_cautions,
     save_figure,
     working,
@@ -25,7 +26,6 @@ from perfmodel.cli.prediction_options import (
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
-from perfmodel.files import check_writable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -214,12 +214,11 @@ def predict(
     """
     from perfmodel.ops.read.program import Call, program_of
 
-    inputs = [each for each in (workload, plan, *options.sources) if each]
-    target = Output(format, output, source=trace, sources=inputs)
-    check_figure(figure, trace)
-    check_figure(roofline, trace)
+    target = Output(format, output)
+    check_figure(figure)
+    check_figure(roofline)
     if save_overheads:
-        check_writable(save_overheads, trace)
+        check_target(save_overheads)
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
     if (rate is not None or p99_ms is not None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
@@ -321,7 +320,7 @@ def _value(text: str) -> Any:
 
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -159,12 +159,6 @@ class PredictionOptions:
     strict: StrictOption = False
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB
 
-    @property
-    def sources(self) -> list[str | Path]:
-        """The files that they name, of which none may be written over."""
-        named = (self.et, self.overheads, *(self.hardware or ()))
-        return [each for each in named if each]
-
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
         from perfmodel.cost.host import load_profile

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import quiet_figures, working, wrote
+from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     PredictionOptions,
     takes_prediction_options,
 )
 from perfmodel.errors import UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.files import write_text
 from perfmodel.reporting.written import require_page
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def report(
       perfmodel report --workload dlrm-dcnv2 --hardware dgx-h100 -o page.html
     """
     require_page(output)
-    check_writable(output, trace)
-    for each in (workload, *options.sources):
-        check_writable(output, str(each) if each else None)
+    check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
     from perfmodel.cli.breakdown import predict_command

@@ -91,7 +91,7 @@ def sweep(
         raise UsageError("--reach needs the axis to vary: --along AXIS")
     if along and not (reach or figure):
         raise UsageError("--along AXIS is for --reach, or for --figure")
-    check_figure(figure, str(spec))
+    check_figure(figure)
     target = Output(format or Format.TABLE, None)
     from perfmodel import explore
     from perfmodel.api import results_folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from itertools import islice, product
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -14,6 +13,7 @@ from perfmodel.embedding import Pipeline, Placement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
+from perfmodel.registry import offered
 from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
 
@@ -195,8 +195,9 @@ def settings_of(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _class(name: str) -> type[Design]:
     if name not in DESIGNS:
-        near = get_close_matches(name, list(DESIGNS), n=3, cutoff=0.4) or list(DESIGNS)
-        raise UsageError(f"unknown design {name!r}; nearest: {', '.join(near)}")
+        raise UsageError(
+            f"unknown design {offered(name, list(DESIGNS), 'perfmodel compare --designs list')}"
+        )
     return DESIGNS[name]
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.evaluation.results import Tabular
 from perfmodel.files import read_bytes
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import Node, from_driver_name, node, with_settings
+from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.program import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.types import Result
@@ -24,6 +24,7 @@ from perfmodel.progress import Begin, begun, silent
 
 SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
+MOST_US = 1e12
 HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
 
 
@@ -39,6 +40,8 @@ class MeasuredCall:
     call_us: float
     host_us: float
     device_us: float | None
+    where: str = ""
+    """File and line."""
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,15 @@ def read_calls(path: Path) -> list[MeasuredCall]:
     Raises `UsageError` that names the file and the line where it is none.
     """
     try:
-        reader = csv.DictReader(io.StringIO(read_bytes(path).decode()))
+        reader = csv.DictReader(io.StringIO(read_bytes(path).decode("utf-8-sig")))
     except UnicodeDecodeError:
         raise UsageError(f"{path}: is not text: expected a table of `collect modules`") from None
-    missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-    if missing:
-        raise UsageError(f"{path}: no column {missing[0]!r}: expected a table of `collect modules`")
     try:
+        names = reader.fieldnames or ()
+        for name in NEEDED:
+            if names.count(name) != 1:
+                what = "two columns" if name in names else "no column"
+                raise UsageError(f"{path}: {what} {name!r}: expected a table of `collect modules`")
         calls = [_call(row, f"{path}: line {number}") for number, row in enumerate(reader, 2)]
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num + 1}: is not CSV: {error}") from None
@@ -170,14 +175,18 @@ def read_calls(path: Path) -> list[MeasuredCall]:
     return calls
 
 
-def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
+def _call(row: Mapping[str | None, str], where: str) -> MeasuredCall:
+    if None in row:
+        raise UsageError(f"{where}: has more fields than the header")
     try:
         times = {name: float(row[name]) for name in ("median_us", "host_us")}
         given = [float(row["device_us"])] if row["device_us"] else []
     except (TypeError, ValueError):
         raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < float("inf") for us in (*times.values(), *given)):
-        raise UsageError(f"{where}: a time is not above 0")
+    if not all(0 < us < MOST_US for us in (*times.values(), *given)):
+        raise UsageError(f"{where}: a time is not above 0, or above {MOST_US:g} us")
+    if not row["device"]:
+        raise UsageError(f"{where}: no device")
     if not re.fullmatch(r"[\w.-]+", row["program"] or ""):
         raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
     if row["training"] not in ("0", "1"):
@@ -193,6 +202,7 @@ def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
         call_us=times["median_us"],
         host_us=times["host_us"],
         device_us=given[0] if given else None,
+        where=where,
     )
 
 
@@ -209,23 +219,33 @@ def evaluate_modules(
 
     They are made for `hardware` with `settings` (`KIND.KEY=VALUE`), by default the device that the
     table names in its usual node, and with the host of the profile `overheads`. Raises
-    `HardwareError` for a device that the catalogue lacks.
+    `HardwareError` for a device that the catalogue lacks, `PerfmodelError` where no call is
+    predicted.
     """
     rows: list[ModuleError] = []
     left_out: list[str] = []
     nodes: dict[str, Node] = {}
     for call in begun(calls, begin, lambda call: call.program):
         if call.device not in nodes:
-            named = hardware or from_driver_name(call.device)
-            nodes[call.device] = with_settings(node(named), settings)
+            nodes[call.device] = with_settings(node(hardware or _named(call)), settings)
         try:
             path = programs / f"{call.program}.py"
             rows.append(_error(call, path, nodes[call.device], overheads))
         except PerfmodelError as error:
             left_out.append(f"left out: {error}")
+    if not rows:
+        reason = left_out[0].removeprefix("left out: ")
+        raise PerfmodelError(f"{programs}: no call of the table can be predicted: {reason}")
     speeds = {each.host.single_thread_ratio for each in nodes.values()}
     speed = speeds.pop() if len(speeds) == 1 else None
     return ModuleErrors(tuple(rows), tuple(dict.fromkeys(left_out)), speed)
+
+
+def _named(call: MeasuredCall) -> Device:
+    try:
+        return from_driver_name(call.device)
+    except HardwareError as error:
+        raise HardwareError(f"{call.where}: {error}" if call.where else str(error)) from None
 
 
 def _error(call: MeasuredCall, path: Path, target: Node, overheads: str | None) -> ModuleError:

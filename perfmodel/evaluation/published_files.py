@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.registry import offered
 from perfmodel.schema import Limits, convert, read_toml
 
 FOLDER = Path("traces") / "published"
@@ -155,8 +155,7 @@ def _with_notes(row: Any, notes: Mapping[str, Any]) -> Any:
 def entry(table: Mapping[str, T], name: str, kind: str) -> T:
     """The entry of that name. Raises `PerfmodelError` for another name, with the nearest."""
     if name not in table:
-        near = get_close_matches(name, table, n=3, cutoff=0.4) or sorted(table) or ["none"]
-        raise PerfmodelError(f"unknown {kind} {name!r}; nearest: {', '.join(near)}")
+        raise PerfmodelError(f"unknown {kind} {offered(name, sorted(table))}")
     return table[name]
 
 

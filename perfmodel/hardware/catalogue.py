@@ -14,6 +14,7 @@ from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
 from perfmodel.hardware.schema import (
     MAX_BYTES,
+    MAX_NODES,
     Lookup,
     P,
     build_part,
@@ -84,7 +85,7 @@ def load(name_or_path: str | Path, kind: str | None = None) -> Part:
     if not _is_path(name_or_path):
         return _load_named(str(name_or_path), kind)
     path = Path(name_or_path)
-    cls, table = _expanded_table(str(path), None, base=Path(), depth=0)
+    cls, table = _expanded_table(str(path), None, base=Path())
     return build_part(cls, table, str(path))
 
 
@@ -177,9 +178,9 @@ def expect_kind(part: Part, cls: type[P]) -> P:
     return part
 
 
-def lookup_from(folder: Path, depth: int = 0) -> Lookup:
-    """How names and paths (relative to `folder`) in a table are found."""
-    return partial(_expanded_table, base=folder, depth=depth)
+def lookup_from(folder: Path, within: tuple[str, ...] = ()) -> Lookup:
+    """How names and paths (relative to `folder`) in a table are found, itself `within` others."""
+    return partial(_expanded_table, base=folder, within=within)
 
 
 def _known_kind(kind: str | None) -> None:
@@ -213,19 +214,22 @@ def _load_named(name: str, kind: str | None) -> Part:
     its = _kind_of_name(name, kind)
     if its is None:
         return from_driver_name(name)
-    cls, table = _expanded_table(name, KINDS[its], base=FOLDER, depth=0)
+    cls, table = _expanded_table(name, KINDS[its], base=FOLDER)
     return build_part(cls, table, _place(its, name))
 
 
 def _expanded_table(
-    name: str, wanted: type[Part] | None, *, base: Path, depth: int
+    name: str, wanted: type[Part] | None, *, base: Path, within: tuple[str, ...] = ()
 ) -> tuple[type[Part], Table]:
-    """The expanded table of a name, or of a path relative to the folder `base`."""
-    if depth > _MAX_EXTENDS:
-        raise HardwareError(f"{name}: extends itself, or a chain of more than {_MAX_EXTENDS} parts")
+    """The expanded table of a name, or of a path relative to the folder `base`; `within` are the
+    files on the way to it."""
     if _is_path(name):
         path = base / name
         where, stem = str(path), path.stem
+        if str(path.resolve()) in within or len(within) > _MAX_EXTENDS:
+            raise HardwareError(
+                f"{name}: extends itself, or a chain of more than {_MAX_EXTENDS} parts"
+            )
         table = read_toml(path, MAX_BYTES, HardwareError)
     elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
         path = _files()[kind, name]
@@ -233,7 +237,7 @@ def _expanded_table(
         table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
-    return expand(table, where, lookup_from(path.parent, depth + 1), name=stem)
+    return expand(table, where, lookup_from(path.parent, (*within, str(path.resolve()))), name=stem)
 
 
 def _place(kind: str, name: str) -> str:
@@ -283,7 +287,6 @@ def _name_without_memory(name: str) -> str:
 
 
 PLAIN_HOST = "generic-server"
-MAX_NODES = 100_000
 
 
 def node(given: str | Path | Part) -> Node:

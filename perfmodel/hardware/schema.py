@@ -13,6 +13,7 @@ from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_
 from perfmodel.schema import Limits, Table, convert, describe, short, unknown_key
 
 P = TypeVar("P", bound=Part)
+MAX_NODES = 100_000
 LIMITS = {
     "_gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
@@ -31,6 +32,7 @@ LIMITS = {
     "_ratio": Limits(1e-2, 100, "a ratio"),
     "_usd": Limits(1, 1e10, "US dollars"),
     "_usd_per_hour": Limits(1e-3, 1e6, "US dollars per hour"),
+    "nodes": Limits(1, MAX_NODES, "a count"),
     "": Limits(1, 1e7, "a count"),
 }
 """By the suffix of a key."""

@@ -30,7 +30,9 @@ def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
     known = {}
     for dtype in set(dtypes):
         if dtype not in _ITEM_BYTES:
-            raise ModelError(f"unknown dtype {dtype!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
+            raise ModelError(
+                f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}"
+            )
         known[dtype] = _ITEM_BYTES[dtype]
     return np.array([known[dtype] for dtype in dtypes], np.float64)
 

@@ -50,8 +50,15 @@ class OpSpec:
         return self.other_directions.get(direction, self)
 
 
-OPS: Registry[OpSpec] = Registry("op", "perfmodel.ops", "perfmodel.ops.vocabulary")
+OPS: Registry[OpSpec] = Registry(
+    "op", "perfmodel.ops", "perfmodel.ops.vocabulary", "perfmodel kernel"
+)
 """Every op by its name in the measurement table."""
+
+
+def directions() -> set[str]:
+    """All directions that an op of the vocabulary runs in."""
+    return {direction for name in OPS for direction in OPS[name].directions}
 
 
 VECTOR = "vector"

@@ -67,6 +67,11 @@ def rounding_error(way: Floats) -> float:
     return 1e-12 * float(np.abs(way).sum()) + 1e-9
 
 
+ROUNDING_PER_EDGE = 4 * float(np.finfo(np.float64).eps)
+"""Edge by edge, a sum along a cycle may be so much of itself above what the cycle takes: equal
+pieces all round the same way, and one of 280,000 edges then looks longer than nothing for ever."""
+
+
 @dataclass(frozen=True)
 class CycleRatio:
     """The largest ratio of weight to distance over all cycles; 0 without a cycle.
@@ -156,7 +161,8 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
         if not result:
             return CycleRatio(ratio, cycle, np.array(value))
         cycle = np.array(result, np.int64)
-        ratio = float(weight[cycle].sum() / distance[cycle].sum())
+        above = float(weight[cycle].sum() / distance[cycle].sum())
+        ratio = above if above > ratio else ratio * (1 + ROUNDING_PER_EDGE * len(cycle))
 
 
 def earliest_values(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:

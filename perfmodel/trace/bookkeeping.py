@@ -29,6 +29,8 @@ SAMPLED_FRAC = 0.1
 AT_ONCE_US = 1.0
 """Events of one thread that begin so close to one another may be in any order."""
 STEP_GAP_US = 1e3
+BEHIND_STEPS_US = 100.0
+"""How long after the last step operators of its thread may begin. Real files: up to 35."""
 END_GAP_US, END_GAP_FRAC = 2e3, 0.02
 """How long a recording may go on without an event: beyond both, its end is missing."""
 SHORTEST_US, LONGEST_US = 0.1, 500.0
@@ -67,6 +69,8 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
                 "the host are not in the file"
             )
         yield from _profiler_span(rank)
+    if is_whole:
+        yield from _after_the_last_step(rank)
     ops = rank.of(Category.CPU_OP)
     for number, key in ((rank.event_index, "Ev Idx"), (rank.external_id, "External id")):
         yield from _repeated(rank, ops[number[ops] >= 0], number, key)
@@ -105,6 +109,23 @@ def _steps(rank: RankTrace) -> Iterator[str]:
         yield (
             f"{int((gap_us > STEP_GAP_US).sum())} steps begin long after the one before ended "
             f"(by up to {gap_us.max():.0f} us)"
+        )
+
+
+def _after_the_last_step(rank: RankTrace) -> Iterator[str]:
+    """A profiler stops as its last step ends: what its thread goes on with is of that step."""
+    host = rank.of(Category.ANNOTATION, Category.CPU_OP)
+    steps = host[rank.name_matches(STEP_NAME)[host]]
+    if not len(steps):
+        return
+    last = steps[-1]
+    ops = host[(rank.thread[host] == rank.thread[last]) & (host != last)]
+    behind_us = rank.start_us[ops] - rank.end_us[last]
+    count = int((behind_us > 0.0).sum())
+    if count and behind_us.max() > BEHIND_STEPS_US:
+        yield (
+            f"{count} operators of the steps' thread begin after the last step ended (up to "
+            f"{behind_us.max():.0f} us): was it cut short?"
         )
 
 

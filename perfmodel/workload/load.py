@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from perfmodel.errors import WorkloadError
+from perfmodel.registry import offered
 from perfmodel.schema import convert, read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.settings import (
@@ -163,11 +163,8 @@ def _files() -> dict[str, Path]:
 @cache
 def _named(name: str) -> Workload:
     if name not in _files():
-        near = get_close_matches(name.lower(), _files(), n=4, cutoff=0.3) or workloads()
-        raise WorkloadError(
-            f"unknown workload {name[:80]!r}; nearest: {', '.join(near)} "
-            "(or the path of a .toml file of your own)"
-        )
+        told = offered(name, workloads(), "perfmodel predict --workload list", cutoff=0.3)
+        raise WorkloadError(f"unknown workload {told} (or the path of a .toml file of your own)")
     return _read(_files()[name], name, f"catalogue workload {name}")
 
 

@@ -51,6 +51,13 @@ def test_a_table_and_where_it_came_from(tmp_path: Path) -> None:
         ((HEAD, ROW.replace(",64,", ",1e99,")), "m is 1e+99; expected at most 1e+15"),
         ((HEAD, ROW.replace("fp16", "fp3")), "unknown dtype 'fp3'"),
         ((HEAD, ROW.replace("cuda_graph_replay", "guess")), "unknown timing 'guess'"),
+        (
+            (HEAD + ",direction", ROW + ",sideways"),
+            "unknown direction 'sideways'; one of bwd, bwd_",
+        ),
+        ((HEAD, ROW.replace("3.5", "1e13")), "row 0: duration_us is 1e+13; expected above 0"),
+        ((HEAD, ROW.replace(",64,", f",{'9' * 400},")), "column m: a whole number beyond"),
+        ((HEAD + ",m", ROW + ",64"), "column 'm' is there twice"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from cli.conftest import Ran, Run
 from cli.samples import document, event, write
 
+from perfmodel.__main__ import run as start
 from perfmodel.graph.types import ExecutionGraph
 
 VERBS = ("breakdown", "predict", "export")
@@ -265,14 +267,21 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("fit", "kernels", "--data", "FILE"),
         ("hardware", "show", "FILE"),
         ("kernel", "add", "rows=1", "cols=1", "--hardware", "FILE"),
+        ("predict", "FILE:Net", "--hardware", "l4"),
+        ("predict", "--plan=FILE", "--workload", "neo-a", "--hardware", "l4"),
+        ("predict", "--hardware", "l4", "--save-overheads", "FILE"),
+        ("plan", "--workload", "neo-a", "--hardware", "dgx-1", "--torchrec", "FILE"),
+        ("compare", "--workload", "neo-a", "--hardware", "FILE"),
+        ("evaluate", "modules", "FILE", "--programs", "."),
     ],
 )
 def test_no_verb_writes_over_what_it_reads(
     run: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    path = tmp_path / "mine.toml"
+    path = tmp_path / ("mine.py" if "FILE:Net" in words else "mine.toml")
     path.write_text("precious")
-    refused(run(*(path if word == "FILE" else word for word in words), "-o", path), str(path))
+    given = [word.replace("FILE", str(path)) for word in words]
+    refused(run(*given, "-o", path), str(path))
     assert path.read_text() == "precious"
 
 
@@ -319,6 +328,15 @@ def test_never_a_traceback(
     assert shown.err.count("\n") == bool(text)
     with pytest.raises(type(error)):
         perfmodel.cli.main(["breakdown", str(trace), "--debug"])
+
+
+def test_an_interrupt_while_modules_load_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading(ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "perfmodel.cli", Loading("perfmodel.cli"))
+    assert start() == 130
 
 
 def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:

@@ -133,7 +133,7 @@ def test_settings_change_a_design(run: Run) -> None:
 
 def test_table_figure_and_csv(run: Run, tmp_path: Path) -> None:
     figure, table = tmp_path / "designs.svg", tmp_path / "designs.csv"
-    found = run("compare", *SMALL, "--designs", "cpu_only", "--plot", figure, "-o", table)
+    found = run("compare", *SMALL, "--designs", "cpu_only", "--figure", figure, "-o", table)
     assert "cpu_only" in figure.read_text()
     assert table.read_text().splitlines()[0].startswith("design,feasible,why_not")
     assert not found.out, found.err
@@ -186,7 +186,7 @@ def test_designs_are_listed(run: Run) -> None:
             "smartnic.adapter 'pm9a3': unknown: one of bluefield-2, bluefield-3",
         ),
         (("--designs", "smartnic", "--set", "smartnic.adapter=x.toml"), "x.toml: cannot be read"),
-        (("--designs", "cpu_only", "--plot", "a.svg", "-o", "a.svg"), "name the same file"),
+        (("--designs", "cpu_only", "--figure", "a.svg", "-o", "a.svg"), "two outputs"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
@@ -210,7 +210,7 @@ def test_a_rate_that_cannot_be_is_refused_where_no_design_can_be_either(run: Run
 
 def test_figures_that_cannot_all_be_drawn_leave_no_file(run: Run, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.svg", "b.svg", "c.json")]
-    found = run(*NOWHERE, "--plot", files[0], "--latency", files[1], "-o", files[2])
+    found = run(*NOWHERE, "--figure", files[0], "--latency", files[1], "-o", files[2])
     assert found.status == 2
     assert "no design is feasible" in found.err
     assert not list(tmp_path.iterdir())

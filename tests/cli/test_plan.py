@@ -59,7 +59,7 @@ def test_a_torchrec_plan_that_cannot_be_written_is_refused_before_the_search(
     path = tmp_path / "plan.json"
     found = run("plan", *SMALL, "--torchrec", str(path), "-o", str(path))
     assert found.status == 2
-    assert "name the same file" in found.err
+    assert "two outputs" in found.err
     found = run("plan", *SMALL, "--torchrec", str(tmp_path / "no" / "plan.json"))
     assert found.status == 2
     assert "there is no folder" in found.err

@@ -56,6 +56,9 @@ def test_rows_are_read(tmp_path: Path) -> None:
         (["a,Model,eager,yes,NVIDIA H200,10,8,2"], HEAD, "line 2: training 'yes': 0 or 1"),
         (["../a,Model,eager,0,NVIDIA H200,10,8,2"], HEAD, "expected the name of a file"),
         (["a" * 200_000 + ",Model,eager,0,X,10,8,2"], HEAD, "line 2: is not CSV"),
+        (["a,Model,eager,0,NVIDIA H200,10,8,2,5"], HEAD, "line 2: has more fields"),
+        (["a,Model,eager,0,,10,8,2"], HEAD, "line 2: no device"),
+        ([], HEAD + ",mode", "two columns 'mode'"),
         ([], HEAD, "the table has no rows"),
     ],
 )

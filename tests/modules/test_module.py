@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,12 @@ def test_inputs_that_do_not_fit(path: Path) -> None:
     [
         ("raise SystemExit(0)", "its import fails at line 1 of net.py: SystemExit: 0"),
         ("x = 1\nclass Net(:", "its import fails at line 2 of net.py: SyntaxError"),
+        ("class E(BaseException):\n    pass\nraise E", "its import fails at line 3 of net.py: E"),
+        (
+            SOURCE + "def get_init_inputs():\n    exit(0)\n",
+            r"get_init_inputs\(\) fails.*: SystemEx",
+        ),
+        ("def __getattr__(name):\n    raise ValueError(name)\n", "tracing it fails at line 2"),
     ],
 )
 def test_files_that_end_the_process_or_are_no_python(
@@ -252,6 +260,18 @@ def test_files_that_end_the_process_or_are_no_python(
     path.write_text(source)
     with pytest.raises(PerfmodelError, match=message):
         graph_of_program(Program(path, "Net", inputs=("8x32",)))
+
+
+def test_a_file_leaves_the_process_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.py"
+    sets = "import os, sys\nos.chdir('/')\nsys.path.clear()\nprint('hello')\n"
+    path.write_text(sets + SOURCE + "torch.set_default_dtype(torch.float64)\n")
+    before = os.getcwd(), list(sys.path), torch.get_default_dtype()
+    graph_of_program(Program(path, "Net", inputs=("8x32:fp64",)))
+    assert (os.getcwd(), list(sys.path), torch.get_default_dtype()) == before
+    assert capsys.readouterr() == ("", "hello\n")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -109,3 +109,12 @@ def test_nodes_on_a_tight_cycle_are_critical() -> None:
     source, target = np.array([0, 1, 1, 3, 4]), np.array([1, 0, 2, 3, 4])
     way, value = np.array([5.0, -5.0, 1.0, 0.0, -1.0]), np.array([0.0, 5.0, 6.0, 9.0, 9.0])
     assert critical_nodes(source, target, way, value).tolist() == [True, True, False, True, False]
+
+
+def test_rounding_along_a_long_cycle_is_not_taken_for_a_longer_one() -> None:
+    count = 100_000  # sums of 4.7 all round up: edge by edge, the cycle takes more than its period
+    source = np.arange(count)
+    ways = Relaxation(source, source, (source + 1) % count)
+    distance = (source == count - 1).astype(np.int64)
+    found = max_cycle_ratio(ways, np.full(count, 4.7), distance)
+    assert found.ratio == pytest.approx(4.7 * count, rel=1e-9)

@@ -96,6 +96,17 @@ def test_steps_that_are_missing_or_apart() -> None:
     assert "1 steps begin long after the one before ended (by up to 3000 us)" in fault
 
 
+@pytest.mark.parametrize(("end_us", "is_said"), [(1000, False), (910, False), (590, True)])
+def test_a_last_step_that_ends_before_its_operators(end_us: float, is_said: bool) -> None:
+    t = Tiny()
+    t.step(1, 0, end_us)
+    for start in (100, 600, 1000):
+        t.op("aten::mm", start, start + 5)
+    found = list(bookkeeping_faults(t.rank_trace()))
+    assert ["was it cut short?" in fault for fault in found] == [True] * is_said
+    assert not list(bookkeeping_faults(t.rank_trace(), is_whole=False))
+
+
 @pytest.mark.parametrize(("factor", "word"), [(1e3, "more than 500"), (1e-3, "less than 0.1")])
 def test_times_in_another_unit(factor: float, word: str) -> None:
     scaled = [each | {"ts": each["ts"] * factor, "dur": each["dur"] * factor} for each in ops()]

@@ -97,7 +97,10 @@ def parse(
         pair = pair or _nccl_row(line)
         if pair is None:
             if _DATA_ROW.match(line):
-                raise ModelError(f"{where}:{number}: no time above 0 where one is expected")
+                raise ModelError(
+                    f"{where}:{number}: no time above 0, or data that arrived wrong, "
+                    "where a row of results is expected"
+                )
             continue
         among = ranks or len(seen)
         if current is None:
@@ -118,7 +121,7 @@ def _nccl_row(line: str) -> tuple[float, float] | None:
     """(bytes, out-of-place microseconds) of a row: size count type redop [root] time algbw busbw …
 
     Both ways take three or four numbers each, so that an odd one is the root, which old logs lack.
-    Only what was not checked is a text among them.
+    Only what was not checked is a text among them. A row whose data arrived wrong is none.
     """
     words = line.split()
     if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
@@ -128,7 +131,9 @@ def _nccl_row(line: str) -> tuple[float, float] | None:
     if texts != words[2 : 2 + len(texts)] or not 1 <= len(texts) <= 2 or len(numbers) < 3:
         return None
     has_root = len(numbers) % 2
-    time_us = numbers[has_root]
+    time_us, *_, wrong = numbers[has_root : has_root + 4]
+    if _UNCHECKED not in words and len(numbers) >= 4 and wrong >= 1:
+        return None
     return _possible(float(words[0]), time_us)
 
 

@@ -5,11 +5,12 @@ allocated. PyTorch is imported when a module is traced, and not before.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,11 +30,17 @@ from perfmodel.ops.read.recorder import Recorder, cast, mapped
 
 
 def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
-    """The ops of one call. The file is executed, as `python FILE` would.
+    """The ops of one call. The file is executed, as `python FILE` would; what it prints goes to
+    standard error, and the working directory, `sys.path` and the default type are as before.
 
     Raises `ModuleError` where PyTorch or the class is missing, where construction or the call
     fails, and where an operator depends on values.
     """
+    with _as_it_was(_torch()), _step(program.name, "tracing it"):
+        return _graph_of_program(program, call)
+
+
+def _graph_of_program(program: Program, call: Call) -> OpGraph:
     torch = _torch()
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
@@ -52,7 +59,8 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
     def build() -> tuple[Any, list[Any]]:
         init = list(program.init)
         if not init and hasattr(source, "get_init_inputs"):
-            init = list(source.get_init_inputs())
+            with _step(program.name, "get_init_inputs()"):
+                init = list(source.get_init_inputs())
         with _step(program.name, "its constructor"):
             try:
                 module = made(*init)
@@ -84,7 +92,8 @@ def graph_of_module(
     Raises `ModuleError` as `graph_of_program` does.
     """
     name = name or type(module).__name__
-    return _traced(lambda: (_faked(module), [mapped(_fake, v) for v in inputs]), name, call)
+    with _step(name, "tracing it"):
+        return _traced(lambda: (_faked(module), [mapped(_fake, v) for v in inputs]), name, call)
 
 
 def _faked(module: Any) -> Any:
@@ -129,12 +138,22 @@ def _loaded(program: Program) -> ModuleType:
         raise ModuleError(f"{program.path}: cannot be read: no such file")
     source = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(program.path.parent))
-    try:
-        with _step(str(program.path), "its import"):
-            spec.loader.exec_module(source)
-    finally:
-        sys.path.pop(0)
+    with _step(str(program.path), "its import"):
+        spec.loader.exec_module(source)
     return source
+
+
+@contextmanager
+def _as_it_was(torch: Any) -> Iterator[None]:
+    """What a file may set for the whole process, set back; an answer is all that is printed."""
+    folder, path, dtype = os.getcwd(), list(sys.path), torch.get_default_dtype()
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        os.chdir(folder)
+        sys.path[:] = path
+        torch.set_default_dtype(dtype)
 
 
 def _is_module(torch: Any, each: Any, source: ModuleType) -> bool:
@@ -169,9 +188,9 @@ def _step(where: str, what: str) -> Iterator[None]:
     """Errors of the user's code, its own end among them, as one line that names the place."""
     try:
         yield
-    except PerfmodelError:
+    except (PerfmodelError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # an end of the process is one, and a class of the user's own
         raise ModuleError(f"{where}: {what} fails{_place(error)}: {_reason(error)}") from error
 
 
@@ -192,7 +211,10 @@ def _reason(error: BaseException) -> str:
     operator = getattr(error, "func", None)
     if operator is not None and ("Dynamic" in kind or "DataDependent" in kind):
         return f"{operator} depends on values, and nothing is computed here"
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
     return f"{kind}: {text[:160]}" if text else kind
 
 
@@ -225,13 +247,15 @@ def _traced(build: Callable[[], tuple[Any, list[Any]]], name: str, call: Call) -
                 with torch.no_grad():
                     module(*inputs)
             else:
-                _train(torch, module, inputs, call, recorder)
+                _train(torch, module, inputs, call, recorder, name)
     if not recorder.ops:
         raise ModuleError(f"{name}: its call runs no operator")
     return OpGraph(tuple(recorder.ops), source=name)
 
 
-def _train(torch: Any, module: Any, inputs: list[Any], call: Call, recorder: Recorder) -> None:
+def _train(
+    torch: Any, module: Any, inputs: list[Any], call: Call, recorder: Recorder, name: str
+) -> None:
     optimizer = None
     if call.optimizer is not None:
         if call.optimizer not in OPTIMIZERS:
@@ -241,7 +265,7 @@ def _train(torch: Any, module: Any, inputs: list[Any], call: Call, recorder: Rec
     mapped(outputs.append, module(*inputs))
     losses = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not losses:
-        raise ModuleError("no output depends on a parameter: there is nothing to train")
+        raise ModuleError(f"{name}: no output depends on a parameter: there is nothing to train")
     loss = sum(each.float().sum() for each in losses)
     recorder.phase = BACKWARD
     loss.backward()
