@@ -14,14 +14,14 @@ from perfmodel import hardware
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
-from perfmodel.cost.learned.part import with_same_kernels
+from perfmodel.cost.gpu.matmul import QUANTISED
+from perfmodel.cost.learned.part import SAME_KERNELS
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORK, TORCH, Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.matmul import MATMUL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,10 +85,9 @@ NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
 _HOST_TIMINGS = ("event_single_call", "event_loop_eager", "host_wall_sync", "host_loop_mean")
 _FLOOR_QUANTILE = 0.03
-_OFFSET_FRAC, _OFFSET_FRAC_OF_PRODUCTS = 0.45, 0.7
+_OFFSET_FRAC = 0.45
 """Of the floor of `event_single_call`, what a long kernel shows beside itself: the launch, of
-which the host's part runs before the kernel starts, and chooses a product's kernel first. Source:
-intercepts of long elementwise ops; of products over their physics, 0.5 to 0.9 on six hosts."""
+which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
 _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 """Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
 _NEAR_FLOOR = 3.0
@@ -132,20 +131,6 @@ def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     timing = own["timing"].mask(hidden, BEHIND_WORK)
     taken = own.assign(timing=timing, duration_us=us, framework=TORCH)
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
-
-
-_OF_BLAS = "transpose_a"
-"""A column of tables of a BLAS's own calls, whose matrices are column-major: what is m there is n
-of the same product in rows (baidu-research/DeepBench, `gemm_bench`; NVIDIA, cuBLAS)."""
-
-
-def _by_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Products of column-major matrices as those of row-major ones."""
-    if not {_OF_BLAS, "m", "n"} <= set(frame):
-        return frame
-    is_turned = frame[_OF_BLAS].notna()
-    m, n = frame["m"], frame["n"]
-    return frame.assign(m=m.mask(is_turned, n), n=n.mask(is_turned, m))
 
 
 def read_table(path: Path) -> Table:
@@ -192,7 +177,7 @@ def read_table(path: Path) -> Table:
         raise ModelError(
             f"{path}: unknown timing {unknown[0]!r}; one of {', '.join(sorted(TIMINGS))}"
         )
-    kernels = without_timing(_by_rows(frame))
+    kernels = without_timing(frame)
     if not len(kernels):
         raise ModelError(f"{path}: the table has no rows of kernels")
     return Table(path, digest, kernels)
@@ -215,10 +200,36 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
     belong to none."""
     ops = {op for op in set(frame["op"]) if op in OPS and OPS[op].family == family}
     own = frame[frame["op"].isin(ops)]
-    renamed = with_same_kernels(Rows.from_frame(own))
-    if (own["op"].to_numpy(object) != np.array(renamed.op, object)).any():
-        own = own.assign(op=list(renamed.op), bias=renamed.dims["bias"])
-    return own
+    for op, (like, dims) in SAME_KERNELS.items():
+        is_op = own["op"] == op
+        if is_op.any():
+            nothing = is_op.astype(object).where(is_op, np.nan)
+            given = {
+                name: own.get(name, nothing).astype(object).mask(is_op, value)
+                for name, value in dims.items()
+            }
+            own = own.assign(op=own["op"].mask(is_op, like), **given)
+    return _alone(own)
+
+
+def _alone(frame: pd.DataFrame) -> pd.DataFrame:
+    """Benchmarks' products in fewer bits, batches of one, as PyTorch's: layers that round nothing.
+
+    In other dtypes they stay apart: of the same chips layers were measured by another benchmark,
+    and learned together, large fp32 layers kept from the fit are 11 % off on P100, not 7.
+    """
+    if not {"b", "dtype"} <= set(frame):
+        return frame
+    is_alone = (frame["op"] == "bmm") & (frame["b"] == 1.0) & frame["dtype"].isin(QUANTISED)
+    if not is_alone.any():
+        return frame
+    bias = frame.get("bias", is_alone.astype(object).where(is_alone, np.nan)).astype(object)
+    framework = frame.get(FRAMEWORK, is_alone.map(lambda _: ""))
+    return frame.assign(
+        op=frame["op"].mask(is_alone, "linear"),
+        bias=bias.mask(is_alone, 0.0),
+        **{FRAMEWORK: framework.mask(is_alone, TORCH)},
+    )
 
 
 def _framework_of(frame: pd.DataFrame) -> Floats:
@@ -278,9 +289,9 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
     for key, floor in lowest.items():
         if floor > _NEAR_FLOOR * piled.get(key[:2], 0.0):
             continue
-        is_product = key[2] in OPS and OPS[key[2]].family == MATMUL
-        frac = _OFFSET_FRAC_OF_PRODUCTS if is_product else _OFFSET_FRAC
-        offset = frac * floor if key[1] == BY_EVENTS else TIMINGS[key[1]].offset_us
+        offset = (
+            _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
+        )
         floors[key] = Floor(floor, min(offset, 0.9 * floor))
     return floors
 

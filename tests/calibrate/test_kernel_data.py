@@ -35,12 +35,6 @@ def test_a_table_and_where_it_came_from(tmp_path: Path) -> None:
     assert len(found.sha256) == 64
 
 
-def test_matrices_of_a_blas_are_column_major(tmp_path: Path) -> None:
-    """What it calls m runs along a row of PyTorch's result: n."""
-    path = table(tmp_path, f"{HEAD},transpose_a", f"{ROW},N", f"{ROW},")
-    assert read_table(path).frame[["m", "n"]].to_numpy().tolist() == [[32, 64], [64, 32]]
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -82,12 +76,9 @@ def adds(shortest_us: float, piled_frac: float) -> pd.DataFrame:
 
 
 def test_a_floor_is_where_short_kernels_pile_up() -> None:
-    """Of products the launch comes later: their kernel is chosen before."""
-    adds_us, products_us = (
-        next(iter(fitted_floors(adds(26.0, 0.3).assign(op=op)).values())) for op in ("add", "bmm")
-    )
-    assert adds_us.floor_us == products_us.floor_us == pytest.approx(26.0, rel=0.02)
-    assert 0.0 < adds_us.offset_us < products_us.offset_us < adds_us.floor_us
+    (floor,) = fitted_floors(adds(26.0, 0.3)).values()
+    assert floor.floor_us == pytest.approx(26.0, rel=0.02)
+    assert 0.0 < floor.offset_us < floor.floor_us
 
 
 def test_the_shortest_of_long_kernels_are_no_floor() -> None:
@@ -130,14 +121,19 @@ def test_what_the_collector_needs_for_timing_is_no_kernel(tmp_path: Path) -> Non
 
 
 def test_products_are_layers_without_bias() -> None:
-    frame = pd.DataFrame({"op": ["mm", "bmm", "linear"], "b": 1.0, "m": 1, "n": 2, "k": 3})
-    frame = frame.assign(bias=[np.nan, np.nan, 1.0])
-    for given in (frame, frame.astype({"bias": object}), frame.iloc[:2].drop(columns="bias")):
+    frame = pd.DataFrame({"op": ["mm", "linear"], "bias": [np.nan, 1.0], "m": 1, "n": 2, "k": 3})
+    for given in (frame, frame.astype({"bias": object}), frame.iloc[:1].drop(columns="bias")):
         rows = Rows.from_frame(family_rows(given, "matmul"))
         assert set(rows.op) == {"linear"}
-        assert rows.dims_of("linear", np.arange(2))["bias"].tolist() == [0.0, 0.0]
-    many = family_rows(frame.assign(b=2.0), "matmul")
-    assert many["op"].tolist() == ["linear", "bmm", "linear"]
+        assert rows.dims_of("linear", np.arange(1))["bias"].tolist() == [0.0]
+
+
+def test_benchmarks_of_8_bit_products_tell_of_layers_that_round_nothing() -> None:
+    frame = pd.DataFrame({"op": "bmm", "b": [1.0, 2.0, 1.0], "dtype": ["int8", "int8", "fp32"]})
+    rows = family_rows(frame.assign(m=1, n=2, k=3, framework="cublas/cudnn"), "matmul")
+    assert rows["op"].tolist() == ["linear", "bmm", "bmm"]
+    assert rows["framework"].tolist() == ["torch", "cublas/cudnn", "cublas/cudnn"]
+    assert rows["bias"].tolist()[0] == 0.0
 
 
 def test_rows_of_many_frameworks_are_thinned_to_as_many_of_each() -> None:

@@ -36,14 +36,7 @@ from perfmodel.cost.learned.lattice import (
     log_us_of,
     may_be_widened,
 )
-from perfmodel.cost.learned.part import (
-    Answer,
-    Groups,
-    Part,
-    Places,
-    of_batches,
-    with_same_kernels,
-)
+from perfmodel.cost.learned.part import Answer, Groups, Part, Places, with_same_kernels
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import Kind, Rows
@@ -255,18 +248,12 @@ class Learned:
         return held, (end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])), answer
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
-        """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a
-        batch no shorter than of one of its products."""
+        """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
         held = kernel_us.copy()
         for _, index in rows.groups():
             limits = limits_us(part, rows, index, device, unconstrained_us)
             held[index] = np.clip(kernel_us[index], *limits)
-        held = np.minimum(held, self._in_fp32_us(rows, device, held))
-        batches, alone = of_batches(rows)
-        if len(batches):
-            alone_us = self._known_us(alone, device)
-            held[batches] = np.maximum(held[batches], np.nan_to_num(alone_us, posinf=0.0))
-        return held
+        return np.minimum(held, self._in_fp32_us(rows, device, held))
 
     def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
@@ -274,15 +261,10 @@ class Learned:
         times_us = np.full(len(rows), np.inf)
         asked = may_be_widened(rows, device, kernel_us)
         if len(asked):
-            times_us[asked] = self._known_us(as_fp32(rows.take(asked)), device)
-        return times_us
-
-    def _known_us(self, rows: Rows, device: Device) -> Floats:
-        """Microseconds of `rows` without a launch floor; infinite where none were measured."""
-        times_us = np.full(len(rows), np.inf)
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                times_us[index] = self._kernels(part, rows.take(index), device)[0]
+            wide = as_fp32(rows.take(asked))
+            for part in self.parts:
+                for index in self._rows_of(part, wide):
+                    times_us[asked[index]] = self._kernels(part, wide.take(index), device)[0]
         return times_us
 
 

@@ -25,16 +25,13 @@ from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORKS, Rows
-from perfmodel.ops.spec import OPS
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-SAME_KERNELS = {"mm": "linear", "bmm": "linear"}
-"""Ops that run the kernels of another one, without bias, and have what was learned of it: products
-in batches where the batch is of one."""
-_BATCH = "b"
+SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
+"""Ops that run the kernels of another one, with these dims, and have what was learned of it."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -262,24 +259,15 @@ def spread_key(op: str, framework: float) -> str:
 
 def with_same_kernels(rows: Rows) -> Rows:
     """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones."""
-    if not set(rows.op) & set(SAME_KERNELS):
-        return rows
     ops, dims = np.array(rows.op, object), dict(rows.dims)
-    bias = dims.get("bias", np.full(len(rows), np.nan)).copy()
     for op, index in rows.groups():
         if op in SAME_KERNELS:
-            is_one = rows.dims_of(op, index)[_BATCH] == 1.0
-            alone = index[is_one | (_BATCH not in OPS[op].dims)]
-            ops[alone], bias[alone] = SAME_KERNELS[op], 0.0
-    return replace(rows, op=tuple(ops.tolist()), dims=dims | {"bias": bias})
-
-
-def of_batches(rows: Rows) -> tuple[Ints, Rows]:
-    """(the rows of `with_same_kernels` that are batches, one product of each alone)."""
-    batches = np.flatnonzero(rows.of_kinds(lambda kind: kind.op in SAME_KERNELS, bool))
-    own = rows.take(batches)
-    dims = {**own.dims, _BATCH: np.ones(len(own))}
-    return batches, with_same_kernels(replace(own, dims=dims))
+            rows.dims_of(op, index)
+            ops[index], given = SAME_KERNELS[op]
+            for name, value in given.items():
+                dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
+                dims[name][index] = value
+    return replace(rows, op=tuple(ops.tolist()), dims=dims)
 
 
 def same_kernels_dtype(dtype: str) -> str:
