@@ -33,6 +33,8 @@ _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
 """Ops that run the kernels of another one, with these dims, and have what was learned of it."""
 BATCHED = "bmm"
+_FEW = 16.0
+"""Of so many products at most a batch may seem shorter than one alone (assumed)."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -286,10 +288,9 @@ def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
 
 
 def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
-    """(the batches among `rows` in the dtypes `alone`, one product of each)."""
-    batches = np.flatnonzero(
-        rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
-    )
+    """(the batches of few among `rows` in the dtypes `alone`, one product of each)."""
+    of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
+    batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
     own = rows.take(batches)
     dims = {**own.dims, "b": np.ones(len(own))}
     return batches, with_same_kernels(replace(own, dims=dims), alone)
