@@ -79,11 +79,17 @@ def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def fitted_without(
-    left_out: str, part: tuple[str, str], rows: pd.DataFrame, known: dict[str, Device], count: int
+    left_out: str,
+    part: tuple[str, str],
+    rows: pd.DataFrame,
+    known: dict[str, Device],
+    floors: dict[FloorKey, Floor],
+    count: int,
 ) -> Learned:
-    """The model of `part`, fitted to the `rows` of all devices but one."""
+    """The model of `part`, fitted to the `rows` of all devices but one, and to the `floors` of all
+    hosts but its own."""
     others = rows[rows["device"] != left_out]
-    floors = fitted_floors(others)
+    floors = {key: each for key, each in floors.items() if key[0] != left_out}
     fitted = fit_rows(part, others, known, floors, count, seed=0)
     return model_of_parts(part[0], [fitted.part], floors_by_key(set(rows["op"]), floors, known))
 
@@ -223,7 +229,7 @@ def thinned_or_none(rows: pd.DataFrame, device: str, most: int) -> pd.DataFrame:
 def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
     """Errors of every row asked about, device by device left out."""
     frame, far = table(FITTED_TO), table((FAR,))
-    known, found = devices_of(frame["device"]), []
+    known, floors, found = devices_of(frame["device"]), fitted_floors(frame), []
     for family, name, rows in parts(frame):
         if names and name not in names:
             continue
@@ -237,9 +243,9 @@ def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
             others = set(rows["device"]) - {device}
             if len(asked) < FEWEST_ASKED or not others:
                 continue
-            model = fitted_without(device, (family, name), rows, known, count)
+            model = fitted_without(device, (family, name), rows, known, floors, count)
             elsewhere = rows[rows["device"] != device]
-            simpler = shared_corrections(model, elsewhere, known, fitted_floors(elsewhere))
+            simpler = shared_corrections(model, elsewhere, known, floors)
             few = thinned(elsewhere, count, 2)
             errors = compared(model, asked, few, known, simpler)
             like, away = known_as(known[device], others, known)

@@ -14,6 +14,7 @@ from perfmodel import hardware
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
+from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.learned.part import SAME_KERNELS
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes
@@ -211,7 +212,27 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
                 for name, value in dims.items()
             }
             own = own.assign(op=own["op"].mask(is_op, like), **given)
-    return own
+    return _alone(own)
+
+
+def _alone(frame: pd.DataFrame) -> pd.DataFrame:
+    """Benchmarks' products in fewer bits, batches of one, as PyTorch's: layers that round nothing.
+
+    In other dtypes they stay apart: of the same chips layers were measured by another benchmark,
+    and learned together, large fp32 layers kept from the fit are 11 % off on P100, not 7.
+    """
+    if not {"b", "dtype"} <= set(frame):
+        return frame
+    is_alone = (frame["op"] == "bmm") & (frame["b"] == 1.0) & frame["dtype"].isin(QUANTISED)
+    if not is_alone.any():
+        return frame
+    bias = frame.get("bias", is_alone.astype(object).where(is_alone, np.nan)).astype(object)
+    framework = frame.get(FRAMEWORK, is_alone.map(lambda _: ""))
+    return frame.assign(
+        op=frame["op"].mask(is_alone, "linear"),
+        bias=bias.mask(is_alone, 0.0),
+        **{FRAMEWORK: framework.mask(is_alone, TORCH)},
+    )
 
 
 def _framework_of(frame: pd.DataFrame) -> Floats:

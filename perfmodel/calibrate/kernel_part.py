@@ -41,7 +41,7 @@ from perfmodel.calibrate.kernel_left_out import (
 )
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
-from perfmodel.cost.learned.features import NOT_BELOW
+from perfmodel.cost.learned.features import NOT_BELOW, ROUNDING
 from perfmodel.cost.learned.part import (
     Part,
     Places,
@@ -255,8 +255,14 @@ def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
 
 def set_aside(data: Samples) -> tuple[str, ...]:
     """`device/op/dtype` of groups twice off what the maker's other devices show: other kernels ran
-    there, which the rows do not say."""
-    groups = data.frame.groupby(["device", "op", "dtype"], sort=True).indices
+    there, which the rows do not say. Layers that round their activations and ones that do not say
+    nothing of each other; rows that lost their framework do not say which they are."""
+    keys = data.frame[["device", "op", "dtype"]]
+    named = keys.assign(named=Rows.from_frame(data.frame).in_framework() > 0.0)
+    is_told = named["named"] | ~named.groupby([*keys])["named"].transform("any")
+    rounds = data.matrix[:, data.figures.index(ROUNDING)] if ROUNDING in data.figures else 0.0
+    kinds = keys.assign(rounds=np.where(is_told, rounds, np.nan))
+    groups = kinds.groupby([*kinds], sort=True).indices
     lifted = data.target - data.lift
     medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
     chips, kept = dict(zip(data.devices, chips_of(data), strict=True)), []
@@ -269,7 +275,7 @@ def set_aside(data: Samples) -> tuple[str, ...]:
         off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
         agreed = len({chips[other] for other in alike}) > _FEWEST_ALIKE and off.mean() < 0.5
         if agreed and off[list(alike).index(device)]:
-            kept.append("/".join((device, *kind)))
+            kept.append("/".join((device, *kind[:2])))
     return tuple(kept)
 
 

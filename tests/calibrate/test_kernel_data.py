@@ -135,6 +135,14 @@ def test_products_are_layers_without_bias() -> None:
         assert rows.dims_of("linear", np.arange(1))["bias"].tolist() == [0.0]
 
 
+def test_benchmarks_of_8_bit_products_tell_of_layers_that_round_nothing() -> None:
+    frame = pd.DataFrame({"op": "bmm", "b": [1.0, 2.0, 1.0], "dtype": ["int8", "int8", "fp32"]})
+    rows = family_rows(frame.assign(m=1, n=2, k=3, framework="cublas/cudnn"), "matmul")
+    assert rows["op"].tolist() == ["linear", "bmm", "bmm"]
+    assert rows["framework"].tolist() == ["torch", "cublas/cudnn", "cublas/cudnn"]
+    assert rows["bias"].tolist()[0] == 0.0
+
+
 def test_rows_of_many_frameworks_are_thinned_to_as_many_of_each() -> None:
     names = ["vllm"] * 50 + ["torch"] * 3 + ["trtllm"] * 20
     frame = pd.DataFrame({"framework": names, "device": "d", "op": "linear", "dtype": "fp8"})

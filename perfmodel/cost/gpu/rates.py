@@ -69,10 +69,17 @@ def vector_flop_per_us(device: Device) -> float:
     return device.fp32_tflop_per_s * 1e6
 
 
+_MATRIX_UNITS_FROM = 7.0
+"""Compute capability of the first chips with matrix units. Before, 8-bit products of four elements
+(DP4A, from 6.1) run on the vector units (NVIDIA, CUDA C++ Programming Guide)."""
+
+
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype: as the catalogue's device has from
     which `device` was made, since another rate is not another chip."""
     chip = original(device)
+    if chip.target == "cuda" and float(chip.compute_capability or np.inf) < _MATRIX_UNITS_FROM:
+        return np.zeros(len(dtypes), bool)
     least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
     return np.asarray(matrix_flop_per_us(chip, dtypes) > least)
 

@@ -36,7 +36,15 @@ from perfmodel.cost.learned.lattice import (
     log_us_of,
     may_be_widened,
 )
-from perfmodel.cost.learned.part import Answer, Groups, Part, Places, with_same_kernels
+from perfmodel.cost.learned.part import (
+    BATCHED,
+    Answer,
+    Groups,
+    Part,
+    Places,
+    one_of_each,
+    with_same_kernels,
+)
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import Kind, Rows
@@ -81,7 +89,7 @@ class Learned:
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
-        rows = with_same_kernels(rows)
+        rows = with_same_kernels(rows, self._alone(rows, device))
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
         usual, *ends_of_floors = self.floors_of(rows, device)
@@ -140,7 +148,7 @@ class Learned:
     def _grounds_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(nearness of the device to measured ones, whether the work is among theirs) per row; NaN
         where no part answers."""
-        rows = with_same_kernels(rows)
+        rows = with_same_kernels(rows, self._alone(rows, device))
         near, inside = np.full((2, len(rows)), np.nan)
         for part in self.parts:
             for index in self._rows_of(part, rows):
@@ -248,12 +256,17 @@ class Learned:
         return held, (end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])), answer
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
-        """`kernel_us` of products, near those of other sizes and no longer than in fp32."""
+        """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a
+        batch no shorter than of one of its products."""
         held = kernel_us.copy()
         for _, index in rows.groups():
             limits = limits_us(part, rows, index, device, unconstrained_us)
             held[index] = np.clip(kernel_us[index], *limits)
-        return np.minimum(held, self._in_fp32_us(rows, device, held))
+        held = np.minimum(held, self._in_fp32_us(rows, device, held))
+        batches, one = one_of_each(rows, self._alone(rows, device))
+        if len(batches):
+            held[batches] = np.maximum(held[batches], self._known_us(one, device))
+        return held
 
     def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
@@ -262,10 +275,31 @@ class Learned:
         asked = may_be_widened(rows, device, kernel_us)
         if len(asked):
             wide = as_fp32(rows.take(asked))
-            for part in self.parts:
-                for index in self._rows_of(part, wide):
-                    times_us[asked[index]] = self._kernels(part, wide.take(index), device)[0]
+            wide = with_same_kernels(wide, self._alone(wide, device))
+            known_us = self._known_us(wide, device)
+            times_us[asked] = np.where(known_us > 0.0, known_us, np.inf)
         return times_us
+
+    def _known_us(self, rows: Rows, device: Device) -> Floats:
+        """Microseconds of `rows` without a launch floor; 0 where none like them were measured."""
+        times_us = np.zeros(len(rows))
+        for part in self.parts:
+            for index in self._rows_of(part, rows):
+                times_us[index] = self._kernels(part, rows.take(index), device)[0]
+        return times_us
+
+    def _alone(self, rows: Rows, device: Device) -> set[str]:
+        """The dtypes in which batches of one are layers: those that were measured as layers on a
+        device as similar as any whose batches were."""
+        dtypes = {kind.dtype for kind in rows.kinds[0] if kind.op == BATCHED}
+        known = original(device)
+        return {
+            dtype
+            for dtype in dtypes
+            for part in self.parts
+            if part.answers_for(BATCHED, dtype)
+            and part.away("linear", dtype, known) <= part.away(BATCHED, dtype, known) < np.inf
+        }
 
 
 def _kinship_of_change(device: Device) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -32,6 +32,9 @@ Places: TypeAlias = tuple[int, ...]
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
 """Ops that run the kernels of another one, with these dims, and have what was learned of it."""
+BATCHED = "bmm"
+_FEW = 16.0
+"""Of so many products at most a batch may seem shorter than one alone (assumed)."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -136,6 +139,13 @@ class Part:
             return self.measured.get((op, kind), ())
         alike = (places for (_, each), places in self.measured.items() if each == kind)
         return tuple(sorted(set().union(*alike)))
+
+    def away(self, op: str, dtype: str, device: Device) -> float:
+        """How far the most similar device is on which rows like these were measured."""
+        description = describe(device)
+        known = [self.devices[place] for place in self.known_to(op, dtype)]
+        alike = [each for each in known if same_maker(each, description)]
+        return nearest(description, alike)[1] if alike else np.inf
 
     def log_factors(
         self, columns: Columns, groups: Groups, device: Device, known: Places
@@ -257,17 +267,33 @@ def spread_key(op: str, framework: float) -> str:
     return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
 
 
-def with_same_kernels(rows: Rows) -> Rows:
-    """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones."""
+def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
+    """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones.
+
+    In the dtypes `alone` a batch of one is the product that it is.
+    """
     ops, dims = np.array(rows.op, object), dict(rows.dims)
-    for op, index in rows.groups():
-        if op in SAME_KERNELS:
-            rows.dims_of(op, index)
-            ops[index], given = SAME_KERNELS[op]
-            for name, value in given.items():
-                dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
-                dims[name][index] = value
+    kinds = list(rows.grouped(lambda kind: (kind.op, kind.dtype)))
+    for (op, dtype), index in kinds:
+        is_single = op in SAME_KERNELS or (op == BATCHED and dtype in alone)
+        if not is_single:
+            continue
+        is_one = rows.dims_of(op, index)["b"] == 1.0
+        index = index if op in SAME_KERNELS else index[is_one]
+        ops[index], given = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
+        for name, value in given.items():
+            dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
+            dims[name][index] = value
     return replace(rows, op=tuple(ops.tolist()), dims=dims)
+
+
+def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
+    """(the batches of few among `rows` in the dtypes `alone`, one product of each)."""
+    of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
+    batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
+    own = rows.take(batches)
+    dims = {**own.dims, "b": np.ones(len(own))}
+    return batches, with_same_kernels(replace(own, dims=dims), alone)
 
 
 def same_kernels_dtype(dtype: str) -> str:

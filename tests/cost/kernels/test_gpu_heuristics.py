@@ -13,7 +13,7 @@ from perfmodel import hardware
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import distinct_rows, missed_lookups
-from perfmodel.cost.gpu.rates import bound_us, transfer_us
+from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, transfer_us
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -258,6 +258,13 @@ def test_quantised_rows_take_the_instructions_of_their_passes(
     taken = [why.terms["dequantise_us"] for why in model_of(rows).explain(rows, device)]
     least = [lookups * each / issued_per_us for each in compiled]
     assert taken == pytest.approx([each / 0.7 for each in least], rel=0.05)
+
+
+def test_8_bits_before_matrix_units_are_multiplied_by_vector_units() -> None:
+    """Pascal's DP4A: four times the rate of fp32, in its tiles, rounds and splits."""
+    pascal, turing = (hardware.device(name) for name in ("gtx-1080-ti", "t4"))
+    assert has_matrix_units(turing, ["int8", "fp32"]).tolist() == [True, False]
+    assert not has_matrix_units(pascal, ["int8"]).any()
 
 
 def lookups_us(device: hardware.Device, **dims: float | str) -> float:
