@@ -71,6 +71,7 @@ def test_where_nothing_can_be_the_answer_says_why_and_the_status_is_2(run: Run) 
     assert run("compare", *SMALL, *tables, "--designs", "cpu_only").status == 0
 
 
+@pytest.mark.slow
 def test_speed_ups_are_over_the_baselines_asked_for(run: Run) -> None:
     """One that is not among the designs is compared too; without any, the fastest baseline."""
     found = run("compare", *SMALL, "--designs", "neo", "--over", "default,cpu_only", "-f", "json")
@@ -250,6 +251,7 @@ def test_latencies_that_nothing_meets(run: Run, more: tuple[str, ...], message: 
     assert found.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_sequences_are_balanced_and_their_tables_stay(run: Run) -> None:
     """In their own software; a design that pools or repeats rows says what stops it."""
     sequences = ("--workload", "dlrm-v4-hstu", "--hardware", "hgx-mi350x")

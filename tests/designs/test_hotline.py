@@ -142,6 +142,7 @@ def test_few_popular_samples_run_as_they_come(popular_frac: float, samples: list
     assert popular_samples == pytest.approx(samples, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [Hotline, Fae])
 def test_more_hot_rows_never_hurt(design: Callable[..., Design]) -> None:
     """But for what gradients of more hot rows take between GPUs."""
@@ -322,6 +323,7 @@ def test_hot_rows_beyond_device_memory_are_refused() -> None:
         predict(KNOWN(hot_mib=40_000).apply(large))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", [Hybrid(), Fae(), Hotline()], ids=lambda each: each.__class__)
 def test_on_two_nodes_what_every_rank_has_stays_on_devices(design: Design) -> None:
     """In training: no gradient goes from host to host."""
@@ -335,6 +337,7 @@ def test_on_two_nodes_what_every_rank_has_stays_on_devices(design: Design) -> No
     assert predict(found).results[0].step_us > 0
 
 
+@pytest.mark.slow
 def test_where_the_accelerator_is_slower_the_host_looks_rows_up() -> None:
     """214 rows of a sample, eight devices on the accelerator's one bus: no sample is popular, and
     `hybrid` is faster. Set by itself, the accelerator is taken."""

@@ -103,6 +103,7 @@ def test_more_memory_never_hurts(pooling: float) -> None:
     assert min(gains) > 0.99
 
 
+@pytest.mark.slow
 def test_bags_of_many_rows_are_not_worth_asking_for() -> None:
     plain = deployed(MINE.with_(table__pooling=15.8))
     kept, found = fastest(SmartNic(adapter="bluefield-3"), plain)

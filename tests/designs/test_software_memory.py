@@ -172,6 +172,7 @@ def test_tables_larger_than_the_drives(plain: Deployment) -> None:
         SoftwareMemory("p3700", 1, cache_gib=1.0).apply(huge)
 
 
+@pytest.mark.slow
 def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     """The rank that looks up most holds small tables, all of which its cache has."""
     unlike = deployment_of(load_workload("criteo-kaggle"), cluster("dgx-a100-80gb"), 16_384)

@@ -122,6 +122,7 @@ def test_what_is_sent_is_received(data: st.DataObject, ranks: int) -> None:
     assert sent == got
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=5, deadline=None)
 def test_any_placement_is_predicted_and_fits_its_tiers(data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ def test_every_table_has_its_ops() -> None:
     assert ops(400) - ops(200) == 2 * (ops(200) - ops(100))
 
 
+@pytest.mark.slow
 def test_every_table_takes_the_same_work() -> None:
     calls(100)
     assert calls(400) - calls(200) == pytest.approx(2 * (calls(200) - calls(100)), rel=0.05)
