@@ -51,6 +51,7 @@ ALLOWED = {
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
     ("cpu/call.py", 3.0): "end of a search for an exponent",
     ("gpu/jagged.py", 8.0): "bits of a byte",
+    ("gpu/rates.py", 7.0): "compute capability of the first chips with matrix units",
     ("models/cpu_collective.py", 0.375): "median rank, Blom 1958",
     ("models/cpu_collective.py", 0.25): "median rank, Blom 1958",
     ("models/cpu_matmul.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
