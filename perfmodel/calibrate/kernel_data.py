@@ -20,7 +20,7 @@ from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORK, TORCH, Rows
+from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
 
 def _alone(frame: pd.DataFrame) -> pd.DataFrame:
     """Benchmarks' products in fewer bits, batches of one, as PyTorch's: layers that round nothing.
+    A serving library's stay its own.
 
     In other dtypes they stay apart: of the same chips layers were measured by another benchmark,
     and learned together, large fp32 layers kept from the fit are 11 % off on P100, not 7.
@@ -224,10 +225,11 @@ def _alone(frame: pd.DataFrame) -> pd.DataFrame:
     if not {"b", "dtype"} <= set(frame):
         return frame
     is_alone = (frame["op"] == "bmm") & (frame["b"] == 1.0) & frame["dtype"].isin(QUANTISED)
+    framework = frame.get(FRAMEWORK, is_alone.map(lambda _: ""))
+    is_alone &= ~framework.isin(FRAMEWORKS)
     if not is_alone.any():
         return frame
     bias = frame.get("bias", is_alone.astype(object).where(is_alone, np.nan)).astype(object)
-    framework = frame.get(FRAMEWORK, is_alone.map(lambda _: ""))
     return frame.assign(
         op=frame["op"].mask(is_alone, "linear"),
         bias=bias.mask(is_alone, 0.0),

@@ -140,7 +140,9 @@ def test_benchmarks_of_8_bit_products_tell_of_layers_that_round_nothing() -> Non
     rows = family_rows(frame.assign(m=1, n=2, k=3, framework="cublas/cudnn"), "matmul")
     assert rows["op"].tolist() == ["linear", "bmm", "bmm"]
     assert rows["framework"].tolist() == ["torch", "cublas/cudnn", "cublas/cudnn"]
-    assert rows["bias"].tolist()[0] == 0.0
+    assert rows["bias"].tolist()[0] == 0
+    served = family_rows(frame.assign(m=1, n=2, k=3, framework="vllm"), "matmul")
+    assert served["op"].tolist() == ["bmm"] * 3
 
 
 def test_rows_of_many_frameworks_are_thinned_to_as_many_of_each() -> None:

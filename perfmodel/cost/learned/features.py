@@ -202,8 +202,9 @@ _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf1
 
 
 MOST_SIDE = 65536.0
-"""The longest side of measured products. One more block of rows is then as the block before it:
-figures of longer ones are those of as many, at which their share of the base stays."""
+"""The longest side of measured products, but for 128 rows of DeepBench whose k reaches 500,000. One
+more block of rows is then as the block before it: figures of longer ones, in fits too, are those of
+as many, at which their share of the base stays."""
 
 
 def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
