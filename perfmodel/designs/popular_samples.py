@@ -101,14 +101,14 @@ class Fae:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, and with none: no mini-batch is taken for a popular one, where these
+        """With no hot rows, and with fewer: no mini-batch is taken for a popular one, where these
         take longer to launch, or their rows to come and go, than the host's lookups."""
         sampled = self.sampled_frac * self.inputs
         fewer = [
             replace(self, hot_mib=size, popular_frac=share)
             for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
         ]
-        return [*fewer, replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0)]
+        return [replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0), *fewer]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by
@@ -214,7 +214,7 @@ class Hotline:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, with batches as they come, and without the accelerator."""
+        """Without the accelerator, with fewer hot rows, and with batches as they come."""
         sampled = self.learning_frac * self.inputs or np.inf
         fewer = [
             replace(self, hot_mib=size, popular_frac=share)
@@ -223,7 +223,7 @@ class Hotline:
         if self.launches != "whole_batches":
             return fewer
         come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
-        return [*fewer, *come, replace(self, launches="by_host")]
+        return [replace(self, launches="by_host"), *fewer, *come]
 
     def with_accelerator(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

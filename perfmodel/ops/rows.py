@@ -13,7 +13,7 @@ taken for a small one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -211,6 +211,13 @@ class Rows:
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
         return dims
+
+    @cached_property
+    def content(self) -> tuple[Hashable, ...]:
+        """What tells these rows from others."""
+        known = ((name, values) for name, values in self.dims.items() if (values == values).any())
+        dims = tuple(sorted((name, values.tobytes()) for name, values in known))
+        return self.op, self.dtype, self.direction, self.timing, dims
 
     @cached_property
     def item_bytes(self) -> Floats:
