@@ -77,6 +77,7 @@ class Fae:
         share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         both = deployment.train and 0.0 < share < 1.0
+        unpopular = multi_hot_note("fae", deployment, share)
         phases = (
             Phase(
                 "popular",
@@ -94,7 +95,8 @@ class Fae:
             f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
             f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
-            *multi_hot_note("fae", deployment, share),
+            *(f"fae: {why}" for why in unpopular),
+            without_gain=(*deployment.without_gain, *unpopular),
             placement=choice.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
@@ -202,7 +204,10 @@ class Hotline:
         return deployment.with_(
             choice.note,
             f"hotline: rows that are not hot are {by}; launches: {self.launches}",
-            *multi_hot_note("hotline", deployment, choice.popular_frac),
+            *(
+                f"hotline: {why}"
+                for why in multi_hot_note("hotline", deployment, choice.popular_frac)
+            ),
             *(
                 [f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"]
                 * bool(learns)
