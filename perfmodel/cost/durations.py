@@ -161,7 +161,8 @@ class InProgram:
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        return _estimated(_Asked(self, rows, machine.node.device))
+        estimate: Estimate = _estimated(_Asked(self, rows, machine.node.device))
+        return estimate
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
@@ -188,8 +189,11 @@ class _Asked:
         return hash((self._key(), self.device.name))
 
     def __eq__(self, other: object) -> bool:
-        is_same = isinstance(other, _Asked) and self._key() == other._key()
-        return is_same and self.device == other.device
+        return (
+            isinstance(other, _Asked)
+            and self._key() == other._key()
+            and self.device == other.device
+        )
 
 
 def _estimate(asked: _Asked) -> Estimate:

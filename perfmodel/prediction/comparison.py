@@ -174,7 +174,7 @@ class DesignResult:
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
         relieved = dict(result.relieved_us or {})
         relieved_us = relieved.get(name)
-        if relieved.get(GRAPHS, inf) <= (relieved_us or inf):
+        if GRAPHS in relieved and relieved[GRAPHS] <= (relieved_us or inf):
             lever, relieved_us = GRAPHS, relieved[GRAPHS]
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)

@@ -54,7 +54,7 @@ def test_who_misses_most_decides_as_well() -> None:
 
 
 def test_who_misses_most_rows_decides_beside_who_misses_most_bytes() -> None:
-    """Drives read whole sectors: 40 narrow rows take longer than 10 that are eight times as wide."""
+    """Drives read whole sectors: 40 rows take longer than 10 that are eight times as wide."""
     bytes_, rows = RankClass((0,), 9, 9, 10, 5120), RankClass((1,), 9, 9, 40, 2560)
     first = RankClass((2,), 90, 90)
     assert deciding_classes([first, bytes_, rows]) == [first, bytes_, rows]
