@@ -111,6 +111,7 @@ def step_change(deployment: Deployment) -> StepChange:
     keys[1] = sum(use.sent_lookups(run)[rank] for rank in apart)
     bags = [float(run.batch * len(shards))] * 2
     if in_rows:
+        bags[0] /= run.linked  # sums are added among linked ranks before they leave
         bags[1] *= sent_frac(run, use)
     else:
         kept = [use.tables[shard.table].answered_frac for _, shard, _ in shards]
