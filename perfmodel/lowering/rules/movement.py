@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
 from perfmodel.lowering.arguments import (
+    BY_ELEMENTS,
     argument,
     bytes_of,
     integer,
@@ -146,8 +147,9 @@ ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "al
 """Attributes of an op that say which rows of its tables it adds to."""
 
 
-def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
-    """One row for the copies of `tensors` side by side, by their mean size."""
+def _joined(op: Op) -> Sequence[Piece]:
+    """One row for the copies of a list of tensors side by side, by their mean size."""
+    tensors, dim = tensor_list(op, 0), integer(op, 1)
     held = [t for t in tensors if size(t.shape)]
     if not held:
         return ()
@@ -159,29 +161,25 @@ def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
         dims["largest"] = float(largest)
     if any(layout_dims([t], t.shape) for t in held):
         dims["strided"] = 1.0
+    dims |= dict.fromkeys({BY_ELEMENTS} & op.attributes.keys(), 1.0)
     launches = -(-count // CAT_TENSORS_PER_LAUNCH)
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
 @LOWERINGS.register(*entries("cat", "_cat", "cat_out"))
 def cat(op: Op) -> Sequence[Piece]:
-    """`cat(tensors, dim)`."""
+    """`cat(tensors, dim)`; without its tensors, of a PyTorch that recorded no lists."""
     result = output(op)
     if not op.tensors and result is not None:
-        return (
-            Piece(
-                "cat",
-                {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0},
-                result.dtype,
-            ),
-        )
-    return concatenated(tensor_list(op, 0), integer(op, 1))
+        dims = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        return (Piece("cat", dims, result.dtype),)
+    return _joined(op)
 
 
 @LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", scope=LEAF))
 def stack(op: Op) -> Sequence[Piece]:
     """`stack(tensors, dim)`."""
-    return concatenated(tensor_list(op, 0), integer(op, 1))
+    return _joined(op)
 
 
 @LOWERINGS.register(*entries("split_with_sizes_copy", "split_copy", "unbind_copy", "_chunk_cat"))
