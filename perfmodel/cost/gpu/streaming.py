@@ -153,7 +153,9 @@ def runs_waits_us(group: Group, device: Device) -> Floats:
 def accumulate_waits_us(group: Group, device: Device) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / _C.row_per_warp)
-    return _C.accumulate_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
+    known = _C.table("accumulate_us")
+    turn_us = known[nearest_known(device.architecture, known) or USUAL]
+    return turn_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
 
 
 def atomic_waits_us(group: Group, device: Device) -> Floats:

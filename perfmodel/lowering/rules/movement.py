@@ -55,6 +55,11 @@ def sorted_rows(
     return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
 
 
+def bits_of(places: int) -> float:
+    """Bits in which the numbers of so many places differ, which is all that PyTorch sorts by."""
+    return float(max(places, 1).bit_length())
+
+
 def first(op: Op) -> Tensor:
     """The first tensor among the arguments; variants with an output given record it oddly."""
     first_tensor = next(iter(op.tensors), None)
@@ -320,10 +325,16 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
-    Behind other dimensions, elements are looked up one by one.
+    Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
+    the table has, where indices were not recorded.
     Source: aten/src/ATen/native/cuda/IndexKernel.cu.
     """
-    table, tuples, rows, cols = _indexed(op)
+    try:
+        table, tuples, rows, cols = _indexed(op)
+    except MissingArguments:
+        elements = float(stored(tensor(op, 0)))
+        dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: 1.0}
+        return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)
     pieces = gathered("gather", table, rows, cols)
     if rows == tuples:
         return pieces
@@ -342,7 +353,10 @@ def index_put(op: Op) -> Sequence[Piece]:
         return ()
     if accumulates is False:
         return gathered("index_put", table, rows, cols)
-    return (*sorted_rows(1, tuples, "int64"), *gathered("index_put_accumulate", table, rows, cols))
+    return (
+        *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
+        *gathered("index_put_accumulate", table, rows, cols),
+    )
 
 
 @LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", scope=LEAF))
