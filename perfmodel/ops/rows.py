@@ -110,7 +110,8 @@ class Rows:
             _texts(frame, "timing", KERNEL),
             {name: _numbers(frame, name) for name in known if name in frame}
             | _cold(frame)
-            | _framework(frame),
+            | _framework(frame)
+            | _variants(frame, known),
         )
 
     @classmethod
@@ -266,6 +267,14 @@ def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
     if "cache" not in frame:
         return {}
     return {"cold": (frame["cache"] == "cold").to_numpy(np.float64)}
+
+
+def _variants(frame: pd.DataFrame, known: set[str]) -> dict[str, Floats]:
+    """Dims without a column that a `variant` names, as `pinned` of copies: 1 there, else 0."""
+    if "variant" not in frame:
+        return {}
+    named = (known - set(frame.columns)) & set(frame["variant"].dropna())
+    return {name: (frame["variant"] == name).to_numpy(np.float64) for name in named}
 
 
 def framework_code(name: object) -> int:

@@ -8,7 +8,9 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.streaming import USUAL
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 
 _C = coefficients("gpu.jagged")
@@ -97,7 +99,9 @@ def _sort(dims: Dims, item: Floats, device: Device) -> tuple[Floats, Floats]:
     radix = np.ceil(bits / _C.radix_bits)
     on_chip = dims["cols"] <= _C.on_chip_keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (_C.on_chip_keys * device.sm_count))
-    block_us = _C.on_chip_us + _C.on_chip_pass_us * np.ceil(bits / _C.on_chip_bits)
+    starts = _C.table("on_chip_us")
+    start_us = starts[nearest_known(device.architecture, starts) or USUAL]
+    block_us = start_us + _C.on_chip_pass_us * np.ceil(bits / _C.on_chip_bits)
     return (
         np.where(on_chip, 1.0, _C.histogram_passes + _C.scattered * radix),
         np.where(on_chip, blocks * block_us, _C.histogram_us + _C.pass_us * radix),

@@ -30,7 +30,7 @@ from perfmodel.lowering.piece import (
 )
 from perfmodel.lowering.rules.elementwise import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
-from perfmodel.lowering.rules.movement import gathered, scan, sorted_rows
+from perfmodel.lowering.rules.movement import bits_of, gathered, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.spec import OPS
 
@@ -101,7 +101,7 @@ def _sorted_gradient(
     dims = {"rows": float(lookups), "cols": float(dim), "hash_size": float(rows)}
     return (
         *fill_of(Tensor((rows, dim), gradient.dtype)),
-        *sorted_rows(1, lookups, "int64"),
+        *sorted_rows(1, lookups, "int64", key_bits=bits_of(rows)),
         Piece("embedding", dims, gradient.dtype, "bwd", launches=RUN_LAUNCHES, guessed=guessed),
     )
 

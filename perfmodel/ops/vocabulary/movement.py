@@ -36,14 +36,15 @@ OPS.register("copy")(streaming(_copied, ("elements",), flop=0.0, defaults=STRIDE
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`
-# (0: as the mean) is the number of elements of the largest.
+# (0: as the mean) is the number of elements of the largest; `by_elements` = 1: by a kernel
+# that moves single elements, as before PyTorch 2.9.
 for _name in ("cat", "split"):
     OPS.register(_name)(
         streaming(
             _all_tensors,
             (*ROWS_COLS, "tensors"),
             flop=0.0,
-            defaults={**STRIDED, "largest": 0.0},
+            defaults={**STRIDED, "largest": 0.0, "by_elements": 0.0},
         )
     )
 

@@ -78,6 +78,22 @@ def test_selected_rows_are_a_block_each() -> None:
     assert found == pytest.approx(124.7, rel=0.02)  # measured, and fitted to
 
 
+def test_tensors_are_joined_by_blocks_of_vectors() -> None:
+    # as many blocks for each tensor as the largest takes: 10 x 256 x 14 x 14 values are 980
+    def joined_us(tensors: float, **dims: float) -> float:
+        dims = {"rows": 10.0, "cols": 32 * 14 * 14.0, "largest": 10.0 * 256 * 14 * 14} | dims
+        return in_program_us("cat", tensors=tensors, **dims)
+
+    each_us = 980 / (STREAMING.blocks_per_clock * H200.boost_mhz)
+    assert joined_us(28) - joined_us(18) == pytest.approx(10 * each_us)
+    measured_us = {8: 5.983, 18: 11.905, 28: 17.887}  # traces/h200/module_kernels.csv.gz
+    for tensors, us in measured_us.items():
+        assert joined_us(tensors) == pytest.approx(us, rel=0.1)
+    assert joined_us(28, by_elements=1.0) > joined_us(2, by_elements=1.0) + 26 * 0.29
+    short = {"rows": 5632.0, "cols": 3.0, "largest": 0.0}
+    assert joined_us(27, **short) == pytest.approx(9.7, rel=0.1)
+
+
 def test_broadcast_operands_are_found_by_division() -> None:
     dims = {"elements": 1e8, "reads": 1.0, "broadcast": 1.0}
     waited_us = 1e8 / (STREAMING.table("indexed_per_sm_per_clock")["cuda"] * SMS * MHZ)
