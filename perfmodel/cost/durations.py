@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,7 +161,8 @@ class InProgram:
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        estimate: Estimate = _estimated(_Asked(self, rows, machine.node.device))
+        content = id(self.model), id(self.streams), rows.content
+        estimate: Estimate = _estimated(_Asked(content, machine.node.device, self, rows))
         return estimate
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
@@ -170,30 +171,19 @@ class InProgram:
         return _explained(self, rows, machine, COLD, "repeated_us", words)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Asked:
     """Rows on a device: designs of one workload ask for the same layers again and again."""
 
-    by: InProgram
-    rows: Rows
+    content: tuple[Hashable, ...]
+    """Which models, and what tells the rows from others."""
     device: Device
+    by: InProgram = field(compare=False)
+    rows: Rows = field(compare=False)
 
     def on(self, device: Device) -> _Asked:
         """The same of another device."""
         return replace(self, device=device)
-
-    def _key(self) -> tuple[Hashable, ...]:
-        return id(self.by.model), id(self.by.streams), self.rows.content
-
-    def __hash__(self) -> int:
-        return hash((self._key(), self.device.name))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Asked)
-            and self._key() == other._key()
-            and self.device == other.device
-        )
 
 
 def _estimate(asked: _Asked) -> Estimate:
