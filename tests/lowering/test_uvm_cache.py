@@ -29,7 +29,7 @@ def test_rows_that_miss_come_over_the_bus() -> None:
     pieces = cache_populate(op("fbgemm::lru_cache_populate", USE))
     moved = [piece for piece in pieces if piece.op == "copy_h2d"]
     assert [piece.dims["elements"] for piece in moved] == [100 * 512 / 4]
-    looked = next(piece for piece in pieces if piece.op == "tbe")
+    looked = next(piece for piece in pieces if piece.op == "cache_lookup")
     assert (looked.dims["lookups"], looked.dims["hash_size"]) == (400.0, 10.0)
     sorts = [piece.dims["cols"] for piece in pieces if piece.op.startswith("sort")]
     assert sorts == [1000.0, 400.0]

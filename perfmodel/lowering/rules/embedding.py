@@ -244,4 +244,4 @@ def _sets(indices: float, use: dict[str, float]) -> Piece:
         "output_bytes": PLACE_BYTES * ways / elements,
         "unique_rows": max(-sets * expm1(-use["unique_rows"] / sets), 1.0),
     }
-    return Piece("tbe", dims)
+    return Piece("cache_lookup", dims)
