@@ -30,7 +30,7 @@ from perfmodel.lowering.piece import (
 )
 from perfmodel.lowering.rules.elementwise import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
-from perfmodel.lowering.rules.movement import bits_of, gathered, scan, sorted_rows
+from perfmodel.lowering.rules.movement import gathered, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.spec import OPS
 
@@ -91,7 +91,7 @@ def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
 def _sorted_gradient(
     gradient: Tensor, lookups: int, rows: int, guessed: bool = False
 ) -> Sequence[Piece]:
-    """Zeros for the table, the indices sorted, rows that are equal added up.
+    """Zeros for the table, the indices sorted by all of their bits, rows that are equal added up.
 
     Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
     """
@@ -101,7 +101,7 @@ def _sorted_gradient(
     dims = {"rows": float(lookups), "cols": float(dim), "hash_size": float(rows)}
     return (
         *fill_of(Tensor((rows, dim), gradient.dtype)),
-        *sorted_rows(1, lookups, "int64", key_bits=bits_of(rows)),
+        *sorted_rows(1, lookups, "int64"),
         Piece("embedding", dims, gradient.dtype, "bwd", launches=RUN_LAUNCHES, guessed=guessed),
     )
 

@@ -27,19 +27,18 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 from perfmodel.ops.read.attributes import PREFIX
+from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
 """A kernel that does next to nothing before another."""
-SINGLE_TILE = 4096
-"""Keys that one thread block sorts at once."""
 RADIX_BITS = 8
 ONESWEEP_FIXED = 2
 """Launches of a radix sort that do not depend on the key: histogram, sums of it."""
 
 
-def sort_launches(cols: float, key_bits: float) -> int:
-    """Kernels of one radix sort."""
-    if cols <= SINGLE_TILE:
+def sort_launches(cols: float, key_bits: float, of_block: float) -> int:
+    """Kernels of one radix sort, of which a block does `of_block` keys by itself."""
+    if cols <= of_block:
         return 1
     return ONESWEEP_FIXED + -int(-key_bits // RADIX_BITS)
 
@@ -50,7 +49,8 @@ def sorted_rows(
     """One sort along `cols`."""
     if not rows * cols:
         return ()
-    launches = sort_launches(cols, key_bits or 8 * bytes_of(dtype))
+    of_block = float(keys_of_block(bytes_of(dtype))) if pairs else BLOCK_KEYS
+    launches = sort_launches(cols, key_bits or 8 * bytes_of(dtype), of_block)
     dims = {"rows": float(rows), "cols": float(cols), "key_bits": float(key_bits)}
     return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
 
@@ -112,7 +112,7 @@ def unique(op: Op) -> Sequence[Piece]:
     if not count:
         return ()
     dims = {"rows": 1.0, "cols": float(count)}
-    launches = sort_launches(count, 8 * bytes_of(values.dtype)) + 4
+    launches = sort_launches(count, 8 * bytes_of(values.dtype), BLOCK_KEYS) + 4
     waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
     return (Piece("unique", dims, values.dtype, launches=launches), waited)
 
