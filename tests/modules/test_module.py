@@ -12,10 +12,12 @@ import pytest
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import device
 from perfmodel.lowering import lower
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, NO_OP, OpGraph, tensors_in
 from perfmodel.ops.read.program import Call, Program, as_run, program_of
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from perfmodel import predict, predict_module  # noqa: E402
 from perfmodel.ops.read.module import graph_of_module, graph_of_program  # noqa: E402
@@ -107,6 +109,39 @@ def test_training_runs_the_gradients_and_the_optimizer() -> None:
     graph = graph_of_module(module, [torch.rand(8, 32)], Call(training=True, optimizer="Adam"))
     assert {op.phase for op in graph.ops} == {"forward", "backward", "optimizer"}
     assert all(not p.requires_grad or p.grad is None for p in module.parameters())
+
+
+class Reused(torch.nn.Module):  # type: ignore[misc]
+    """A value that two branches read, and a part that is run again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, values: Any) -> Any:
+        made = self.layer(values)
+        return checkpoint(torch.sigmoid, made.sin() + made, use_reentrant=False)
+
+
+def test_the_backward_pass_is_nodes_on_a_thread_of_their_own() -> None:
+    graph = graph_of_module(Reused(), [torch.rand(4, 8)], Call(training=True))
+    tops = [op for op in graph.ops if op.parent == NO_OP and op.phase == BACKWARD]
+    nodes = [op.name.removeprefix(AUTOGRAD_NODE) for op in tops if op.thread == AUTOGRAD_THREAD]
+    named = ("Add", "Sum", "Sigmoid", "Add", "Sin", "Addmm", "T")
+    accumulated = 2 * ["torch::autograd::AccumulateGrad"]
+    assert sorted(nodes) == sorted([f"{name}Backward0" for name in named] + accumulated)
+    assert [op.name for op in tops if op.thread == MAIN_THREAD] == ["aten::ones_like"]
+
+    def below(node: str) -> list[str]:
+        at = next(i for i, op in enumerate(graph.ops) if op.name == f"{AUTOGRAD_NODE}{node}")
+        return [op.name for op in graph.ops if op.parent == at and op.name != "aten::detach"]
+
+    assert below("SigmoidBackward0") == ["aten::sigmoid", "aten::sigmoid_backward"]
+    assert below("SinBackward0") == [
+        "aten::cos",
+        "aten::mul",
+        "aten::add",
+    ]  # what both branches give
 
 
 def test_convolutions_and_what_a_gpu_runs_for_normalisation_dropout_and_attention() -> None:
@@ -266,7 +301,7 @@ def test_a_file_leaves_the_process_as_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "net.py"
-    sets = "import os, sys\nos.chdir('/')\nsys.path.clear()\nprint('hello')\n"
+    sets = "import os, sys\nos.chdir('/')\nsys.path.append('/')\nprint('hello')\n"
     path.write_text(sets + SOURCE + "torch.set_default_dtype(torch.float64)\n")
     before = os.getcwd(), list(sys.path), torch.get_default_dtype()
     graph_of_program(Program(path, "Net", inputs=("8x32:fp64",)))
