@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.graph.kinds import Cause, NodeKind
 from perfmodel.hardware import device
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, NO_OP, OpGraph, tensors_in
@@ -175,6 +176,21 @@ def test_recurrent_layers_take_a_product_and_gates_for_each_step() -> None:
     products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
     assert [k for _, _, k in products[:4]] == [16, 16, 64, 64]
     assert products[4:] == [(4, 96, 32)] * 5 * 2 * 2
+
+
+def test_the_gradient_of_a_recurrent_layer_is_one_node_that_launches_without_pause() -> None:
+    layer, batch = torch.nn.LSTM(16, 32, bidirectional=True), torch.rand(5, 4, 16)
+    graph = graph_of_module(layer, [batch], Call(training=True))
+    assert [op.name for op in graph.ops].count(f"{AUTOGRAD_NODE}CudnnRnnBackward") == 1
+    (gradient,) = [op for op in graph.ops if op.name == "aten::_cudnn_rnn_backward"]
+    shapes = [tensor.shape for tensor in tensors_in(gradient.outputs)]
+    assert shapes == [tuple(p.shape) for p in layer.parameters()]
+    found = of(layer, batch, training=True)
+    products = [(d["m"], d["n"], d["k"]) for name, d in found if name == "mm"]
+    assert products[-16:-6] == [(4, 32, 128)] * 5 * 2  # the state's, step by step
+    assert products[-6:] == [(20, 16, 128), (128, 16, 20), (128, 32, 20)] * 2
+    made = predict(graph, hardware="h200-sxm").results[0].timeline.graph.nodes_
+    assert sum(made.cause == Cause.HOST_T5) < 16 < sum(made.kind == NodeKind.LAUNCH)
 
 
 def test_recurrent_products_are_in_tf32_where_a_device_has_it() -> None:

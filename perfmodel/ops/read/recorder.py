@@ -141,7 +141,9 @@ class Recorder:
             return self._as_one(_AS_ONE[name], func, args, kwargs)
         if name in _RECURRENT:
             about = _recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
-            return self._as_one(RECURRENT_OP, func, args, kwargs, about)
+            return self._as_one(
+                RECURRENT_OP, self._differentiable(func, about), args, kwargs, about
+            )
         node, first = self._node, len(self.ops)
         if self.is_autocast and name in _IN_FP32:
             args, kwargs = mapped(
@@ -237,6 +239,35 @@ class Recorder:
         inputs = tuple(map(self._argument, (*args, *kwargs.values())))
         self.ops.append(self._op(name, inputs, self._returned(answer), about))
         return answer
+
+    def _differentiable(self, func: Any, about: Mapping[str, str]) -> Any:
+        """`func` of a recurrent layer with a backward pass of one node and one op, as a GPU's."""
+
+        def forward(ctx: Any, call: Callable[[], Any], *given: Any) -> Any:
+            ctx.save_for_backward(*given)
+            ctx.set_materialize_grads(False)
+            return call()
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            given, like = ctx.saved_tensors, self._torch.empty_like
+            needed = [
+                like(each) if is_needed else None
+                for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
+            ]
+            inputs = tuple(map(self._argument, (*given, *gradients)))
+            name = f"{RECURRENT_OP}_backward"
+            self.ops.append(self._op(name, inputs, self._returned(needed), about))
+            return None, *needed
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given: list[Any] = []
+            mapped(given.append, (args, kwargs))
+            tensors = [each for each in given if isinstance(each, self._torch.Tensor)]
+            return layer.apply(partial(func, *args, **kwargs), *tensors)
+
+        parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        layer: Any = type("CudnnRnn", (self._torch.autograd.Function,), parts)
+        return called
 
     def _returned(self, answer: Any) -> tuple[Argument, ...]:
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
