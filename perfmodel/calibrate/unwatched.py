@@ -17,6 +17,7 @@ from perfmodel.cost.host.profile_file import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
 from perfmodel.errors import UsageError
 from perfmodel.frames import read_frame
+from perfmodel.ops.graph import AUTOGRAD_NODE
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_000_000_000
 METERED = "dispatch_mode_host"
-BACKWARD = "autograd::engine::evaluate_function: "
 BELOW_AUTOGRAD = {
     "aten::conv2d": ("aten::convolution",),
     "aten::embedding_bag": ("aten::_embedding_bag",),
@@ -125,7 +125,7 @@ def _timed(ops: pd.DataFrame, us: pd.Series) -> dict[Owner, tuple[float, float]]
     for node, parts in behind.groupby("node"):
         least = float(parts.groupby("op")["count"].sum().min())
         number = forward.get(str(node), least)
-        timed[BACKWARD + str(node), AUTOGRAD_THREAD] = number, float(us[parts.index].sum())
+        timed[AUTOGRAD_NODE + str(node), AUTOGRAD_THREAD] = number, float(us[parts.index].sum())
     return timed
 
 

@@ -187,7 +187,8 @@ class _Walk:
         """An op from its begin to its end, with its launches."""
         self._host_of(T2, op)
         for number, (pieces, times) in enumerate(self._calls(launching)):
-            if number and BACK_TO_BACK not in op.attributes:
+            about = self.lowered.graph.ops[int(self.lowered.owner[pieces[0]])].attributes
+            if number and BACK_TO_BACK not in about:
                 self._host_of(T5, op)
             self._launch(pieces, times, op.thread)
         self._host_of(T3, op)

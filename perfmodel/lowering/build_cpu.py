@@ -17,7 +17,7 @@ from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.lowering.draft import Built
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
-from perfmodel.ops.graph import NO_OP, OPTIMIZER, Op, OpGraph
+from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
@@ -86,7 +86,6 @@ def _places(steps: Sequence[Sequence[Piece]]) -> tuple[Ints, Ints]:
 
 ALL_REDUCE = "c10d::allreduce_"
 """The call that `DistributedDataParallel` makes per bucket."""
-NODE_PREFIX = "autograd::engine::evaluate_function: "
 ANNOTATION_PREFIXES = ("Optimizer.", "ProfilerStep", "enumerate(DataLoader)")
 
 
@@ -120,7 +119,7 @@ def _host_pieces(graph: OpGraph, step: int) -> list[Piece]:
 
 def _kind(graph: OpGraph, op: Op) -> str:
     """What of the host's own work an op stands for, beside what it calls; `""` for none."""
-    if op.name.startswith(NODE_PREFIX):
+    if op.name.startswith(AUTOGRAD_NODE):
         return NODE
     if op.name == ALL_REDUCE:
         return BUCKET

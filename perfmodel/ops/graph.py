@@ -28,6 +28,8 @@ WAITING = (
     *("aten::masked_select", "aten::equal", "torch::cuda::synchronize"),
 )
 """Ops during which the host waits for what the device makes: no CUDA graph can hold them."""
+AUTOGRAD_NODE = "autograd::engine::evaluate_function: "
+"""Begins the name of an op that is a node of the backward pass, with all that it calls."""
 HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
 BACK_TO_BACK = "back_to_back"

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.calibrate.unwatched import BACKWARD, unwatched
+from perfmodel.calibrate.unwatched import unwatched
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.profile_file import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic
 from perfmodel.errors import UsageError
+from perfmodel.ops.graph import AUTOGRAD_NODE
 
 HEAD = "configuration,op,phase,node,timing,count,duration_us\n"
 OPS = (
@@ -30,8 +31,8 @@ def _row(us: float, count: int) -> Statistic:
 
 
 def _watched() -> Profile:
-    backward = BACKWARD + "AddmmBackward0"
-    grad = BACKWARD + "torch::autograd::AccumulateGrad"
+    backward = AUTOGRAD_NODE + "AddmmBackward0"
+    grad = AUTOGRAD_NODE + "torch::autograd::AccumulateGrad"
     rows: Rows = {
         (T1, None, None): _row(6.0, 30),
         (T2, "aten::linear", "main"): _row(60.0, 4),
@@ -59,7 +60,7 @@ def test_operators_take_what_they_took_in_steps(tmp_path: Path) -> None:
     assert means[T4, "aten::linear", "main"] == pytest.approx(3)
     assert means[OP_WITHOUT_LAUNCH, "aten::relu", "main"] == pytest.approx(8)
     # two products of a layer are one node: 2 x (4 x 6 + 4 x 1.5) us of two calls
-    assert means[T2, BACKWARD + "AddmmBackward0", "autograd"] == pytest.approx(30)
+    assert means[T2, AUTOGRAD_NODE + "AddmmBackward0", "autograd"] == pytest.approx(30)
     # 27 us are left beside 5 calls; the traces have 30 x 6 + 5 x 18 us beside 10
     assert means[T1, None, None] == pytest.approx(6 * (27 / 5) / (270 / 10))
 

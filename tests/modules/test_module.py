@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.graph.kinds import Cause, NodeKind
 from perfmodel.hardware import device
 from perfmodel.lowering import lower
-from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, NO_OP, OpGraph, tensors_in
 from perfmodel.ops.read.program import Call, Program, as_run, program_of
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from perfmodel import predict, predict_module  # noqa: E402
 from perfmodel.ops.read.module import graph_of_module, graph_of_program  # noqa: E402
@@ -109,6 +112,39 @@ def test_training_runs_the_gradients_and_the_optimizer() -> None:
     assert all(not p.requires_grad or p.grad is None for p in module.parameters())
 
 
+class Reused(torch.nn.Module):  # type: ignore[misc]
+    """A value that two branches read, and a part that is run again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, values: Any) -> Any:
+        made = self.layer(values)
+        return checkpoint(torch.sigmoid, made.sin() + made, use_reentrant=False)
+
+
+def test_the_backward_pass_is_nodes_on_a_thread_of_their_own() -> None:
+    graph = graph_of_module(Reused(), [torch.rand(4, 8)], Call(training=True))
+    tops = [op for op in graph.ops if op.parent == NO_OP and op.phase == BACKWARD]
+    nodes = [op.name.removeprefix(AUTOGRAD_NODE) for op in tops if op.thread == AUTOGRAD_THREAD]
+    named = ("Add", "Sum", "Sigmoid", "Add", "Sin", "Addmm", "T")
+    accumulated = 2 * ["torch::autograd::AccumulateGrad"]
+    assert sorted(nodes) == sorted([f"{name}Backward0" for name in named] + accumulated)
+    assert [op.name for op in tops if op.thread == MAIN_THREAD] == ["aten::ones_like"]
+
+    def below(node: str) -> list[str]:
+        at = next(i for i, op in enumerate(graph.ops) if op.name == f"{AUTOGRAD_NODE}{node}")
+        return [op.name for op in graph.ops if op.parent == at and op.name != "aten::detach"]
+
+    assert below("SigmoidBackward0") == ["aten::sigmoid", "aten::sigmoid_backward"]
+    assert below("SinBackward0") == [
+        "aten::cos",
+        "aten::mul",
+        "aten::add",
+    ]  # what both branches give
+
+
 def test_convolutions_and_what_a_gpu_runs_for_normalisation_dropout_and_attention() -> None:
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
     found = of(net, torch.rand(2, 3, 16, 16))
@@ -140,6 +176,21 @@ def test_recurrent_layers_take_a_product_and_gates_for_each_step() -> None:
     products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
     assert [k for _, _, k in products[:4]] == [16, 16, 64, 64]
     assert products[4:] == [(4, 96, 32)] * 5 * 2 * 2
+
+
+def test_the_gradient_of_a_recurrent_layer_is_one_node_that_launches_without_pause() -> None:
+    layer, batch = torch.nn.LSTM(16, 32, bidirectional=True), torch.rand(5, 4, 16)
+    graph = graph_of_module(layer, [batch], Call(training=True))
+    assert [op.name for op in graph.ops].count(f"{AUTOGRAD_NODE}CudnnRnnBackward") == 1
+    (gradient,) = [op for op in graph.ops if op.name == "aten::_cudnn_rnn_backward"]
+    shapes = [tensor.shape for tensor in tensors_in(gradient.outputs)]
+    assert shapes == [tuple(p.shape) for p in layer.parameters()]
+    found = of(layer, batch, training=True)
+    products = [(d["m"], d["n"], d["k"]) for name, d in found if name == "mm"]
+    assert products[-16:-6] == [(4, 32, 128)] * 5 * 2  # the state's, step by step
+    assert products[-6:] == [(20, 16, 128), (128, 16, 20), (128, 32, 20)] * 2
+    made = predict(graph, hardware="h200-sxm").results[0].timeline.graph.nodes_
+    assert sum(made.cause == Cause.HOST_T5) < 16 < sum(made.kind == NodeKind.LAUNCH)
 
 
 def test_recurrent_products_are_in_tf32_where_a_device_has_it() -> None:
@@ -266,7 +317,7 @@ def test_a_file_leaves_the_process_as_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "net.py"
-    sets = "import os, sys\nos.chdir('/')\nsys.path.clear()\nprint('hello')\n"
+    sets = "import os, sys\nos.chdir('/')\nsys.path.append('/')\nprint('hello')\n"
     path.write_text(sets + SOURCE + "torch.set_default_dtype(torch.float64)\n")
     before = os.getcwd(), list(sys.path), torch.get_default_dtype()
     graph_of_program(Program(path, "Net", inputs=("8x32:fp64",)))

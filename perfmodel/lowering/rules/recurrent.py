@@ -9,12 +9,12 @@ from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 
 _FACTS = ("steps", "batch", "inputs", "hidden", "gates", "layers", "directions")
-"""Attributes of the op (`perfmodel.ops.read.module`), since its weights are one flat list."""
+"""Attributes of the op (`perfmodel.ops.read.recorder`), since its weights are one flat list."""
 STEP_READS = 2.0
 """Per gate and hidden unit: its share of the inputs' product and of the states' product."""
 
 
-@LOWERINGS.register(*entries("_cudnn_rnn"))
+@LOWERINGS.register(*entries("_cudnn_rnn", "_cudnn_rnn_backward"))
 def recurrent(op: Op) -> Sequence[Piece]:
     """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise."""
     if any(name not in op.attributes for name in _FACTS):
@@ -23,22 +23,47 @@ def recurrent(op: Op) -> Sequence[Piece]:
     if not min(facts.values()):
         return ()
     dtype = tensor(op, 0).dtype
-    return tuple(_layers(facts, TF32 if dtype == FP32 else dtype))
+    layers = _gradients if op.name.endswith("_backward") else _layers
+    return tuple(layers(facts, TF32 if dtype == FP32 else dtype))
 
 
 def _layers(facts: dict[str, int], dtype: str) -> Iterator[Piece]:
     """A product of all inputs of a layer, then one of the state and its gates for each step; steps
     of layers above one another do not overlap, as profiles of one H200 with cuDNN 9.19 show."""
-    batch, hidden, layers = facts["batch"], facts["hidden"], facts["layers"]
-    directions, steps = facts["directions"], facts["steps"]
-    wide, inputs = float(facts["gates"] * hidden), facts["inputs"]
-    for layer in range(layers):
-        k = float(inputs if layer == 0 else hidden * directions)
-        rows = {"b": 1.0, "m": float(steps * batch), "n": wide, "k": k}
-        yield from [Piece("mm", rows, dtype)] * directions
-    state = {"b": 1.0, "m": float(batch), "n": wide, "k": float(hidden)}
-    gates = {"elements": batch * wide, "reads": STEP_READS, "flop_per_element": 10.0}
-    gates["writes"] = 1.0 / facts["gates"]
-    for _ in range(steps * layers * directions):
-        yield Piece("mm", state, dtype)
-        yield Piece("elementwise", gates, FP32 if dtype == TF32 else dtype)
+    batch, hidden = facts["batch"], facts["hidden"]
+    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
+    yield from (_product(rows, wide, k, dtype) for k in _inputs(facts))
+    for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
+        yield _product(batch, wide, hidden, dtype)
+        yield _gates(facts, STEP_READS, 1.0 / facts["gates"], dtype)
+
+
+def _gradients(facts: dict[str, int], dtype: str) -> Iterator[Piece]:
+    """The same steps from last to first: the gradients of a step's gates, of them that of the state
+    before; then of each layer those of its inputs and of its two weights, of all steps at once."""
+    batch, hidden = facts["batch"], facts["hidden"]
+    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
+    for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
+        yield _gates(facts, STEP_READS, 1.0, dtype)
+        yield _product(batch, hidden, wide, dtype)
+    for k in _inputs(facts):
+        yield _product(rows, k, wide, dtype)
+        yield _product(wide, k, rows, dtype)
+        yield _product(wide, hidden, rows, dtype)
+
+
+def _inputs(facts: dict[str, int]) -> Iterator[int]:
+    """Features that each layer reads, in each direction."""
+    for layer in range(facts["layers"]):
+        read = facts["hidden"] * facts["directions"] if layer else facts["inputs"]
+        yield from [read] * facts["directions"]
+
+
+def _product(m: int, n: int, k: int, dtype: str) -> Piece:
+    return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
+
+
+def _gates(facts: dict[str, int], reads: float, writes: float, dtype: str) -> Piece:
+    elements = float(facts["batch"] * facts["gates"] * facts["hidden"])
+    dims = {"elements": elements, "reads": reads, "writes": writes, "flop_per_element": 10.0}
+    return Piece("elementwise", dims, FP32 if dtype == TF32 else dtype)

@@ -13,6 +13,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops, subtree, subtrees
 from perfmodel.ops.edits.optimizers import kind_of
 from perfmodel.ops.graph import (
+    AUTOGRAD_NODE,
     BACKWARD,
     NO_OP,
     OPTIMIZER,
@@ -126,9 +127,8 @@ def _fused(graph: OpGraph, chain: list[int], covered: set[int], readers: dict[in
 
 
 _LOOKUP = "aten::embedding_bag"
-_WRAPPER = "autograd::engine::evaluate_function: "
-_BACKWARD = f"{_WRAPPER}EmbeddingBagBackward0"
-_ACCUMULATE = f"{_WRAPPER}torch::autograd::AccumulateGrad"
+_BACKWARD = f"{AUTOGRAD_NODE}EmbeddingBagBackward0"
+_ACCUMULATE = f"{AUTOGRAD_NODE}torch::autograd::AccumulateGrad"
 _FUSED_OPTIMIZERS = {"sgd": "sgd", "adagrad": "adagrad", "adam": "adam", "adamw": "adam"}
 
 
@@ -188,7 +188,7 @@ def _fuse_step(
         node = f"torch::autograd::CppNode<SplitLookupFunction_{optimizer}_Op_pt2>"
         covered = tuple(sorted(subtrees(graph, backward)))
         gone |= set(covered)
-        wrapper = PlacedOp(replace(first, name=f"{_WRAPPER}{node}"), covered)
+        wrapper = PlacedOp(replace(first, name=f"{AUTOGRAD_NODE}{node}"), covered)
         inner = PlacedOp(
             replace(first, name=node, inputs=(pooled,), outputs=(), parent=covered[0]), ()
         )

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.ops.graph import BACKWARD, OPTIMIZER, OpGraph
+from perfmodel.ops.graph import OPTIMIZER, OpGraph
 from perfmodel.ops.read.program import (
     DTYPES,
     EAGER_FORWARD,
@@ -267,8 +267,7 @@ def _train(
     if not losses:
         raise ModuleError(f"{name}: no output depends on a parameter: there is nothing to train")
     loss = sum(each.float().sum() for each in losses)
-    recorder.phase = BACKWARD
-    loss.backward()
+    recorder.backward(loss)
     recorder.phase = OPTIMIZER
     if optimizer is not None:
         optimizer.step()

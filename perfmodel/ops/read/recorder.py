@@ -1,9 +1,9 @@
 """What PyTorch dispatches while a module runs under fake tensors, as ops of an op graph.
 
 A dispatch mode records every operator below autograd with its arguments, in the order of its
-schema; a function mode tells which call of the program each belongs to. Convolutions, batch
-normalisations, attention and recurrent layers are recorded as what a GPU would run for them, since
-the tracing machine has none.
+schema; a function mode tells which call of the program each belongs to, hooks which node of the
+backward pass. Convolutions, batch normalisations, attention and recurrent layers are recorded as
+what a GPU would run for them, since the tracing machine has none.
 """
 
 from __future__ import annotations
@@ -11,12 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from types import MappingProxyType
 from typing import Any
 
 from perfmodel.ops.dtypes import dtype_of_torch
-from perfmodel.ops.graph import BACK_TO_BACK, FORWARD, NO_OP, Argument, Op, Tensor, tensors_in
+from perfmodel.ops.graph import (
+    AUTOGRAD_NODE,
+    BACK_TO_BACK,
+    BACKWARD,
+    FORWARD,
+    NO_OP,
+    Argument,
+    Op,
+    Tensor,
+    tensors_in,
+)
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 DEVICE = "cuda:0"
 _AS_ONE = {
@@ -85,6 +97,9 @@ class Recorder:
         """Tensors of numbers that rise by one step."""
         self._lookups: dict[int, int] = {}
         """Sparse gradients, and what is made of them, to the rows that they hold."""
+        self._node = NO_OP
+        """The op of the node that the backward pass runs: what follows one, sums of gradients, is
+        done with it."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -126,8 +141,10 @@ class Recorder:
             return self._as_one(_AS_ONE[name], func, args, kwargs)
         if name in _RECURRENT:
             about = _recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
-            return self._as_one(RECURRENT_OP, func, args, kwargs, about)
-        first = len(self.ops)
+            return self._as_one(
+                RECURRENT_OP, self._differentiable(func, about), args, kwargs, about
+            )
+        node, first = self._node, len(self.ops)
         if self.is_autocast and name in _IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
@@ -135,17 +152,38 @@ class Recorder:
         answer = func(*args, **kwargs)
         name = f"aten::{_OPERATORS.get(name, name)}"
         children = self.ops[first:]
-        if len(children) > 1 and hasattr(self._torch.ops.aten, name[len("aten::") :]):
-            inputs = tuple(map(self._argument, args))
-            outputs = self._returned(answer)
-            self.ops[first:] = [
-                Op(name, inputs, outputs, phase=self.phase),
-                *(
-                    replace(op, parent=first if op.parent == NO_OP else op.parent + 1)
-                    for op in children
-                ),
-            ]
+        is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
+        if len(children) > 1 and is_operator:
+            op = self._op(name, tuple(map(self._argument, args)), self._returned(answer))
+            below = (
+                replace(child, parent=first if child.parent == node else child.parent + 1)
+                for child in children
+            )
+            self.ops[first:] = [op, *below]
         return answer
+
+    def backward(self, loss: Any) -> None:
+        """The backward pass from `loss`, each node an op with all that is done before the next."""
+        self.phase = BACKWARD
+        for node in _nodes(loss.grad_fn):
+            node.register_prehook(partial(self._begin, f"{AUTOGRAD_NODE}{node.name()}"))
+        loss.backward()
+        self._node = NO_OP
+
+    def _begin(self, name: str, gradients: Any) -> None:
+        self._node = len(self.ops)
+        self.ops.append(Op(name, thread=AUTOGRAD_THREAD, phase=BACKWARD))
+
+    def _op(
+        self,
+        name: str,
+        inputs: tuple[Argument, ...],
+        outputs: tuple[Argument, ...],
+        about: Mapping[str, str] = MappingProxyType({}),
+    ) -> Op:
+        """A call, by whatever makes it."""
+        thread = MAIN_THREAD if self._node == NO_OP else AUTOGRAD_THREAD
+        return Op(name, inputs, outputs, self._node, thread, self.phase, attributes=about)
 
     def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator below autograd."""
@@ -159,7 +197,7 @@ class Recorder:
             name, inputs = _on_gpu(schema.name, inputs)
             outputs = self._returned(answer)
             about = self._about_bags(name, inputs, outputs)
-            self.ops.append(Op(name, inputs, outputs, phase=self.phase, attributes=about))
+            self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
     def _about_bags(
@@ -199,9 +237,37 @@ class Recorder:
         if before or any(answer is value for value in (*args, *kwargs.values())):
             return answer
         inputs = tuple(map(self._argument, (*args, *kwargs.values())))
-        op = Op(name, inputs, self._returned(answer), phase=self.phase, attributes=about)
-        self.ops.append(op)
+        self.ops.append(self._op(name, inputs, self._returned(answer), about))
         return answer
+
+    def _differentiable(self, func: Any, about: Mapping[str, str]) -> Any:
+        """`func` of a recurrent layer with a backward pass of one node and one op, as a GPU's."""
+
+        def forward(ctx: Any, call: Callable[[], Any], *given: Any) -> Any:
+            ctx.save_for_backward(*given)
+            ctx.set_materialize_grads(False)
+            return call()
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            given, like = ctx.saved_tensors, self._torch.empty_like
+            needed = [
+                like(each) if is_needed else None
+                for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
+            ]
+            inputs = tuple(map(self._argument, (*given, *gradients)))
+            name = f"{RECURRENT_OP}_backward"
+            self.ops.append(self._op(name, inputs, self._returned(needed), about))
+            return None, *needed
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given: list[Any] = []
+            mapped(given.append, (args, kwargs))
+            tensors = [each for each in given if isinstance(each, self._torch.Tensor)]
+            return layer.apply(partial(func, *args, **kwargs), *tensors)
+
+        parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        layer: Any = type("CudnnRnn", (self._torch.autograd.Function,), parts)
+        return called
 
     def _returned(self, answer: Any) -> tuple[Argument, ...]:
         parts = answer if isinstance(answer, (tuple, list)) else (answer,)
@@ -234,6 +300,17 @@ class Recorder:
         shape = tuple(map(int, value.shape))
         dtype = dtype_of_torch(word) or word
         return Tensor(shape, dtype, self._numbers[value], storage, DEVICE, layout, strides)
+
+
+def _nodes(root: Any) -> Iterator[Any]:
+    """All nodes of the backward pass that begins with `root`."""
+    left, seen = [root], {None}
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            left += [each for each, _ in node.next_functions]
 
 
 def _on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from perfmodel.ops.graph import BACKWARD, Tensor
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, Tensor
+from perfmodel.trace.window import AUTOGRAD_THREAD
 from perfmodel.workload.eager.arithmetic import sum_to
 from perfmodel.workload.eager.creation import ones_like
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
@@ -14,7 +15,6 @@ from perfmodel.workload.eager.views import detach
 
 Hook = Callable[[Recorder, Tensor, Tensor], None]
 """Called with a parameter and its gradient as soon as that is there."""
-AUTOGRAD_THREAD = "autograd"
 
 
 def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, Tensor]:
@@ -45,7 +45,7 @@ def _run(r: Recorder, root: Node, gradients: dict[int, Tensor], hook: Hook | Non
         if r.is_bare:
             _run_inner(r, node, gradients, hook)
         else:
-            r.begin(f"autograd::engine::evaluate_function: {node.name}")
+            r.begin(f"{AUTOGRAD_NODE}{node.name}")
             if node.rule is None:
                 _accumulate(r, node, gradients, hook)
             else:

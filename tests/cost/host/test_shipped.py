@@ -8,12 +8,16 @@ from perfmodel.cost.host import TYPES, load_profile
 from perfmodel.cost.host.profile import LEAST_SAMPLES, SHIPPED, Shipped, shipped_for
 from perfmodel.cost.host.samples import T2
 from perfmodel.hardware import device, devices, host
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
+
+THREADS = (MAIN_THREAD, AUTOGRAD_THREAD)
 
 
 @pytest.mark.parametrize("shipped", SHIPPED, ids=lambda shipped: shipped.name)
 def test_every_profile_times_whatever_a_host_does(shipped: Shipped) -> None:
     profile = load_profile(shipped.name)
     assert all(profile.lookup(kind, "an unknown op", "an unknown thread") >= 0 for kind in TYPES)
+    assert {(kind, None, thread) for kind in TYPES for thread in THREADS} <= profile.rows.keys()
     assert profile.provenance.traces
     assert 1 <= profile.provenance.profiler_us_per_event <= 2
     if shipped.host is not None:
