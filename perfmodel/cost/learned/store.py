@@ -30,7 +30,7 @@ from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
 from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.files import gunzip, read_bytes, write_text
+from perfmodel.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
@@ -382,6 +382,7 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
     try:
         if _CLASS not in content and path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
+        check_input(path)
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or error
