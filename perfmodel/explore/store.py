@@ -126,7 +126,11 @@ class Store:
         Raises `UsageError` where it holds anything but results of this very sweep.
         """
         path = Path(folder)
-        about = {"schema": SCHEMA, "identity": identity(spec), "points": len(spec.space)}
+        about: dict[str, Any] = {
+            "schema": SCHEMA,
+            "identity": identity(spec),
+            "points": len(spec.space),
+        }
         about |= {"part_points": spec.chunk, "axes": list(spec.space.axes)}
         manifest = path / MANIFEST
         if path.exists() and not path.is_dir():

@@ -115,6 +115,8 @@ class _Part(msgspec.Struct):
             raise ValueError("least values of other figures than those of its build")
         if self.build not in BUILDS:
             raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
+        if self.gains.slopes and self.gains.figure not in self.figures:
+            raise ValueError(f"gains by {self.gains.figure!r}, which is none of the figures")
         if "*" not in self.spreads:
             raise ValueError("spreads of other ops, `*`, are missing")
         if any(key.count("/") != 3 for key in self.tiles):
@@ -159,8 +161,8 @@ class Trees:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
         if self._forest is None:
             try:
-                forest = decode_trees(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
-                self._forest = forest.of_width(matrix.shape[1])
+                raw = gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
+                self._forest = decode_trees(raw, matrix.shape[1])
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         factors = self._forest.predict(matrix)

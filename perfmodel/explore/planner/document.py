@@ -165,8 +165,10 @@ def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[in
 
 
 MAX_BYTES = 20_000_000
-TOLD = ("table", "rows", "dim", "pooling")
-TOLD += ("hbm_gb", "work_us", "added_us", "instead", "instead_us", "why")
+TOLD = (
+    *("table", "rows", "dim", "pooling"),
+    *("hbm_gb", "work_us", "added_us", "instead", "instead_us", "why"),
+)
 """What a plan says of a table beside where it lies."""
 
 

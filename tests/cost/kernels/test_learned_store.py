@@ -171,6 +171,7 @@ OWN = {"file": "own.ubj.gz", "sha256": ""}
         (lambda part: part.update(build="house"), "build 'house' is none of matmul"),
         (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "op/dtype/target"),
         (lambda part: part.pop("trees"), "missing required field `trees`"),
+        (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
         (lambda part: part.update(own={99: OWN}), "a place among the devices"),
         (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
     ],
@@ -194,6 +195,8 @@ def test_a_node_asks_for_figures_that_there_are(folder: Path) -> None:
     raw[at : at + 4] = (10**6).to_bytes(4, "big")
     with pytest.raises(ModelError, match=rf"bad\.gz: .* a column that is none of {width}"):
         Trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
+    with pytest.raises(ModelError, match=rf"of {width} columns, not of {width + 1}"):
+        Trees(trees.packed, "others.gz").predict(np.zeros((1, width + 1), np.float32))
 
 
 def test_a_directory_is_never_written_over(folder: Path) -> None:
