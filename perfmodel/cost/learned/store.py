@@ -48,6 +48,7 @@ _Log = Annotated[float, msgspec.Meta(ge=-MOST_LOG, le=MOST_LOG)]
 _Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 _Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
+_Figures = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
 _Slope = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
 _Place = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -95,13 +96,13 @@ class _Part(msgspec.Struct):
     own: dict[_Place, _File]
     share: _Frac
     as_nearest: bool
-    devices: tuple[dict[str, float], ...]
+    devices: tuple[_Figures, ...]
     spreads: dict[str, _Spread]
     tiles: dict[str, Annotated[list[tuple[_Above0, _Above0, _Above0]], msgspec.Meta(min_length=1)]]
     measured: list[tuple[str, str, tuple[_Place, ...]]]
     extensions: dict[str, _Extension]
     gains: _Gains
-    least: list[tuple[str, str, _Place, dict[str, float]]]
+    least: list[tuple[str, str, _Place, _Figures]]
 
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
@@ -124,7 +125,7 @@ class _Part(msgspec.Struct):
 
 
 class _KnownFloor(msgspec.Struct):
-    device: dict[str, float]
+    device: _Figures
     floor_us: _Us
     offset_us: _Us
 

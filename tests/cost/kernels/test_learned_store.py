@@ -165,6 +165,7 @@ OWN = {"file": "own.ubj.gz", "sha256": ""}
         (lambda part: part["measured"][0].__setitem__(2, [99]), "a place among the devices"),
         (lambda part: part["devices"][0].pop("sms"), "without all of its figures"),
         (lambda part: part["devices"][0].update(sms="many"), "Expected `float`, got `str`"),
+        (lambda part: part["devices"][0].update(sms=-1e308), "Expected `float` >= -1e\\+30"),
         (lambda part: part["spreads"].pop("*"), "spreads of other ops"),
         (lambda part: part["spreads"]["*"].update(seen=[0.1, -0.1]), "ends before it begins"),
         (lambda part: part.update(share=1e300), "Expected `float` <= 1.0"),
