@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
@@ -310,50 +310,54 @@ def _parse_exact(token: bytes) -> int | None:
 _FLUSHED_VALUES = 1 << 16
 
 
-Values: TypeAlias = "array[int] | array[float] | NDArray[Any]"
-"""Int64 or float64."""
-
-
 class GrowingColumn:
     """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
 
-    Integers take 32 bits each, or 64 where one needs it; nothing is kept of a column without any.
+    Integers take 32 bits each, or 64 where one needs it. What `convert` makes of floats is kept in
+    their place, many at once.
     """
 
-    def __init__(self, kind: str) -> None:
-        self._pending: array[Any] = array(kind)
+    def __init__(self, kind: str, convert: Callable[[Floats], NDArray[Any]] | None = None) -> None:
+        self._none = array(kind, [NONE])
+        self._convert = convert
+        self._pending: list[array[Any]] = []
         self._parts: list[NDArray[Any]] = []
-        self._skipped = 0
-        """How many are missing before the first that is not."""
+        self._flushed = self._count = 0
 
-    def extend(self, values: Values) -> None:
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, values: array[Any]) -> None:
         """More values."""
-        if self._skipped:
-            narrow = np.int32 if self._pending.typecode == "q" else np.float64
-            self._parts.append(np.full(self._skipped, NONE, narrow))
-            self._skipped = 0
-        self._pending.frombytes(values.tobytes())
-        if len(self._pending) >= _FLUSHED_VALUES:
+        self._pending.append(values)
+        self._count += len(values)
+        if self._count - self._flushed >= _FLUSHED_VALUES:
             self._flush()
+
+    def append(self, values: NDArray[Any]) -> None:
+        """More values, as they are."""
+        self._flush()
+        self._parts.append(values)
+        self._flushed = self._count = self._count + len(values)
 
     def skip(self, count: int) -> None:
         """As many more that are missing."""
-        if self._parts or self._pending:
-            self._pending.extend(array(self._pending.typecode, [NONE]) * count)
-        else:
-            self._skipped += count
+        if count:
+            self.extend(self._none * count)
 
-    def taken(self) -> NDArray[Any] | None:
-        """All values, None where all are missing; call it once, as the column is empty then."""
+    def taken(self) -> NDArray[Any]:
+        """All values; call it once, as the column is empty then."""
         self._flush()
-        values, self._parts = np.concatenate(self._parts) if self._parts else None, []
+        values, self._parts = np.concatenate(self._parts or [np.zeros(0, np.int32)]), []
         return values
 
     def _flush(self) -> None:
         if not self._pending:
             return
-        values: NDArray[Any] = np.array(self._pending)
-        del self._pending[:]
-        if values.dtype == np.int64 and (values.astype(np.int32) == values).all():
+        values = np.frombuffer(b"".join(self._pending), self._none.typecode)
+        self._pending, self._flushed = [], self._count
+        if self._convert:
+            values = self._convert(values)
+        elif values.dtype == np.int64 and (values.astype(np.int32) == values).all():
             values = values.astype(np.int32)
         self._parts.append(values)

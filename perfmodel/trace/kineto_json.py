@@ -27,7 +27,7 @@ from perfmodel.trace.window import Window
 NO_RAW = msgspec.Raw()
 _OTHER_PHASES = "BEICbneSTFpstfPNODVvRc(),="
 """The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata)."""
-_BLOCK_BYTES = 400_000
+_BLOCK_BYTES = 200_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
 _MAX_BRACES = 1000
@@ -181,8 +181,12 @@ def _tagged(phase: str, base: type = Other, raw: tuple[str, ...] = ()) -> Any:
     )
 
 
+OTHERS = tuple(map(_tagged, _OTHER_PHASES))
+"""Events that are checked, and not used."""
+
+
 def _decoder(timed: Any) -> msgspec.json.Decoder[list[Event]]:
-    event = reduce(or_, map(_tagged, _OTHER_PHASES), timed | Metadata)
+    event = reduce(or_, OTHERS, timed | Metadata)
     return msgspec.json.Decoder(GenericAlias(list, (event,)))
 
 
@@ -229,6 +233,7 @@ class Document:
                 else:
                     enough = _BLOCK_BYTES
                     yield events
+                    del events  # so that the next ones take their place in the cache
         yield self._last_block()
 
     def _enter_list(self) -> bool:
@@ -350,17 +355,22 @@ class AllocationRows:
     def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
         self._times, self._window = times, window
         self._parts: list[Ints] = []
-        self._numbers: list[int] = []
+        self._numbers = array("q")
         self._unreadable = 0
 
     def add(self, events: list[Instant], file_index: Ints) -> None:
         """Take the instant events of a block over; `file_index` says where each stands."""
         at_ns = self._times("ts", [event.ts for event in events], file_index)
-        counts = np.array([event.name == MEMORY_EVENT_NAME for event in events])
+        is_memory = bytes([event.name == MEMORY_EVENT_NAME for event in events])
+        counts = np.frombuffer(is_memory, np.bool_)
         if self._window is not None:
-            counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
+            counts = counts & self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
         numbers = [event.args.event_index for event in events if event.args]
-        self._numbers += [each for each in numbers if type(each) is int and 0 <= each < 2**63]
+        try:
+            self._numbers.extend(array("q", numbers))  # type: ignore[arg-type]
+        except (TypeError, OverflowError):
+            whole = (each for each in numbers if type(each) is int and 0 <= each < 2**63)
+            self._numbers.extend(whole)
         args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
         if args:
             result, known = _whole_numbers(list(map(_allocation_values, args)))
@@ -370,6 +380,7 @@ class AllocationRows:
     def found(self, first_ns: int) -> Allocations:
         """All of them, their times after `first_ns`."""
         numbers = np.array(self._numbers, np.int64)
+        numbers = numbers[numbers >= 0]
         if not self._parts:
             return Allocations(unreadable=self._unreadable, numbers=numbers)
         table = np.concatenate(self._parts, axis=1)
