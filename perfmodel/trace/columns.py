@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -305,59 +304,3 @@ def _parse_exact(token: bytes) -> int | None:
         return None
     value_ns = int(Context(prec=len(token) + 4).multiply(number, Decimal(1000)))
     return value_ns if abs(value_ns) < _LIMIT_NS else None
-
-
-_FLUSHED_VALUES = 1 << 16
-
-
-class GrowingColumn:
-    """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
-
-    Integers take 32 bits each, or 64 where one needs it. What `convert` makes of floats is kept in
-    their place, many at once.
-    """
-
-    def __init__(self, kind: str, convert: Callable[[Floats], NDArray[Any]] | None = None) -> None:
-        self._none = array(kind, [NONE])
-        self._convert = convert
-        self._pending: list[array[Any]] = []
-        self._parts: list[NDArray[Any]] = []
-        self._flushed = self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def extend(self, values: array[Any]) -> None:
-        """More values."""
-        self._pending.append(values)
-        self._count += len(values)
-        if self._count - self._flushed >= _FLUSHED_VALUES:
-            self._flush()
-
-    def append(self, values: NDArray[Any]) -> None:
-        """More values, as they are."""
-        self._flush()
-        self._parts.append(values)
-        self._flushed = self._count = self._count + len(values)
-
-    def skip(self, count: int) -> None:
-        """As many more that are missing."""
-        if count:
-            self.extend(self._none * count)
-
-    def taken(self) -> NDArray[Any]:
-        """All values; call it once, as the column is empty then."""
-        self._flush()
-        values, self._parts = np.concatenate(self._parts or [np.zeros(0, np.int32)]), []
-        return values
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        values = np.frombuffer(b"".join(self._pending), self._none.typecode)
-        self._pending, self._flushed = [], self._count
-        if self._convert:
-            values = self._convert(values)
-        elif values.dtype == np.int64 and (values.astype(np.int32) == values).all():
-            values = values.astype(np.int32)
-        self._parts.append(values)

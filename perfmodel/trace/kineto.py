@@ -8,8 +8,7 @@ its own rule.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
@@ -20,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
@@ -31,15 +30,14 @@ from perfmodel.trace.categories import (
 from perfmodel.trace.columns import (
     NONE,
     DeviceProperties,
-    GrowingColumn,
     RankTrace,
     Strings,
     nanoseconds,
     rounded_ns,
 )
+from perfmodel.trace.event_columns import EventColumns, TextIndex, TextRows
 from perfmodel.trace.kineto_json import (
     OTHERS,
-    AllocationRows,
     Args,
     Complete,
     Distributed,
@@ -50,6 +48,7 @@ from perfmodel.trace.kineto_json import (
     Instant,
     Metadata,
 )
+from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
@@ -217,57 +216,39 @@ class _EventRows:
         self.thread_names: dict[int, str] = {}
         self.memory = AllocationRows(self._times, window)
         self._where = where
-        self._names = _TextIndex(self.strings, None)
-        self._raw_texts = _TextIndex(self.strings, b"")
-        self._rows_of_texts: dict[tuple[str, ...], _TextRows] = {}
-        self._category = bytearray()
-        self._columns: dict[Any, dict[bytes | None, GrowingColumn]] = {}
-        """By name, then by the events that have the column; None: by all."""
-        self._counts: dict[bytes | None, int] = defaultdict(int)
-        """How many events each of these holds, of blocks before."""
+        self._names = TextIndex(self.strings, None)
+        self._raw_texts = TextIndex(self.strings, b"")
+        self._rows_of_texts: dict[tuple[str, ...], TextRows] = {}
+        self._columns = EventColumns()
         self._file_count = 0
 
     def __len__(self) -> int:
-        return len(self._category)
+        return len(self._columns.category)
 
     def column(self, name: str, order: Ints | None = None) -> NDArray[Any]:
         """The rows of a column in this order, or as they stand in the file; once each.
 
         Columns of which the file says nothing are one array, read-only.
         """
-        parts = self._taken(name)
-        if not parts:
-            return self._blank
-        values = parts.get(None)
+        values = self._columns.taken(name)
         if values is None:
-            values = np.full(len(self), NONE, np.result_type(*parts.values()))
-            for is_among, part in parts.items():
-                values[self._is_among(is_among)] = part
+            return self._blank
         if name in _WIDE:
             values = values.astype(np.int64, copy=False)
         return values if order is None else values[order]
 
-    def _taken(self, name: object) -> dict[bytes | None, NDArray[Any]]:
-        columns = self._columns.pop(name, {})
-        for is_among, column in columns.items():
-            column.skip(self._counts[is_among] - len(column))
-        return {is_among: column.taken() for is_among, column in columns.items()}
-
     def end(self) -> None:
         """Make the columns of texts, once all blocks are there."""
         for names, rows in self._rows_of_texts.items():
-            for is_among, row in self._taken(names).items():
+            for among, row in self._columns.parts(names).items():
                 for name, texts in zip(names, rows.columns(len(names)), strict=True):
-                    self._column(name, is_among).append(texts[row])
+                    self._columns.column(name, among).append(texts[row])
 
     @cached_property
     def _blank(self) -> Ints:
         blank = np.full(len(self), NONE, np.int32)
         blank.flags.writeable = False
         return blank
-
-    def _is_among(self, table: bytes | None) -> Mask:
-        return np.frombuffer(self._category.translate(table), np.bool_)
 
     def waves(self) -> Floats:
         """How many times over each kernel's blocks fill the device; 0 where the file is silent."""
@@ -280,8 +261,8 @@ class _EventRows:
 
     def categories(self, order: Ints, name: Ints) -> NDArray[np.uint8]:
         """The categories; old files call their annotations operators."""
-        category = np.frombuffer(self._category, np.uint8)[order]
-        if Category.ANNOTATION not in self._category:
+        category = np.frombuffer(self._columns.category, np.uint8)[order]
+        if Category.ANNOTATION not in self._columns.category:
             matches = [OLD_ANNOTATION_NAME.match(t) is not None for t in self.strings.texts]
             is_old = np.array([*matches, False])
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
@@ -317,21 +298,22 @@ class _EventRows:
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
         category = bytes(map(_CODE_OF_TEXT.__getitem__, map(_category, events)))
-        self._category += category
-        self._put("file_index", array("q", file_index.tobytes()))
-        self._put("name", self._names.of([event.name for event in events]))
-        self._put("pid", _integers([event.pid for event in events]))
-        self._put("thread", _integers([event.tid for event in events]))
+        put = self._columns.put
+        self._columns.category += category
+        put("file_index", array("q", file_index.tobytes()))
+        put("name", self._names.of([event.name for event in events]))
+        put("pid", _integers([event.pid for event in events]))
+        put("thread", _integers([event.tid for event in events]))
         self._put_times("start_ns", "ts", [event.ts for event in events], file_index)
         self._put_times("duration_ns", "dur", [event.dur for event in events], file_index)
-        self._counts[None] += len(events)
+        self._columns.close_block(None, len(events))
         all_args = [event.args or _NO_ARGS for event in events]
         for group in _GROUPS:
             self._put_group(group, all_args, category)
 
     def _put_times(self, name: str, key: str, values: list[Any], file_index: Ints) -> None:
         """Microseconds as nanoseconds: those of many blocks at once, unless they are texts."""
-        column = self._column(name, kind="d", convert=rounded_ns)
+        column = self._columns.column(name, kind="d", convert=rounded_ns)
         if isinstance(values[0], msgspec.Raw):
             column.append(self._times(key, values, file_index))
         else:
@@ -358,54 +340,36 @@ class _EventRows:
             return
         self._put_fields(group, args, group.is_among)
         if group.has_links:
-            self._put("external_id", _integers(_external_ids(args)), group.is_among)
+            self._columns.put("external_id", _integers(_external_ids(args)), group.is_among)
             names = [each.collective for each in args]
             if names.count(None) < len(names):
                 self._put_collectives(names, args, group.is_among)
         own = bytes(compress(category, is_among)) if group.within else b""
         for part in group.within:
             self._put_group(part, args, own)
-        self._counts[group.is_among] += len(args)
+        self._columns.close_block(group.is_among, len(args))
 
     def _put_fields(self, group: _Group, args: list[Args], is_among: bytes) -> None:
         """Fields of args into the columns of their names."""
         for name in group.integers:
             values = list(map(attrgetter(name), args))
             if values.count(NONE) < len(values):
-                self._put(name, _integers(values), is_among)
+                self._columns.put(name, _integers(values), is_among)
         for name in group.floats:
-            self._put(name, _floats(list(map(attrgetter(name), args))), is_among)
+            self._columns.put(name, _floats(list(map(attrgetter(name), args))), is_among)
         if group.texts:  # JSON holds no such bytes
             of_each: Any = map(attrgetter(*group.texts), args)
             text = b"\0".join(map(b"\1".join, of_each) if len(group.texts) > 1 else of_each)
             if text.strip(b"\0\1"):
-                rows = self._rows_of_texts.setdefault(group.texts, _TextRows(self._raw_texts))
-                self._put(group.texts, rows.of(text.split(b"\0")), is_among)
+                rows = self._rows_of_texts.setdefault(group.texts, TextRows(self._raw_texts))
+                self._columns.put(group.texts, rows.of(text.split(b"\0")), is_among)
 
     def _put_collectives(self, names: list[str | None], args: list[Args], is_among: bytes) -> None:
         args = [_NO_ARGS if each.collective is None else each for each in args]
-        self._put("collective", self._names.of(names), is_among)
+        self._columns.put("collective", self._names.of(names), is_among)
         processes = [each.process_group for each in args]
-        self._put("process_group", self._names.of(processes), is_among)
+        self._columns.put("process_group", self._names.of(processes), is_among)
         self._put_fields(_COLLECTIVES, args, is_among)
-
-    def _put(self, name: object, values: array[Any], is_among: bytes | None = None) -> None:
-        """Values of a block; of blocks before that had none, they are missing."""
-        column = self._column(name, is_among, values.typecode)
-        column.skip(self._counts[is_among] - len(column))
-        column.extend(values)
-
-    def _column(
-        self,
-        name: object,
-        is_among: bytes | None = None,
-        kind: str = "q",
-        convert: Callable[[Floats], Ints] | None = None,
-    ) -> GrowingColumn:
-        columns = self._columns.setdefault(name, {})
-        if is_among not in columns:
-            columns[is_among] = GrowingColumn(kind, convert)
-        return columns[is_among]
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
@@ -422,45 +386,6 @@ def _external_ids(args: list[Args]) -> list[int | str]:
             each.old_external_id if each.external_id == NONE else each.external_id for each in args
         ]
     return ids
-
-
-class _TextIndex(dict[Any, int]):
-    """A text to its index in `strings`, where it is interned when it is first asked for."""
-
-    def __init__(self, strings: Strings, none: bytes | None) -> None:
-        self._strings = strings
-        self[none] = NONE
-
-    def __missing__(self, text: str | bytes) -> int:
-        index = self._strings.intern(text if isinstance(text, str) else text.decode())
-        self[text] = index
-        return index
-
-    def of(self, texts: list[Any]) -> array[int]:
-        """The index of each."""
-        return array("q", map(self.__getitem__, texts))
-
-
-class _TextRows(dict[bytes, int]):
-    """Texts of one event, a byte 1 between them, to the number of their row."""
-
-    def __init__(self, texts: _TextIndex) -> None:
-        self._texts = texts
-        self._indices = array("q")
-
-    def __missing__(self, row: bytes) -> int:
-        number = self[row] = len(self)
-        self._indices.extend(self._texts.of(row.split(b"\1")))
-        return number
-
-    def of(self, rows: list[bytes]) -> array[int]:
-        """The number of each."""
-        return array("q", map(self.__getitem__, rows))
-
-    def columns(self, width: int) -> Iterable[Ints]:
-        """The index of each text of all rows, then that of no text."""
-        table = np.array(self._indices, np.int32).reshape(-1, width)
-        return np.vstack([table, np.full((1, width), NONE, np.int32)]).T
 
 
 def _floats(values: list[Any]) -> array[float]:

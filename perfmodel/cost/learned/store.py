@@ -185,7 +185,6 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
 
     Raises `PerfmodelError` when `folder` exists or cannot be written.
     """
-    folder = Path(folder)
     if folder.exists():
         raise PerfmodelError(f"{folder}: exists already; name a new directory")
     try:
@@ -279,11 +278,10 @@ def _manifest(folder: Path) -> _Manifest:
         content = msgspec.json.decode(read_bytes(path, max_bytes=_MOST_BYTES))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        schema = content.get("schema") if isinstance(content, dict) else None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
         raise ModelError(f"{path}: schema {schema!r} where {SCHEMA!r} is expected; {_REMEDY}")
-    stated = content.pop("sha256", None)
-    if stated != _digest_of(content):
+    if content.pop("sha256", None) != _digest_of(content):
         raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")
     try:
         return msgspec.convert(content, _Manifest, str_keys=True)
@@ -388,8 +386,7 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
         check_input(path)
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise ModelError(f"{path}: cannot be read: {told}") from None
+        raise ModelError(f"{path}: cannot be read: {error.args[-1]}") from None
     if hashlib.sha256(raw).hexdigest() != content.get("sha256"):
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
     if _CLASS not in content:
