@@ -7,9 +7,11 @@ images.
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,10 +36,35 @@ def read_bytes(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
 def read_chunks(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[bytes]:
     """The content that `read_bytes` gives, in pieces of at most 256 KiB, read as they are taken."""
     try:
+        check_input(path)
         with open(path, "rb") as file:
             yield from content_chunks(file, str(path), max_bytes=max_bytes)
     except OSError as error:
         raise PerfmodelError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("INPUTS", default=None)
+"""Device and inode of all that one command has read, also where only a folder of it was named."""
+
+
+def check_input(path: Path) -> None:
+    """Note that a file is read, which `atomic_write` then does not replace.
+
+    Raises `PerfmodelError` for a pipe or a device, which may never end; `OSError` for nothing.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise PerfmodelError(f"{path}: no regular file; `-` reads a trace from standard input")
+    if (inputs := INPUTS.get()) is not None:
+        inputs.add((found.st_dev, found.st_ino))
+
+
+def _is_input(path: Path) -> bool:
+    inputs = INPUTS.get()
+    if not inputs or not path.exists():
+        return False
+    found = os.stat(path)
+    return (found.st_dev, found.st_ino) in inputs
 
 
 def content_chunks(
@@ -117,17 +144,20 @@ def _inflate() -> Any:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, updates: bool = False) -> Iterator[BinaryIO]:
     """A binary file that appears at `path` whole, or not at all.
 
     Written in its folder, flushed to disk, then renamed over it. On any exception the temporary
-    file is removed and an older file at `path` stays as it was.
+    file is removed and an older file at `path` stays as it was. Raises `UsageError` where the same
+    command has read that one, unless it `updates` it.
     """
     import tempfile  # with random numbers and hashes: only who writes needs it
 
     path = Path(path)
     if path.exists() and not path.is_file():
         raise PerfmodelError(f"{path}: cannot be written: it is not a file")
+    if not updates and _is_input(path):
+        raise UsageError(f"{path}: is an input; write elsewhere")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:
@@ -148,9 +178,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 to `path`, whole or not at all."""
-    with atomic_write(path) as file:
+def write_text(path: Path, text: str, *, updates: bool = False) -> None:
+    """Write `text` as UTF-8 to `path`, whole or not at all; see `atomic_write`."""
+    with atomic_write(path, updates=updates) as file:
         file.write(text.encode())
 
 

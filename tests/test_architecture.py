@@ -84,8 +84,10 @@ def test_predictions_load_nothing_that_only_fits_need(arguments: list[str]) -> N
 def test_trees_answer_for_many_rows_without_what_grew_them() -> None:
     code = (
         "import numpy as np; from perfmodel.cost.learned.store import default_models\n"
-        "trees = default_models()['attention'].parts[0].trees\n"
-        "assert trees.predict(np.zeros((30_000, 64), np.float32)).shape == (30_000,)"
+        "from perfmodel.cost.learned.part import known_device_columns\n"
+        "part = default_models()['attention'].parts[0]\n"
+        "rows = np.zeros((30_000, len(known_device_columns(part.figures))), np.float32)\n"
+        "assert part.trees.predict(rows).shape == (30_000,)"
     )
     assert not {"sklearn", "xgboost", "joblib"} & loaded_by(code)
 

@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.device import DeviceFit, fit_device
 from perfmodel.calibrate.device_data import DeviceData, Measured, Source, read_tables
 from perfmodel.cost.cpu.drift import Drift, drifted
-from perfmodel.errors import HardwareError, PerfmodelError, UsageError
+from perfmodel.errors import HardwareError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device, device
 from perfmodel.ops.spec import OPS
@@ -145,8 +146,8 @@ def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str)
     if given:
         return device(given)
     record = _record(tables)
-    if record is not None and record.get("gpu") is None and isinstance(record.get("cpu"), dict):
-        return _cpu(name, record, stem)
+    if record is not None and record.gpu is None and record.cpu is not None:
+        return _cpu(name, record, record.cpu, stem)
     try:
         return device(name)
     except HardwareError as error:
@@ -156,35 +157,63 @@ def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str)
         ) from None
 
 
-def _record(tables: Sequence[Path]) -> dict[str, Any] | None:
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+
+
+class _Cpu(msgspec.Struct):
+    usable_cpus: _Count | None = None
+    cache_bytes: dict[str, _Bytes] = {}
+    clock_mhz: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    memory_bytes: _Bytes | None = None
+    vector: list[str] = []
+
+
+class _Machine(msgspec.Struct):
+    """What of a record says what a CPU is."""
+
+    cpu: _Cpu | None = None
+    gpu: Any = None
+    intra_op_threads: _Count | None = None
+    date: str = "undated"
+
+    def __post_init__(self) -> None:
+        if self.cpu and not (self.intra_op_threads or self.cpu.usable_cpus):
+            raise ValueError("neither intra_op_threads nor usable_cpus")
+
+
+class _Record(msgspec.Struct):
+    machine: _Machine
+
+
+def _record(tables: Sequence[Path]) -> _Machine | None:
     """The collector's record of the machine, from the folder of the first table that has one."""
     for table in tables:
         stem = table.name.split(".")[0].removesuffix("_steps")
         record = table.with_name(f"{stem}_meta.json")
         if record.is_file():
+            content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
             try:
-                machine = json.loads(read_bytes(record, max_bytes=MAX_RECORD_BYTES))["machine"]
-            except (ValueError, KeyError, TypeError, PerfmodelError):
-                raise UsageError(f"{record}: not a record of the collector") from None
-            return dict(machine)
+                return msgspec.json.decode(content, type=_Record, strict=False).machine
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"{record}: not a record of the collector: {error}") from None
     return None
 
 
-def _cpu(name: str, record: dict[str, Any], stem: str) -> Device:
-    cpu, measured = record["cpu"], f"the collector's record, {record.get('date', 'undated')}"
-    cores = int(record.get("intra_op_threads") or cpu["usable_cpus"])
-    caches = cpu.get("cache_bytes", {})
-    mhz = float(cpu.get("clock_mhz") or _ASSUMED_MHZ)
-    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.get("vector", ())]
+def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
+    measured = f"the collector's record, {record.date}"
+    cores = record.intra_op_threads or cpu.usable_cpus or 0
+    mhz = cpu.clock_mhz or _ASSUMED_MHZ
+    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.vector]
     per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
     figures: dict[str, tuple[float, str]] = {
         "sm_count": (cores, f"{measured}: intra-op threads"),
         "boost_mhz": (mhz, measured),
         "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
-        "hbm_bytes": (int(cpu.get("memory_bytes", 8 * 2**30)), measured),
+        "hbm_bytes": (cpu.memory_bytes or 8 * 2**30, measured),
         "hbm_gb_per_s": (_ASSUMED_GB_PER_S_PER_CORE * cores, "assumed: 12 GB/s a core"),
-        "l2_bytes": (int(caches.get("L2", 2**20)) * cores, f"{measured}: of each core"),
-        "llc_bytes": (int(caches.get("L3", 8 * 2**20)), measured),
+        "l2_bytes": (cpu.cache_bytes.get("L2", 2**20) * cores, f"{measured}: of each core"),
+        "llc_bytes": (cpu.cache_bytes.get("L3", 8 * 2**20), measured),
         "fp32_tflop_per_s": (
             cores * mhz * per_clock / 1e6,
             f"{cores} threads x {mhz:.0f} MHz x {per_clock:.0f} per clock",

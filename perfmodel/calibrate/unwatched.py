@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.calibrate.step_table import MAX_US
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.profile_file import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
@@ -92,9 +93,11 @@ def _read(path: Path, columns: tuple[str, ...], what: str) -> pd.DataFrame:
     for name in columns:
         if name.endswith("_us") or name == "count":
             values = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64)
-            bad = np.flatnonzero(~(np.isfinite(values) & (values > 0.0)) & frame[name].notna())
+            bad = np.flatnonzero(~((values > 0.0) & (values < MAX_US)) & frame[name].notna())
             if len(bad):
-                raise UsageError(f"{path}: row {bad[0] + 1}: {name} is no number above 0")
+                raise UsageError(
+                    f"{path}: row {bad[0] + 1}: {name} is no number above 0 and below {MAX_US:g}"
+                )
     return frame
 
 

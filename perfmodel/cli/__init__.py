@@ -18,6 +18,7 @@ from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
 from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE
+from perfmodel.files import INPUTS
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in given if word not in anywhere]
     shown = Shown(notes=any(word in given for word in NOTES), sources=SOURCES in given)
     before, elsewhere = SHOWN.set(shown), ON_COMMAND_LINE.set(True)
-    words_before = WORDS.set(tuple(words))
+    words_before, inputs_before = WORDS.set(tuple(words)), INPUTS.set(set())
     try:
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
@@ -131,5 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         SHOWN.reset(before)
         WORDS.reset(words_before)
+        INPUTS.reset(inputs_before)
         ON_COMMAND_LINE.reset(elsewhere)
     return 0

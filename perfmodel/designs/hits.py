@@ -12,7 +12,6 @@ from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import adapter_shares, first_rank
 from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
 from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
-from perfmodel.errors import WorkloadError
 from perfmodel.workload import Table
 from perfmodel.workload.adapter_caches import adapter_use
 from perfmodel.workload.sharding import plan_of_placement
@@ -76,7 +75,7 @@ def tier_hits(deployment: Deployment) -> Hits:
     """Where the lookups of a batch find their rows, in steady state.
 
     A table behind several caches is looked for in one after the other, the larger hold what the
-    smaller do. Hot rows count as device memory. Raises `WorkloadError` for an unknown policy.
+    smaller do. Hot rows count as device memory.
     """
     workload, placement = deployment.workload, deployment.placement
     hits: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
@@ -123,9 +122,6 @@ def _tier_uses(
     deployment: Deployment, cache: RowCache
 ) -> Iterator[tuple[int, float, float, float]]:
     """(table, lookups, those that miss, rows fetched) per batch, rank by rank."""
-    if cache.policy not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise WorkloadError(f"cache {cache.name!r}: unknown policy {cache.policy!r}: {known}")
     policy, batches = POLICIES[cache.policy](), cache.batches_ahead
     seen: dict[tuple[object, ...], list[tuple[int, float, float, float]]] = {}
     for own in _per_rank(deployment, cache.name):

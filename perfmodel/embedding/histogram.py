@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
+from perfmodel.files import check_input
 
 _COLUMNS = (
     *("file", "avg_indices", "avg_unique_rows"),
@@ -104,6 +105,7 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
     """
     bins: dict[str, list[list[float]]] = {}
     try:
+        check_input(Path(path))
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]

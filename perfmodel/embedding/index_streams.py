@@ -17,7 +17,7 @@ from perfmodel.embedding.histogram import ReuseHistogram
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.reorder import Queries
 from perfmodel.errors import WorkloadError
-from perfmodel.files import read_bytes
+from perfmodel.files import check_input, read_bytes
 from perfmodel.frames import frame_of
 
 _MOST_SINGLE = 64
@@ -46,6 +46,7 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     if reader is None:
         raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
     try:
+        check_input(path)
         result = reader(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WorkloadError(f"{path}: cannot be read as an index stream: {error}") from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
 
@@ -124,6 +125,7 @@ class RowCache:
 
     def __post_init__(self) -> None:
         CACHE_PLACES[self.at]
+        POLICIES[self.policy]
         if not self.capacity_bytes > 0:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:

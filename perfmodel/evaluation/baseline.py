@@ -88,7 +88,8 @@ def write_baseline(path: Path, rows: Iterable[Row]) -> None:
     check_replaceable(path)
     ordered = sorted(rows, key=lambda row: (row.trace, list(Kind).index(row.kind), row.name))
     lines = ",\n".join(f"  {json.dumps(row.to_dict(), allow_nan=False)}" for row in ordered)
-    write_text(path, f'{{\n"schema": "{SCHEMA}",\n"rows": [\n{lines}\n]\n}}\n')
+    content = f'{{\n"schema": "{SCHEMA}",\n"rows": [\n{lines}\n]\n}}\n'
+    write_text(path, content, updates=True)
 
 
 def check_replaceable(path: Path) -> None:

@@ -1,7 +1,8 @@
 """Results of a sweep on disk: a folder of Parquet parts, each whole or not at all.
 
 Which points a part holds is fixed by its number. So a sweep that was killed goes on with the parts
-that are missing: no row is lost, none is there twice.
+that are missing: no row is lost, none is there twice. The name of a part ends with a digest of the
+sweep, the number and the content: what was changed, renamed or brought here is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.explore.spec import TRACES, Spec
 from perfmodel.files import atomic_write, read_bytes, write_text
-from perfmodel.frames import read_frame
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
 MANIFEST = "_sweep.json"
 """Readers of Parquet folders pass over names that begin so."""
-SCHEMA = "perfmodel.sweep-results/1"
+SCHEMA = "perfmodel.sweep-results/2"
 POINT, ERROR = "point", "error"
 _MOST_BYTES = 100_000_000
-_PART = re.compile(r"part-(\d{8})\.parquet")
+_PARTS = "part-*.parquet"
+_PART = re.compile(r"part-(\d{8})-[0-9a-f]{16}\.parquet")
 
 
 def identity(spec: Spec) -> str:
@@ -45,7 +47,7 @@ def identity(spec: Spec) -> str:
     about = asdict(spec)
     del about["where"], about["at"]
     text = json.dumps(about, sort_keys=True, default=str)
-    digest = hashlib.sha256(f"{perfmodel.__version__}\n{_data()}\n{text}\n".encode())
+    digest = hashlib.sha256(f"{SCHEMA}\n{perfmodel.__version__}\n{_data()}\n{text}\n".encode())
     for path in _files(spec):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -115,6 +117,7 @@ class Store:
 
     folder: Path
     parts: int
+    identity: str
 
     @classmethod
     def open(cls, folder: str | Path, spec: Spec) -> Store:
@@ -123,7 +126,11 @@ class Store:
         Raises `UsageError` where it holds anything but results of this very sweep.
         """
         path = Path(folder)
-        about = {"schema": SCHEMA, "identity": identity(spec), "points": len(spec.space)}
+        about: dict[str, Any] = {
+            "schema": SCHEMA,
+            "identity": identity(spec),
+            "points": len(spec.space),
+        }
         about |= {"part_points": spec.chunk, "axes": list(spec.space.axes)}
         manifest = path / MANIFEST
         if path.exists() and not path.is_dir():
@@ -147,7 +154,7 @@ class Store:
                 text = error.strerror or str(error)
                 raise PerfmodelError(f"{path}: cannot be written: {text}") from None
             write_text(manifest, json.dumps(about, indent=1) + "\n")
-        return cls(path, spec.parts)
+        return cls(path, spec.parts, about["identity"])
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -178,9 +185,13 @@ class Store:
         done = {int(stored.group(1)) for stored in names if stored}
         return [part for part in range(self.parts) if part not in done]
 
+    def _path(self, part: int, content: bytes) -> Path:
+        digest = hashlib.sha256(f"{self.identity}\n{part}\n".encode() + content).hexdigest()[:16]
+        return self.folder / f"part-{part:08d}-{digest}.parquet"
+
     def write(self, part: int, content: bytes) -> None:
         """One part, whole or not at all. Raises `PerfmodelError` where it cannot be written."""
-        with atomic_write(self.folder / f"part-{part:08d}.parquet") as file:
+        with atomic_write(self._path(part, content)) as file:
             file.write(content)
 
     def frame(self) -> pd.DataFrame:
@@ -188,11 +199,11 @@ class Store:
         import pandas as pd
 
         frames = []
-        for path in sorted(self.folder.glob("part-*.parquet")):
-            try:
-                frames.append(read_frame(path))
-            except PerfmodelError as error:
-                raise PerfmodelError(f"{error}: damaged: delete it, sweep again") from None
+        for path in sorted(self.folder.glob(_PARTS)):
+            name, content = _PART.fullmatch(path.name), read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+            if not name or self._path(int(name.group(1)), content) != path:
+                raise PerfmodelError(f"{path}: damaged or of another sweep: delete it, sweep again")
+            frames.append(frame_of(content))
         if not frames:
             raise PerfmodelError(f"{self.folder}: holds no results yet")
         return pd.concat(frames, ignore_index=True)

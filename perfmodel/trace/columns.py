@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -305,55 +304,3 @@ def _parse_exact(token: bytes) -> int | None:
         return None
     value_ns = int(Context(prec=len(token) + 4).multiply(number, Decimal(1000)))
     return value_ns if abs(value_ns) < _LIMIT_NS else None
-
-
-_FLUSHED_VALUES = 1 << 16
-
-
-Values: TypeAlias = "array[int] | array[float] | NDArray[Any]"
-"""Int64 or float64."""
-
-
-class GrowingColumn:
-    """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
-
-    Integers take 32 bits each, or 64 where one needs it; nothing is kept of a column without any.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self._pending: array[Any] = array(kind)
-        self._parts: list[NDArray[Any]] = []
-        self._skipped = 0
-        """How many are missing before the first that is not."""
-
-    def extend(self, values: Values) -> None:
-        """More values."""
-        if self._skipped:
-            narrow = np.int32 if self._pending.typecode == "q" else np.float64
-            self._parts.append(np.full(self._skipped, NONE, narrow))
-            self._skipped = 0
-        self._pending.frombytes(values.tobytes())
-        if len(self._pending) >= _FLUSHED_VALUES:
-            self._flush()
-
-    def skip(self, count: int) -> None:
-        """As many more that are missing."""
-        if self._parts or self._pending:
-            self._pending.extend(array(self._pending.typecode, [NONE]) * count)
-        else:
-            self._skipped += count
-
-    def taken(self) -> NDArray[Any] | None:
-        """All values, None where all are missing; call it once, as the column is empty then."""
-        self._flush()
-        values, self._parts = np.concatenate(self._parts) if self._parts else None, []
-        return values
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        values: NDArray[Any] = np.array(self._pending)
-        del self._pending[:]
-        if values.dtype == np.int64 and (values.astype(np.int32) == values).all():
-            values = values.astype(np.int32)
-        self._parts.append(values)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
@@ -30,15 +30,14 @@ from perfmodel.trace.categories import (
 from perfmodel.trace.columns import (
     NONE,
     DeviceProperties,
-    GrowingColumn,
     RankTrace,
     Strings,
-    Values,
     nanoseconds,
     rounded_ns,
 )
+from perfmodel.trace.event_columns import EventColumns, TextIndex, TextRows
 from perfmodel.trace.kineto_json import (
-    AllocationRows,
+    OTHERS,
     Args,
     Complete,
     Distributed,
@@ -49,6 +48,7 @@ from perfmodel.trace.kineto_json import (
     Instant,
     Metadata,
 )
+from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
@@ -75,14 +75,14 @@ class _Codes(dict[Any, int]):
 
 
 _CODE_OF_TEXT = _Codes({text: int(category) for text, category in CATEGORY_OF_TEXT.items()})
+_category = attrgetter("cat")
 _COMPLETE, _INSTANT, _METADATA = 1, 2, 3
-_KINDS = _Codes(
-    {
-        **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
-        **dict.fromkeys((Instant, ExactInstant), _INSTANT),
-        Metadata: _METADATA,
-    }
-)
+_KINDS = {
+    **dict.fromkeys(OTHERS, 0),
+    **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
+    **dict.fromkeys((Instant, ExactInstant), _INSTANT),
+    Metadata: _METADATA,
+}
 _LINKED = (*DEVICE_CATEGORIES, Category.CUDA_SYNC, Category.RUNTIME)
 _HOST = (Category.CPU_OP, Category.ANNOTATION)
 
@@ -93,9 +93,12 @@ class _Group(NamedTuple):
     is_among: bytes
     """0 or 1 per code of a category: what `bytes.translate` takes."""
     integers: tuple[str, ...] = ()
-    raw_texts: tuple[str, ...] = ()
-    """As they stand in JSON."""
+    texts: tuple[str, ...] = ()
+    """As they stand in JSON; what an event says in all of them is looked up once."""
     floats: tuple[str, ...] = ()
+    has_links: bool = False
+    within: tuple[_Group, ...] = ()
+    """Parts of the group with further fields."""
 
 
 def _of(*categories: Category) -> bytes:
@@ -103,26 +106,32 @@ def _of(*categories: Category) -> bytes:
 
 
 _IS_DEVICE = _of(*DEVICE_CATEGORIES)
+_DEVICE = _Group(
+    _IS_DEVICE,
+    ("stream", "device", "size_bytes"),
+    ("grid",),
+    ("blocks_per_sm", "warps_per_sm", "occupancy_pct"),
+)
+_SYNC = _Group(
+    _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
+)
 _GROUPS = (
-    _Group(_of(*{*Category}.difference(_LINKED)), ("event_index",)),
     _Group(
         _of(*_HOST),
-        ("op_id", "sequence"),
+        ("event_index", "op_id", "sequence"),
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
+        has_links=True,
     ),
-    _Group(_of(*_LINKED), ("correlation",)),
-    _Group(_IS_DEVICE, ("stream", "device", "size_bytes"), ("grid",)),
-    _Group(
-        _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
-    ),
-    _Group(_of(Category.KERNEL), floats=("blocks_per_sm", "warps_per_sm", "occupancy_pct")),
-    _Group(_of(*_HOST, *_LINKED), ("external_id", "old_external_id")),
+    _Group(_of(*_LINKED), ("correlation",), has_links=True, within=(_DEVICE, _SYNC)),
+    _Group(_of(*{*Category}.difference(_HOST, _LINKED)), ("event_index",)),
 )
+"""Every event is of one of them."""
 _COLLECTIVES = _Group(
-    _of(*_HOST, *_LINKED),
+    b"",
     ("group_size", "in_elements", "out_elements"),
     ("collective_dtype", "in_split", "out_split"),
 )
+"""Fields of those events of two groups that name a collective."""
 
 
 def decode_kineto(
@@ -142,11 +151,15 @@ def decode_kineto(
     rows = _EventRows(where, window)
     for events in document:
         rows.add(events)
+        del events
     file = document.file
+    rows.end()
     start_ns, duration_ns = rows.column("start_ns"), rows.column("duration_ns")
     event_index = rows.column("event_index")
     order = _order(start_ns, duration_ns, event_index)
     columns: dict[str, Any] = {name: rows.column(name, order) for name in _INTEGER_COLUMNS}
+    if len(rows):
+        _check_durations(duration_ns[order], columns["file_index"], where)
     first_ns = int(start_ns.min()) if len(rows) else 0
     origin_ns = first_ns + file.baseTimeNanoseconds
     if abs(origin_ns) >= 2**63:
@@ -166,11 +179,20 @@ def decode_kineto(
         start_us=(start_ns[order] - first_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
         waves=rows.waves()[order],
-        external_id=rows.external_ids()[order],
+        external_id=rows.column("external_id", order),
         event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
     )
+
+
+def _check_durations(duration_ns: Ints, file_index: Ints, where: str) -> None:
+    at = int(np.argmin(duration_ns))
+    if duration_ns[at] < 0:
+        raise TraceError(
+            f"{where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
+            "is negative; the file is damaged"
+        )
 
 
 def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
@@ -194,41 +216,39 @@ class _EventRows:
         self.thread_names: dict[int, str] = {}
         self.memory = AllocationRows(self._times, window)
         self._where = where
-        self._names = _TextIndex(self.strings, None)
-        self._raw_texts = _TextIndex(self.strings, b"")
-        self._category = bytearray()
-        self._columns: dict[str, GrowingColumn] = {}
-        self._groups: dict[str, _Group | None] = {}
+        self._names = TextIndex(self.strings, None)
+        self._raw_texts = TextIndex(self.strings, b"")
+        self._rows_of_texts: dict[tuple[str, ...], TextRows] = {}
+        self._columns = EventColumns()
         self._file_count = 0
 
     def __len__(self) -> int:
-        return len(self._category)
+        return len(self._columns.category)
 
     def column(self, name: str, order: Ints | None = None) -> NDArray[Any]:
         """The rows of a column in this order, or as they stand in the file; once each.
 
         Columns of which the file says nothing are one array, read-only.
         """
-        column = self._columns.pop(name, None)
-        values = column.taken() if column is not None else None
+        values = self._columns.taken(name)
         if values is None:
             return self._blank
         if name in _WIDE:
             values = values.astype(np.int64, copy=False)
-        group = self._groups[name]
-        if group is not None:
-            of_group, values = values, np.full(len(self), NONE, values.dtype)
-            values[self._is_among(group.is_among)] = of_group
         return values if order is None else values[order]
+
+    def end(self) -> None:
+        """Make the columns of texts, once all blocks are there."""
+        for names, rows in self._rows_of_texts.items():
+            for among, row in self._columns.parts(names).items():
+                for name, texts in zip(names, rows.columns(len(names)), strict=True):
+                    self._columns.column(name, among).append(texts[row])
 
     @cached_property
     def _blank(self) -> Ints:
         blank = np.full(len(self), NONE, np.int32)
         blank.flags.writeable = False
         return blank
-
-    def _is_among(self, table: bytes) -> Mask:
-        return np.frombuffer(self._category.translate(table), np.bool_)
 
     def waves(self) -> Floats:
         """How many times over each kernel's blocks fill the device; 0 where the file is silent."""
@@ -239,15 +259,10 @@ class _EventRows:
         np.divide(warps, resident_warps, out=result, where=is_known)
         return result
 
-    def external_ids(self) -> Ints:
-        """`External id`, or `external id` where old files write that."""
-        new, old = self.column("external_id"), self.column("old_external_id")
-        return new if old is self._blank else np.where(new == NONE, old, new)
-
     def categories(self, order: Ints, name: Ints) -> NDArray[np.uint8]:
         """The categories; old files call their annotations operators."""
-        category = np.frombuffer(self._category, np.uint8)[order]
-        if Category.ANNOTATION not in self._category:
+        category = np.frombuffer(self._columns.category, np.uint8)[order]
+        if Category.ANNOTATION not in self._columns.category:
             matches = [OLD_ANNOTATION_NAME.match(t) is not None for t in self.strings.texts]
             is_old = np.array([*matches, False])
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
@@ -276,31 +291,33 @@ class _EventRows:
         self, window: Window, events: list[Complete], at: Ints
     ) -> tuple[list[Complete], Ints]:
         """Those of a block's events that lie in the window, and where they stand in the file."""
-        category = bytes([_CODE_OF_TEXT[event.cat] for event in events])
+        category = bytes(map(_CODE_OF_TEXT.__getitem__, map(_category, events)))
         start_ns = self._times("ts", [event.ts for event in events], at)
         keep = window.keeps(start_ns, np.frombuffer(category.translate(_IS_DEVICE), np.bool_))
         return list(compress(events, keep.tobytes())), at[keep]
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
-        category = bytes([_CODE_OF_TEXT[event.cat] for event in events])
-        self._category += category
-        self._put("file_index", file_index)
-        self._put("name", self._names.of([event.name for event in events]))
-        self._put("pid", _integers([event.pid for event in events]))
-        self._put("thread", _integers([event.tid for event in events]))
-        self._put("start_ns", self._times("ts", [event.ts for event in events], file_index))
-        duration_ns = self._times("dur", [event.dur for event in events], file_index)
-        self._put("duration_ns", duration_ns)
-        at = int(np.argmin(duration_ns))
-        if duration_ns[at] < 0:
-            raise TraceError(
-                f"{self._where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
-                "is negative; the file is damaged"
-            )
+        category = bytes(map(_CODE_OF_TEXT.__getitem__, map(_category, events)))
+        put = self._columns.put
+        self._columns.category += category
+        put("file_index", array("q", file_index.tobytes()))
+        put("name", self._names.of([event.name for event in events]))
+        put("pid", _integers([event.pid for event in events]))
+        put("thread", _integers([event.tid for event in events]))
+        self._put_times("start_ns", "ts", [event.ts for event in events], file_index)
+        self._put_times("duration_ns", "dur", [event.dur for event in events], file_index)
+        self._columns.close_block(None, len(events))
         all_args = [event.args or _NO_ARGS for event in events]
         for group in _GROUPS:
-            self._put_group(group, list(compress(all_args, category.translate(group.is_among))))
-        self._put_collectives(list(compress(all_args, category.translate(_COLLECTIVES.is_among))))
+            self._put_group(group, all_args, category)
+
+    def _put_times(self, name: str, key: str, values: list[Any], file_index: Ints) -> None:
+        """Microseconds as nanoseconds: those of many blocks at once, unless they are texts."""
+        column = self._columns.column(name, kind="d", convert=rounded_ns)
+        if isinstance(values[0], msgspec.Raw):
+            column.append(self._times(key, values, file_index))
+        else:
+            column.extend(array("d", values))
 
     def _times(self, key: str, values: list[Any], file_index: Ints) -> Ints:
         if values and not isinstance(values[0], msgspec.Raw):
@@ -315,52 +332,44 @@ class _EventRows:
             )
         return value_ns
 
-    def _put_group(self, group: _Group, args: list[Args]) -> None:
-        """Fields of args into the columns of their names."""
+    def _put_group(self, group: _Group, args: list[Args], category: bytes) -> None:
+        """Fields of those args that are the group's, by the category of each."""
+        is_among = category.translate(group.is_among)
+        args = list(compress(args, is_among))
         if not args:
             return
+        self._put_fields(group, args, group.is_among)
+        if group.has_links:
+            self._columns.put("external_id", _integers(_external_ids(args)), group.is_among)
+            names = [each.collective for each in args]
+            if names.count(None) < len(names):
+                self._put_collectives(names, args, group.is_among)
+        own = bytes(compress(category, is_among)) if group.within else b""
+        for part in group.within:
+            self._put_group(part, args, own)
+        self._columns.close_block(group.is_among, len(args))
+
+    def _put_fields(self, group: _Group, args: list[Args], is_among: bytes) -> None:
+        """Fields of args into the columns of their names."""
         for name in group.integers:
             values = list(map(attrgetter(name), args))
             if values.count(NONE) < len(values):
-                self._put(name, _integers(values), group)
-            else:
-                self._column(name, group).skip(len(values))
+                self._columns.put(name, _integers(values), is_among)
         for name in group.floats:
-            self._put(name, _floats(list(map(attrgetter(name), args))), group)
-        for name in group.raw_texts:
-            text = b"\0".join(map(attrgetter(name), args))  # JSON holds no zero byte
-            if text.strip(b"\0"):
-                self._put(name, self._raw_texts.of(text.split(b"\0")), group)
-            else:
-                self._column(name, group).skip(len(args))
+            self._columns.put(name, _floats(list(map(attrgetter(name), args))), is_among)
+        if group.texts:  # JSON holds no such bytes
+            of_each: Any = map(attrgetter(*group.texts), args)
+            text = b"\0".join(map(b"\1".join, of_each) if len(group.texts) > 1 else of_each)
+            if text.strip(b"\0\1"):
+                rows = self._rows_of_texts.setdefault(group.texts, TextRows(self._raw_texts))
+                self._columns.put(group.texts, rows.of(text.split(b"\0")), is_among)
 
-    def _put_collectives(self, args: list[Args]) -> None:
-        names = [each.collective for each in args]
-        if names.count(None) < len(names):
-            args = [_NO_ARGS if each.collective is None else each for each in args]
-            self._put("collective", self._names.of(names), _COLLECTIVES)
-            processes = [each.process_group for each in args]
-            self._put("process_group", self._names.of(processes), _COLLECTIVES)
-            self._put_group(_COLLECTIVES, args)
-            return
-        for name in (
-            "collective",
-            "process_group",
-            *_COLLECTIVES.integers,
-            *_COLLECTIVES.raw_texts,
-        ):
-            self._column(name, _COLLECTIVES).skip(len(names))
-
-    def _put(self, name: str, values: Values, group: _Group | None = None) -> None:
-        self._column(name, group).extend(values)
-
-    def _column(self, name: str, group: _Group | None) -> GrowingColumn:
-        column = self._columns.get(name)
-        if column is None:
-            is_float = group is not None and name in group.floats
-            column = self._columns[name] = GrowingColumn("d" if is_float else "q")
-            self._groups[name] = group
-        return column
+    def _put_collectives(self, names: list[str | None], args: list[Args], is_among: bytes) -> None:
+        args = [_NO_ARGS if each.collective is None else each for each in args]
+        self._columns.put("collective", self._names.of(names), is_among)
+        processes = [each.process_group for each in args]
+        self._columns.put("process_group", self._names.of(processes), is_among)
+        self._put_fields(_COLLECTIVES, args, is_among)
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
@@ -369,21 +378,14 @@ def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Int
     return list(compress(events, is_kind.tobytes())), np.flatnonzero(is_kind)
 
 
-class _TextIndex(dict[Any, int]):
-    """A text to its index in `strings`, where it is interned when it is first asked for."""
-
-    def __init__(self, strings: Strings, none: bytes | None) -> None:
-        self._strings = strings
-        self[none] = NONE
-
-    def __missing__(self, text: str | bytes) -> int:
-        index = self._strings.intern(text if isinstance(text, str) else text.decode())
-        self[text] = index
-        return index
-
-    def of(self, texts: list[Any]) -> array[int]:
-        """The index of each."""
-        return array("q", map(self.__getitem__, texts))
+def _external_ids(args: list[Args]) -> list[int | str]:
+    """`External id` of each, or `external id` where old files write that."""
+    ids = [each.external_id for each in args]
+    if NONE in ids:
+        ids = [
+            each.old_external_id if each.external_id == NONE else each.external_id for each in args
+        ]
+    return ids
 
 
 def _floats(values: list[Any]) -> array[float]:

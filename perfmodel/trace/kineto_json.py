@@ -8,26 +8,22 @@ large file are ever in memory at once.
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import reduce
-from itertools import compress, islice
-from operator import attrgetter, or_
+from itertools import islice
+from operator import or_
 from types import GenericAlias
 from typing import Annotated, Any, NoReturn
 
 import msgspec
-import numpy as np
 
-from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.trace.columns import NONE, Allocations
-from perfmodel.trace.window import Window
+from perfmodel.trace.columns import NONE
 
 NO_RAW = msgspec.Raw()
 _OTHER_PHASES = "BEICbneSTFpstfPNODVvRc(),="
 """The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata)."""
-_BLOCK_BYTES = 400_000
+_BLOCK_BYTES = 200_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
 _MAX_BRACES = 1000
@@ -181,8 +177,12 @@ def _tagged(phase: str, base: type = Other, raw: tuple[str, ...] = ()) -> Any:
     )
 
 
+OTHERS = tuple(map(_tagged, _OTHER_PHASES))
+"""Events that are checked, and not used."""
+
+
 def _decoder(timed: Any) -> msgspec.json.Decoder[list[Event]]:
-    event = reduce(or_, map(_tagged, _OTHER_PHASES), timed | Metadata)
+    event = reduce(or_, OTHERS, timed | Metadata)
     return msgspec.json.Decoder(GenericAlias(list, (event,)))
 
 
@@ -229,6 +229,7 @@ class Document:
                 else:
                     enough = _BLOCK_BYTES
                     yield events
+                    del events  # so that the next ones take their place in the cache
         yield self._last_block()
 
     def _enter_list(self) -> bool:
@@ -329,68 +330,3 @@ def _last_comma(text: bytearray, before: int) -> int:
         if left.endswith(b",") and left[:-1].rstrip().endswith(b"}"):
             return text.rfind(b",", 0, brace)
     return -1
-
-
-MEMORY_EVENT_NAME = "[memory]"
-"""Name of the events."""
-_ALLOCATION_COLUMNS = (
-    *("device_type", "device", "size_bytes", "address", "allocated_bytes", "reserved_bytes"),
-)
-"""Those of `Allocations` behind its times."""
-_NO_MEMORY_ARGS = MemoryArgs()
-_allocation_values = attrgetter(*_ALLOCATION_COLUMNS)
-
-ParseTimes = Callable[[str, list[Any], Ints], Ints]
-"""Key, its values and their rows to nanoseconds; raises where one is not a number."""
-
-
-class AllocationRows:
-    """The allocations read so far."""
-
-    def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
-        self._times, self._window = times, window
-        self._parts: list[Ints] = []
-        self._numbers: list[int] = []
-        self._unreadable = 0
-
-    def add(self, events: list[Instant], file_index: Ints) -> None:
-        """Take the instant events of a block over; `file_index` says where each stands."""
-        at_ns = self._times("ts", [event.ts for event in events], file_index)
-        counts = np.array([event.name == MEMORY_EVENT_NAME for event in events])
-        if self._window is not None:
-            counts &= self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
-        numbers = [event.args.event_index for event in events if event.args]
-        self._numbers += [each for each in numbers if type(each) is int and 0 <= each < 2**63]
-        args = [event.args or _NO_MEMORY_ARGS for event in compress(events, counts.tobytes())]
-        if args:
-            result, known = _whole_numbers(list(map(_allocation_values, args)))
-            self._unreadable += len(args) - len(known)
-            self._parts.append(np.vstack([at_ns[counts][known], result]))
-
-    def found(self, first_ns: int) -> Allocations:
-        """All of them, their times after `first_ns`."""
-        numbers = np.array(self._numbers, np.int64)
-        if not self._parts:
-            return Allocations(unreadable=self._unreadable, numbers=numbers)
-        table = np.concatenate(self._parts, axis=1)
-        at_ns, *columns = table[:, np.argsort(table[0], kind="stable")]
-        named = dict(zip(_ALLOCATION_COLUMNS, columns, strict=True))
-        return Allocations(
-            (at_ns - first_ns) / 1e3, **named, unreadable=self._unreadable, numbers=numbers
-        )
-
-
-def _whole_numbers(values: Sequence[tuple[object, ...]]) -> tuple[Ints, Ints]:
-    """`[column, event]` of the events' values, and which of them are whole numbers all."""
-    try:
-        columns = [array("q", column) for column in zip(*values, strict=True)]
-        return np.array(columns), np.arange(len(values))
-    except (TypeError, OverflowError):
-        pass
-    known = [
-        at
-        for at, each in enumerate(values)
-        if all(type(value) is int and -(2**63) <= value < 2**63 for value in each)
-    ]
-    rows = np.array([values[at] for at in known], np.int64)
-    return rows.reshape(len(known), len(_ALLOCATION_COLUMNS)).T, np.array(known, np.int64)

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
+from perfmodel.files import check_input
 from perfmodel.trace.columns import Allocations, DeviceProperties, RankTrace, Strings
 from perfmodel.trace.files import FoundDocument, Options, decode
 from perfmodel.trace.window import Window
@@ -59,6 +60,9 @@ def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Fo
     where a worker ends without an answer (such as for lack of memory).
     """
     folders = os.pathsep.join(folder for folder in sys.path if folder)
+    for file in files:
+        with suppress(OSError):  # a worker says why
+            check_input(file)
     started = [
         subprocess.Popen(
             [sys.executable, "-P", "-c", _COMMAND],

@@ -52,6 +52,27 @@ def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     assert "tell of a CPU how far it moved; h100-sxm is none" in ran.err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"clock_mhz": "-1"},
+        {"cache_bytes": {"L3": -1}},
+        {"memory_bytes": 1e300},
+        {"usable_cpus": None},
+        {"vector": 5},
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(
+    run: Run, tmp_path: Path, damage: dict[str, object]
+) -> None:
+    table = _write(tmp_path / "mine.csv", _frame(4))
+    record = {"machine": {"gpu": None, "cpu": {"usable_cpus": 2} | damage}}
+    (tmp_path / "mine_meta.json").write_text(json.dumps(record))
+    ran = run("fit", "device", "--data", table, "-o", tmp_path / "mine.toml")
+    assert ran.status == 2
+    assert "mine_meta.json: not a record of the collector: " in ran.err
+
+
 def test_steps_on_a_gpu_are_passes_of_the_workload(run: Run, tmp_path: Path) -> None:
     truth = _table(tmp_path / "truth.csv", ROW)
     words = ("--set", "host.single_thread_ratio=0.5", "--format", "json")

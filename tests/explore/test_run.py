@@ -39,13 +39,18 @@ def test_every_point_is_what_predict_says(spec: MakeSpec, trace: Path, tmp_path:
         assert row["energy_j_per_sample"] == pytest.approx(row["power_w"] / row["samples_per_s"])
 
 
+def part(folder: Path, number: int) -> Path:
+    (path,) = folder.glob(f"part-{number:08d}-*.parquet")
+    return path
+
+
 def test_a_sweep_goes_on_where_it_was(spec: MakeSpec, tmp_path: Path) -> None:
     wanted = spec("chunk = 4")
     whole = sweep(wanted, tmp_path / "whole").frame
     folder = tmp_path / "some"
     sweep(wanted, folder)
     stamps = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
-    (folder / "part-00000001.parquet").unlink()
+    part(folder, 1).unlink()
     told: list[tuple[str, int, int]] = []
     again = sweep(wanted, folder, begin=lambda *each: told.append(each)).frame
     pd.testing.assert_frame_equal(again, whole)
@@ -122,17 +127,28 @@ def test_a_full_disk_loses_nothing(
     with pytest.raises(PerfmodelError, match="No space left on device"):
         sweep(wanted, tmp_path / "results")
     names = sorted(path.name for path in (tmp_path / "results").iterdir())
-    assert names == ["_sweep.json", "part-00000000.parquet", "part-00000001.parquet"]
+    assert [name[:13] for name in names] == ["_sweep.json", "part-00000000", "part-00000001"]
     monkeypatch.undo()
     assert sweep(wanted, tmp_path / "results").frame[POINT].tolist() == list(range(15))
 
 
-def test_a_damaged_part_is_named(spec: MakeSpec, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "figures halved", "of another number", "renamed"])
+def test_a_damaged_part_is_named(spec: MakeSpec, tmp_path: Path, damage: str) -> None:
     wanted = spec("chunk = 4")
-    sweep(wanted, tmp_path / "results")
-    (tmp_path / "results" / "part-00000002.parquet").write_bytes(b"PAR1")
-    with pytest.raises(PerfmodelError, match=r"part-00000002.parquet: .*delete it"):
-        Store.open(tmp_path / "results", wanted).frame()
+    folder = tmp_path / "results"
+    sweep(wanted, folder)
+    second, third = part(folder, 2), part(folder, 3)
+    if damage == "cut":
+        second.write_bytes(b"PAR1")
+    elif damage == "figures halved":
+        frame = pd.read_parquet(second)
+        frame.assign(step_us=frame["step_us"] / 2).to_parquet(second)
+    elif damage == "of another number":
+        second.write_bytes(third.read_bytes())
+    else:
+        second = second.rename(folder / "part-2.parquet")
+    with pytest.raises(PerfmodelError, match=rf"{second.name}: damaged .*delete it"):
+        Store.open(folder, wanted).frame()
 
 
 def test_points_that_cannot_be_say_why_and_the_others_stay(spec: MakeSpec, tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
     offsets = np.cumsum(sizes) - sizes
     shift, own = np.repeat(offsets, sizes), np.arange(int(sizes.sum()))
     last = np.repeat(offsets + sizes, sizes)
-    left, right = (columns[name].astype(np.int64) for name in ("below", "above"))
+    children = (np.clip(columns[name], -1, len(own)) for name in ("below", "above"))
+    left, right = (child.astype(np.int64) for child in children)
     is_leaf, ends = ((child < 0) | (child + shift == own) for child in (left, right))
     if (is_leaf != ends).any():
         raise ValueError("a node with one child")

@@ -30,7 +30,7 @@ from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
 from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.files import gunzip, read_bytes, write_text
+from perfmodel.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
@@ -48,6 +48,7 @@ _Log = Annotated[float, msgspec.Meta(ge=-MOST_LOG, le=MOST_LOG)]
 _Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 _Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
+_Figures = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
 _Slope = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
 _Place = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -95,13 +96,13 @@ class _Part(msgspec.Struct):
     own: dict[_Place, _File]
     share: _Frac
     as_nearest: bool
-    devices: tuple[dict[str, float], ...]
+    devices: tuple[_Figures, ...]
     spreads: dict[str, _Spread]
     tiles: dict[str, Annotated[list[tuple[_Above0, _Above0, _Above0]], msgspec.Meta(min_length=1)]]
     measured: list[tuple[str, str, tuple[_Place, ...]]]
     extensions: dict[str, _Extension]
     gains: _Gains
-    least: list[tuple[str, str, _Place, dict[str, float]]]
+    least: list[tuple[str, str, _Place, _Figures]]
 
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
@@ -115,6 +116,8 @@ class _Part(msgspec.Struct):
             raise ValueError("least values of other figures than those of its build")
         if self.build not in BUILDS:
             raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
+        if self.gains.slopes and self.gains.figure not in self.figures:
+            raise ValueError(f"gains by {self.gains.figure!r}, which is none of the figures")
         if "*" not in self.spreads:
             raise ValueError("spreads of other ops, `*`, are missing")
         if any(key.count("/") != 3 for key in self.tiles):
@@ -122,7 +125,7 @@ class _Part(msgspec.Struct):
 
 
 class _KnownFloor(msgspec.Struct):
-    device: dict[str, float]
+    device: _Figures
     floor_us: _Us
     offset_us: _Us
 
@@ -159,8 +162,8 @@ class Trees:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
         if self._forest is None:
             try:
-                forest = decode_trees(gunzip(self.packed, self._where, max_bytes=_MOST_BYTES))
-                self._forest = forest.of_width(matrix.shape[1])
+                raw = gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
+                self._forest = decode_trees(raw, matrix.shape[1])
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         factors = self._forest.predict(matrix)
@@ -182,7 +185,6 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
 
     Raises `PerfmodelError` when `folder` exists or cannot be written.
     """
-    folder = Path(folder)
     if folder.exists():
         raise PerfmodelError(f"{folder}: exists already; name a new directory")
     try:
@@ -276,11 +278,10 @@ def _manifest(folder: Path) -> _Manifest:
         content = msgspec.json.decode(read_bytes(path, max_bytes=_MOST_BYTES))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        schema = content.get("schema") if isinstance(content, dict) else None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
         raise ModelError(f"{path}: schema {schema!r} where {SCHEMA!r} is expected; {_REMEDY}")
-    stated = content.pop("sha256", None)
-    if stated != _digest_of(content):
+    if content.pop("sha256", None) != _digest_of(content):
         raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")
     try:
         return msgspec.convert(content, _Manifest, str_keys=True)
@@ -382,10 +383,10 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
     try:
         if _CLASS not in content and path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
+        check_input(path)
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise ModelError(f"{path}: cannot be read: {told}") from None
+        raise ModelError(f"{path}: cannot be read: {error.args[-1]}") from None
     if hashlib.sha256(raw).hexdigest() != content.get("sha256"):
         raise ModelError(f"{path}: cut, or changed since it was written; {_REMEDY}")
     if _CLASS not in content:

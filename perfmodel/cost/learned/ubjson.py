@@ -15,9 +15,13 @@ _SINGLE = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D"
 _READS = {kind: (Struct(form).unpack_from, Struct(form).size) for kind, form in _SINGLE.items()}
 
 
-def decode_trees(raw: bytes) -> Forest:
-    """The trees in an XGBoost model; raises `ValueError` or `KeyError` for anything else."""
+def decode_trees(raw: bytes, columns: int) -> Forest:
+    """The trees in an XGBoost model of so many columns; raises `ValueError` or `KeyError` for
+    anything else."""
     learner = _Reader(raw).value()["learner"]
+    parameters = learner["learner_model_param"]
+    if int(parameters["num_feature"]) != columns:
+        raise ValueError(f"it is of {parameters['num_feature']} columns, not of {columns}")
     trees = [
         {
             "feature": tree["split_indices"],
@@ -28,7 +32,7 @@ def decode_trees(raw: bytes) -> Forest:
         }
         for tree in learner["gradient_booster"]["model"]["trees"]
     ]
-    return joined(trees, float(str(learner["learner_model_param"]["base_score"]).strip("[]")))
+    return joined(trees, float(str(parameters["base_score"]).strip("[]"))).of_width(columns)
 
 
 _UNUSED = ("base_weights", "loss_changes", "sum_hessian", "parents", "default_left")

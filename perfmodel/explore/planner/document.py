@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +20,7 @@ from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.explore.planner.planned import SCHEMA
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Cluster
+from perfmodel.schema import section
 from perfmodel.workload import Workload
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import Table
@@ -165,11 +165,11 @@ def _ranks(about: dict[str, Any], kind: str, ranks: int, where: str) -> tuple[in
 
 
 MAX_BYTES = 20_000_000
-TABLE_KEYS = ("sharding", "ranks", "tier", "dtype", "hot_rows", "caches")
-DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4")
-SHARDINGS = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise")
-TIERS = ("hbm", "host", "expansion", "storage")
-CHOICES = {"sharding": SHARDINGS, "tier": TIERS, "dtype": DTYPES}
+TOLD = (
+    *("table", "rows", "dim", "pooling"),
+    *("hbm_gb", "work_us", "added_us", "instead", "instead_us", "why"),
+)
+"""What a plan says of a table beside where it lies."""
 
 
 def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placement:
@@ -206,28 +206,13 @@ def _placement(document: Any, workload: Workload) -> Placement:
                     f"tables[{number}]: {key} {str(row[key])[:30]}, but {workload.name} has "
                     f"{value}: a plan for other tables"
                 )
-    names = {each.name for each in fields(RowCache)}
-    try:
-        kept = tuple(RowCache(**{k: v for k, v in each.items() if k in names}) for each in caches)
-    except (TypeError, AttributeError):
-        raise WorkloadError("caches: expected name, at, capacity_bytes, policy of each") from None
-    return Placement(tuple(_table(row, number) for number, row in enumerate(rows)), kept)
+    kept = [
+        section(RowCache, each, f"caches[{at}]", WorkloadError) for at, each in enumerate(caches)
+    ]
+    return Placement(tuple(_table(row, number) for number, row in enumerate(rows)), tuple(kept))
 
 
 def _table(row: Any, number: int) -> TablePlacement:
-    where = f"tables[{number}]"
-    if not isinstance(row, dict) or not {"sharding", "ranks"} <= set(row):
-        raise WorkloadError(f"{where}: expected sharding and ranks")
-    given = {key: row[key] for key in TABLE_KEYS if key in row}
-    for key, known in CHOICES.items():
-        if given.get(key, known[0]) not in known:
-            raise WorkloadError(
-                f"{where}: {key} {given[key]!r}: expected one of {', '.join(known)}"
-            )
-    ranks = given["ranks"]
-    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
-        raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
-    if type(given.get("hot_rows", 0)) is not int:
-        raise WorkloadError(f"{where}: hot_rows: expected a whole number")
-    given |= {"ranks": tuple(ranks), "caches": tuple(given.get("caches", ()))}
-    return TablePlacement(**given)
+    if isinstance(row, dict):
+        row = {key: value for key, value in row.items() if key not in TOLD}
+    return section(TablePlacement, row, f"tables[{number}]", WorkloadError)

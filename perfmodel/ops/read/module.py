@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.files import check_input
 from perfmodel.ops.graph import OPTIMIZER, OpGraph
 from perfmodel.ops.read.program import (
     DTYPES,
@@ -136,6 +137,7 @@ def _loaded(program: Program) -> ModuleType:
     spec = importlib.util.spec_from_file_location("_perfmodel_program", program.path)
     if spec is None or spec.loader is None or not program.path.is_file():
         raise ModuleError(f"{program.path}: cannot be read: no such file")
+    check_input(program.path)
     source = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(program.path.parent))
     with _step(str(program.path), "its import"):

@@ -315,10 +315,6 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     """
     assert group.run.placement is not None
     cache = group.run.placement.cache(name)
-    if cache.policy not in POLICIES:
-        raise WorkloadError(
-            f"cache {name!r}: unknown policy {cache.policy!r}: one of {', '.join(POLICIES)}"
-        )
     sharing = [
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
     ]

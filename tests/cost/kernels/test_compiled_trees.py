@@ -59,6 +59,12 @@ def test_a_node_of_two_parents_makes_no_tree() -> None:
         joined([STUMP | {"above": [1, -1, -1], "value": [0.0, 1.0, 2.0]}], 0.0)
 
 
+@pytest.mark.parametrize("child", [3, 2**63, 1e30])
+def test_a_child_is_a_node_of_its_tree(child: float) -> None:
+    with pytest.raises(ValueError, match="points outside"):
+        joined([STUMP | {"above": [child, -1, -1], "value": [0.0, 1.0, 2.0]}], 0.0)
+
+
 def test_nodes_that_no_walk_reaches_do_not_count() -> None:
     orphan = {name: [*values, values[-1]] for name, values in (STUMP | TREES[0]).items()}
     forest = joined([orphan, *TREES], 10.0)

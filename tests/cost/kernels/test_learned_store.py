@@ -165,12 +165,14 @@ OWN = {"file": "own.ubj.gz", "sha256": ""}
         (lambda part: part["measured"][0].__setitem__(2, [99]), "a place among the devices"),
         (lambda part: part["devices"][0].pop("sms"), "without all of its figures"),
         (lambda part: part["devices"][0].update(sms="many"), "Expected `float`, got `str`"),
+        (lambda part: part["devices"][0].update(sms=-1e308), "Expected `float` >= -1e\\+30"),
         (lambda part: part["spreads"].pop("*"), "spreads of other ops"),
         (lambda part: part["spreads"]["*"].update(seen=[0.1, -0.1]), "ends before it begins"),
         (lambda part: part.update(share=1e300), "Expected `float` <= 1.0"),
         (lambda part: part.update(build="house"), "build 'house' is none of matmul"),
         (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "op/dtype/target"),
         (lambda part: part.pop("trees"), "missing required field `trees`"),
+        (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
         (lambda part: part.update(own={99: OWN}), "a place among the devices"),
         (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
     ],
@@ -194,6 +196,8 @@ def test_a_node_asks_for_figures_that_there_are(folder: Path) -> None:
     raw[at : at + 4] = (10**6).to_bytes(4, "big")
     with pytest.raises(ModelError, match=rf"bad\.gz: .* a column that is none of {width}"):
         Trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
+    with pytest.raises(ModelError, match=rf"of {width} columns, not of {width + 1}"):
+        Trees(trees.packed, "others.gz").predict(np.zeros((1, width + 1), np.float32))
 
 
 def test_a_directory_is_never_written_over(folder: Path) -> None:

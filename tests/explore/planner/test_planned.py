@@ -262,17 +262,25 @@ def test_more_ranks_than_one_node_can_be_planned() -> None:
     assert max(rank for table in found.placement.tables for rank in table.ranks) <= 15
 
 
+TABLE = {"sharding": "table_wise", "ranks": [0]}
+CACHE = {"name": "c", "at": "hbm", "capacity_bytes": 1e5}
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         ({"schema": "other/1"}, "no plan: expected the schema perfmodel.plan/1"),
         ({"tables": []}, "it is of 0 tables"),
-        ({"tables": [{"ranks": [0]}]}, r"tables\[0\]: expected sharding and ranks"),
-        ({"tables": [{"sharding": "even", "ranks": [0]}]}, r"tables\[0\]: sharding 'even'"),
-        ({"tables": [{"sharding": "table_wise", "ranks": ["a"]}]}, "whole numbers"),
-        ({"tables": [{"sharding": "table_wise", "ranks": [0], "rows": 5}]}, "other tables"),
-        ({"tables": [{"sharding": "table_wise", "ranks": [0], "table": 1}]}, "table 1, but small"),
-        ({"caches": [{"size": 3}]}, "caches: expected name"),
+        ({"tables": [{"ranks": [0]}]}, r"tables\[0\]: sharding is missing"),
+        ({"tables": [{"sharding": "even", "ranks": [0]}]}, r"tables\[0\]: sharding: expected one"),
+        ({"tables": [TABLE | {"caches": 3}]}, r"tables\[0\]: caches: expected a list of texts"),
+        ({"tables": [TABLE | {"teir": "host"}]}, r"tables\[0\]: unknown key teir; expected: tier"),
+        ({"tables": [TABLE | {"ranks": ["a"]}]}, "whole number"),
+        ({"tables": [TABLE | {"rows": 5}]}, "other tables"),
+        ({"tables": [TABLE | {"table": 1}]}, "table 1, but small"),
+        ({"caches": [{"size": 3}]}, r"caches\[0\]: unknown key size"),
+        ({"caches": [CACHE | {"name": ["c"]}]}, r"caches\[0\]: name: expected a text"),
+        ({"caches": [CACHE | {"policy": "mru"}]}, "json: .*unknown cache policy 'mru'"),
         ({"other": {"table_0": {"sharding_type": "row_wise"}}, "x": 5}, "schema: expected its tab"),
     ],
 )

@@ -1,0 +1,163 @@
+"""Columns of events that come in blocks: of all events, or of groups of them; texts as codes."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.trace.columns import NONE, Strings
+
+_FLUSHED_VALUES = 1 << 16
+
+
+class GrowingColumn:
+    """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
+
+    Integers take 32 bits each, or 64 where one needs it. What `convert` makes of floats is kept in
+    their place, many at once.
+    """
+
+    def __init__(self, kind: str, convert: Callable[[Floats], NDArray[Any]] | None = None) -> None:
+        self._none = array(kind, [NONE])
+        self._convert = convert
+        self._pending: list[array[Any]] = []
+        self._parts: list[NDArray[Any]] = []
+        self._flushed = self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, values: array[Any]) -> None:
+        """More values."""
+        self._pending.append(values)
+        self._count += len(values)
+        if self._count - self._flushed >= _FLUSHED_VALUES:
+            self._flush()
+
+    def append(self, values: NDArray[Any]) -> None:
+        """More values, as they are."""
+        self._flush()
+        self._parts.append(values)
+        self._flushed = self._count = self._count + len(values)
+
+    def skip(self, count: int) -> None:
+        """As many more that are missing."""
+        if count:
+            self.extend(self._none * count)
+
+    def taken(self) -> NDArray[Any]:
+        """All values; call it once, as the column is empty then."""
+        self._flush()
+        values, self._parts = np.concatenate(self._parts or [np.zeros(0, np.int32)]), []
+        return values
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        values = np.frombuffer(b"".join(self._pending), self._none.typecode)
+        self._pending, self._flushed = [], self._count
+        if self._convert:
+            values = self._convert(values)
+        elif values.dtype == np.int64 and (values.astype(np.int32) == values).all():
+            values = values.astype(np.int32)
+        self._parts.append(values)
+
+
+class EventColumns:
+    """Columns of all events, or of those whose category is among some, which a table says by code
+    (`bytes.translate`): None is all."""
+
+    def __init__(self) -> None:
+        self.category = bytearray()
+        """Of each event, its code."""
+        self._columns: dict[Any, dict[bytes | None, GrowingColumn]] = {}
+        self._counts: dict[bytes | None, int] = defaultdict(int)
+
+    def put(self, name: object, values: array[Any], among: bytes | None = None) -> None:
+        """Values of a block's events; of blocks before without any, they are missing."""
+        column = self.column(name, among, values.typecode)
+        column.skip(self._counts[among] - len(column))
+        column.extend(values)
+
+    def column(
+        self,
+        name: object,
+        among: bytes | None = None,
+        kind: str = "q",
+        convert: Callable[[Floats], Ints] | None = None,
+    ) -> GrowingColumn:
+        """The column, made where there is none."""
+        columns = self._columns.setdefault(name, {})
+        if among not in columns:
+            columns[among] = GrowingColumn(kind, convert)
+        return columns[among]
+
+    def close_block(self, among: bytes | None, count: int) -> None:
+        """All that a block says of so many events has been put."""
+        self._counts[among] += count
+
+    def parts(self, name: object) -> dict[bytes | None, NDArray[Any]]:
+        """What the column holds, by the events that it is of; once."""
+        columns = self._columns.pop(name, {})
+        for among, column in columns.items():
+            column.skip(self._counts[among] - len(column))
+        return {among: column.taken() for among, column in columns.items()}
+
+    def taken(self, name: object) -> NDArray[Any] | None:
+        """The column over all events, `NONE` where it is missing; None where nothing was put."""
+        parts = self.parts(name)
+        if not parts or None in parts:
+            return parts.get(None)
+        values = np.full(len(self.category), NONE, np.result_type(*parts.values()))
+        for among, part in parts.items():
+            values[self.is_among(among)] = part
+        return values
+
+    def is_among(self, table: bytes | None) -> Mask:
+        """Which events are."""
+        return np.frombuffer(self.category.translate(table), np.bool_)
+
+
+class TextIndex(dict[Any, int]):
+    """A text to its index in `strings`, where it is interned when it is first asked for."""
+
+    def __init__(self, strings: Strings, none: bytes | None) -> None:
+        self._strings = strings
+        self[none] = NONE
+
+    def __missing__(self, text: str | bytes) -> int:
+        index = self._strings.intern(text if isinstance(text, str) else text.decode())
+        self[text] = index
+        return index
+
+    def of(self, texts: list[Any]) -> array[int]:
+        """The index of each."""
+        return array("q", map(self.__getitem__, texts))
+
+
+class TextRows(dict[bytes, int]):
+    """Texts of one event, a byte 1 between them, to the number of their row."""
+
+    def __init__(self, texts: TextIndex) -> None:
+        self._texts = texts
+        self._indices = array("q")
+
+    def __missing__(self, row: bytes) -> int:
+        number = self[row] = len(self)
+        self._indices.extend(self._texts.of(row.split(b"\1")))
+        return number
+
+    def of(self, rows: list[bytes]) -> array[int]:
+        """The number of each."""
+        return array("q", map(self.__getitem__, rows))
+
+    def columns(self, width: int) -> Iterable[Ints]:
+        """The index of each text of all rows, then that of no text."""
+        table = np.array(self._indices, np.int32).reshape(-1, width)
+        return np.vstack([table, np.full((1, width), NONE, np.int32)]).T
