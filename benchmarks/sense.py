@@ -129,12 +129,13 @@ def waits_for(found: Prediction | None) -> str:
 
 def skew(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Tables of ever higher exponents."""
+    known = {alpha: list[PredictedDeployment]() for alpha in ALPHAS}
     for name in designs:
         found = []
         for alpha in ALPHAS:
             start = replace(case.start, workload=case.start.workload.with_(table__alpha=alpha))
-            base_us = us(step(BASE[name], start)) if name in BASE else 1.0
-            new = step(name, start)
+            base_us = us(step(BASE[name], start, known=known[alpha])) if name in BASE else 1.0
+            new = step(name, start, known=known[alpha])
             found.append((base_us / us(new), us(new), waits_for(new)))
         for (low, (less, slow_us, _)), (high, (gain, fast_us, by)) in pairwise(
             zip(ALPHAS, found, strict=True)
@@ -160,7 +161,8 @@ def share(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Ever larger shares."""
     for name in designs:
         key, values = SHARES[name]
-        answers = [step(name, case.start, {key: value}) for value in values]
+        known = list[PredictedDeployment]()
+        answers = [step(name, case.start, {key: value}, known) for value in values]
         found = [(us(each), _moves(each)) for each in answers]
         for (low, (first, _)), (high, (second, told)) in pairwise(zip(values, found, strict=True)):
             if first < inf and second < inf:
@@ -185,6 +187,7 @@ BATCHES = tuple(2**power for power in range(6, 16))
 
 def batch(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Ever larger batches; the time of a sample."""
+    known = {size: list[PredictedDeployment]() for size in BATCHES}
     for name in designs:
         found = []
         for size in BATCHES:
@@ -194,7 +197,7 @@ def batch(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
                 size * case.start.ranks,
                 train=case.start.train,
             )
-            new = step(name, start)
+            new = step(name, start, known=known[size])
             said = "" if new is None else " ".join(map(str, new.warnings))
             found.append((us(new) / size, LAID_OUT if LAID_OUT in said else ""))
         for at, ((less, _), (more_, told)) in enumerate(pairwise(found)):

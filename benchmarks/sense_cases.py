@@ -79,14 +79,20 @@ class Case:
 
 
 def drawn_workload(generator: np.random.Generator, name: str) -> Workload:
-    """A DLRM: 2 to 40 tables of 10^3 to 10^8 rows, small to large layers."""
+    """A DLRM: 2 to 40 tables of 10^3 to 10^8 rows, small to large layers; in a third, tables of
+    many dims and poolings."""
 
     def power(low: float, high: float) -> int:
         return round(2.0 ** generator.uniform(low, high))
 
     count, dim = power(1, 5.3), int(generator.choice([16, 32, 64, 128]))
     kind = str(generator.choice(["dot", "cat", "dcn_v2"]))
-    pooling = float(generator.choice([1, 1, 2, 10, 40]))
+    pooling: float | list[float] = float(generator.choice([1, 1, 2, 10, 40]))
+    dims: int | list[int] = dim
+    if generator.random() < 1 / 3:
+        kind = "cat"
+        dims = generator.choice([8, 32, 64, 128, 256], count).tolist()
+        pooling = generator.choice([1.0, 1.0, 1.0, 5.0, 30.0, 200.0], count).tolist()
     document: dict[str, Any] = {
         "batch": 4096,
         "model": {
@@ -98,7 +104,7 @@ def drawn_workload(generator: np.random.Generator, name: str) -> Workload:
         "tables": [
             {
                 "rows": [power(10, 26) for _ in range(count)],
-                "dim": dim,
+                "dim": dims,
                 "pooling": pooling,
                 "alpha": round(float(generator.uniform(0.3, 1.4)), 2),
             }

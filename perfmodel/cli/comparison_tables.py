@@ -97,8 +97,13 @@ def _gain(comparison: Comparison, row: DesignResult, over: str) -> tuple[str, st
     gain, ends = comparison.speed_up(row, over), comparison.speed_up_interval(row, over)
     if gain is None:
         return NOTHING, NOTHING
-    interval = NOTHING if ends is None or row.design == over else f"{ends[0]:.2f} to {ends[1]:.2f}"
-    return f"{gain:.2f}x", interval
+    interval = " to ".join(map(_ratio, ends)) if ends and row.design != over else NOTHING
+    return f"{_ratio(gain)}x", interval
+
+
+def _ratio(value: float) -> str:
+    """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _bottlenecks(rows: list[DesignResult]) -> Table:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.program import in_program
@@ -19,6 +21,7 @@ from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.reads import cached_per_device
 from perfmodel.ops.rows import Rows, with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
@@ -158,19 +161,43 @@ class InProgram:
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        device = machine.node.device
-        return in_program(
-            rows,
-            device,
-            self.model.estimate(rows, device),
-            pace=streaming_pace(self.streams, device),
-            measured_share=measured_share(self.streams, rows, device),
-        )
+        content = id(self.model), id(self.streams), rows.content
+        estimate: Estimate = _estimated(_Asked(content, machine.node.device, self, rows))
+        return estimate
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
         words = "what moving every operand from and to memory once takes, which is longer than"
         return _explained(self, rows, machine, COLD, "repeated_us", words)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Rows on a device: designs of one workload ask for the same layers again and again."""
+
+    content: tuple[Hashable, ...]
+    """Which models, and what tells the rows from others."""
+    device: Device
+    by: InProgram = field(compare=False)
+    rows: Rows = field(compare=False)
+
+    def on(self, device: Device) -> _Asked:
+        """The same of another device."""
+        return replace(self, device=device)
+
+
+def _estimate(asked: _Asked) -> Estimate:
+    rows, device, streams = asked.rows, asked.device, asked.by.streams
+    return in_program(
+        rows,
+        device,
+        asked.by.model.estimate(rows, device),
+        pace=streaming_pace(streams, device),
+        measured_share=measured_share(streams, rows, device),
+    )
+
+
+_estimated = cached_with_reads(partial(cached_per_device, maxsize=256), _estimate)
 
 
 def streaming_pace(model: KernelModel, device: Device) -> float:

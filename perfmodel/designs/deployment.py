@@ -100,7 +100,8 @@ class Budgeted(Protocol):
     """A design with settings that say what it may use, such as memory or fewer bits."""
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """The design with less, the most first.
+        """The design without what it adds, where that is known to be an answer: slower ones are
+        then soon left; and with less, the most first.
 
         Twice a budget gives all that the budget gives, and that itself.
         """

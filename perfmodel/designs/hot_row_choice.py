@@ -135,9 +135,10 @@ def multi_hot_note(design: str, deployment: Deployment, popular_frac: float) -> 
     lookups = sum(table.pooling for table in deployment.workload.tables)
     if popular_frac >= 1e-3:
         return ()
+    few = f"{popular_frac:.2g} of the samples are" if popular_frac > 1e-9 else "no sample is"
     return (
-        f"{design}: {popular_frac:.2g} of the samples are popular: all {lookups:g} rows of one "
-        f"must be hot; independent lookups are taken, a measured share is {design}.popular_frac",
+        f"{few} popular: all {lookups:g} rows of one must be hot; independent lookups are taken, a "
+        f"measured share is {design}.popular_frac",
     )
 
 

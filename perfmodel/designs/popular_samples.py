@@ -77,6 +77,7 @@ class Fae:
         share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         both = deployment.train and 0.0 < share < 1.0
+        unpopular = multi_hot_note("fae", deployment, share)
         phases = (
             Phase(
                 "popular",
@@ -94,21 +95,22 @@ class Fae:
             f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
             f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
-            *multi_hot_note("fae", deployment, share),
+            *(f"fae: {why}" for why in unpopular),
+            without_gain=(*deployment.without_gain, *unpopular),
             placement=choice.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, and with none: no mini-batch is taken for a popular one, where these
+        """With no hot rows, and with fewer: no mini-batch is taken for a popular one, where these
         take longer to launch, or their rows to come and go, than the host's lookups."""
         sampled = self.sampled_frac * self.inputs
         fewer = [
             replace(self, hot_mib=size, popular_frac=share)
             for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
         ]
-        return [*fewer, replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0)]
+        return [replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0), *fewer]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by
@@ -202,7 +204,10 @@ class Hotline:
         return deployment.with_(
             choice.note,
             f"hotline: rows that are not hot are {by}; launches: {self.launches}",
-            *multi_hot_note("hotline", deployment, choice.popular_frac),
+            *(
+                f"hotline: {why}"
+                for why in multi_hot_note("hotline", deployment, choice.popular_frac)
+            ),
             *(
                 [f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"]
                 * bool(learns)
@@ -214,7 +219,7 @@ class Hotline:
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer hot rows, with batches as they come, and without the accelerator."""
+        """Without the accelerator, with fewer hot rows, and with batches as they come."""
         sampled = self.learning_frac * self.inputs or np.inf
         fewer = [
             replace(self, hot_mib=size, popular_frac=share)
@@ -223,7 +228,7 @@ class Hotline:
         if self.launches != "whole_batches":
             return fewer
         come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
-        return [*fewer, *come, replace(self, launches="by_host")]
+        return [replace(self, launches="by_host"), *fewer, *come]
 
     def with_accelerator(self, machine: Cluster) -> Cluster:
         """`machine` with the accelerator that is asked for in each node."""

@@ -111,6 +111,7 @@ def step_change(deployment: Deployment) -> StepChange:
     keys[1] = sum(use.sent_lookups(run)[rank] for rank in apart)
     bags = [float(run.batch * len(shards))] * 2
     if in_rows:
+        bags[0] /= run.linked  # sums are added among linked ranks before they leave
         bags[1] *= sent_frac(run, use)
     else:
         kept = [use.tables[shard.table].answered_frac for _, shard, _ in shards]
@@ -351,13 +352,13 @@ class SmartNic:
         return deployment.with_(note, placement=placement)
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With fewer rows in the adapters, and without any."""
+        """Without rows in the adapters, and with fewer."""
         machine = with_adapter(deployment.machine, self.adapter)
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
         fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
-        return [*fewer, replace(self, applied="never")]
+        return [replace(self, applied="never"), *fewer]
 
     def _bytes(self, machine: Cluster) -> float:
         """Of rows on each rank's share of the adapters."""

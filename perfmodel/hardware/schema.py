@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -210,10 +209,7 @@ def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
         )
     for key in table:
         if key not in stated:
-            near = get_close_matches(key, stated, n=2) or stated
-            raise HardwareError(
-                f"{where}: source.{key}: no such figure; expected: {', '.join(near)}"
-            )
+            raise HardwareError(f"{where}: source: {unknown_key(key, stated)}")
     return {
         key: convert(str, text, f"{where}: source.{key}", HardwareError)
         for key, text in table.items()

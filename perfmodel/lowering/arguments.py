@@ -19,6 +19,9 @@ from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 HOST = "cpu"
 REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
 """What an embedding op says of how its rows repeat (`perfmodel.ops.read.attributes`)."""
+BY_ELEMENTS = "by_elements"
+"""Attribute of an op that joined tensors, and dim of its piece: each thread moved single elements,
+as before PyTorch 2.9."""
 OWN_STREAM = "pipeline"
 """The attribute of ops whose copies run beside the step, on a stream of their own; others go where
 the kernels go, and wait for them."""

@@ -6,13 +6,14 @@ between host and device; ops that launched nothing although they compute ran on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from perfmodel.arrays import Ints
-from perfmodel.lowering.arguments import FP32, HOST, OWN_STREAM, TF32
+from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
@@ -32,6 +33,8 @@ DIRECTIONS = {
 """How profiles name a copy, and its direction."""
 PINNED = "Pinned"
 """In the name of a copy from or to memory that is not paged out."""
+JOINED_BY_ELEMENTS = re.compile(r"CatArrayBatchedCopy(?!_vectorized|_alignedK)")
+"""PyTorch's kernels that join tensors without moving vectors."""
 MIN_RECORDED_FRAC = 0.5
 """Files that hold less of what ran do not tell that an op launched nothing."""
 
@@ -47,28 +50,31 @@ def with_placement(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     """`graph` with what its launches tell of it as attributes.
 
     Copies are marked (`copy`, `pinned`, and `pipeline` where they ran on another stream than the
-    kernels), ops on the host and their tensors (`device`), and records of collectives that launched
-    nothing as waits.
+    kernels), tensors joined element by element, ops on the host and their tensors (`device`), and
+    records of collectives that launched nothing as waits.
 
     Only for graphs of a profile whose kernels were recorded; others are returned as they are.
     """
     if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
         return graph
     launched = [False] * len(graph)
-    copies: dict[int, Mapping[str, str]] = {}
+    marks: dict[int, Mapping[str, str]] = {}
     main = main_stream(rank, links)
     rows = links.device_rows.tolist()
     for row, index in zip(rows, launched_by(graph, rank, links).tolist(), strict=True):
-        direction = direction_of(rank.text(row))
+        name = rank.text(row)
+        direction = direction_of(name)
         if direction and index != NO_OP:
-            attributes = {"copy": direction, "pinned": "1" if PINNED in rank.text(row) else "0"}
+            attributes = {"copy": direction, "pinned": "1" if PINNED in name else "0"}
             apart = rank.stream[row] != main
-            copies[index] = attributes | ({OWN_STREAM: "copies"} if apart else {})
+            marks[index] = attributes | ({OWN_STREAM: "copies"} if apart else {})
+        elif index != NO_OP and JOINED_BY_ELEMENTS.search(name):
+            marks[index] = {BY_ELEMENTS: "1"}
         while index != NO_OP and not launched[index]:
             launched[index] = True
             index = graph.ops[index].parent
     ops = tuple(
-        _placed(op, launched[index], copies.get(index)) for index, op in enumerate(graph.ops)
+        _placed(op, launched[index], marks.get(index)) for index, op in enumerate(graph.ops)
     )
     return replace(graph, ops=ops)
 
@@ -104,9 +110,9 @@ def direction_of(name: str) -> str:
     return next((known for start, known in DIRECTIONS.items() if name.startswith(start)), "")
 
 
-def _placed(op: Op, launched: bool, copy: Mapping[str, str] | None) -> Op:
-    if copy is not None:
-        return replace(op, attributes={**op.attributes, **copy})
+def _placed(op: Op, launched: bool, marks: Mapping[str, str] | None) -> Op:
+    if marks is not None:
+        return replace(op, attributes={**op.attributes, **marks})
     if op.name == COLLECTIVE and not launched:
         return replace(op, attributes={**op.attributes, "collective": "wait"})
     if launched or any(tensor.device for tensor in op.tensors):

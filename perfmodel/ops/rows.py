@@ -13,7 +13,7 @@ taken for a small one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -110,7 +110,8 @@ class Rows:
             _texts(frame, "timing", KERNEL),
             {name: _numbers(frame, name) for name in known if name in frame}
             | _cold(frame)
-            | _framework(frame),
+            | _framework(frame)
+            | _variants(frame, known),
         )
 
     @classmethod
@@ -213,6 +214,13 @@ class Rows:
         return dims
 
     @cached_property
+    def content(self) -> tuple[Hashable, ...]:
+        """What tells these rows from others."""
+        known = ((name, values) for name, values in self.dims.items() if (values == values).any())
+        dims = tuple(sorted((name, values.tobytes()) for name, values in known))
+        return self.op, self.dtype, self.direction, self.timing, dims
+
+    @cached_property
     def item_bytes(self) -> Floats:
         """Bytes per element of each row; `ModelError` for an unknown dtype."""
         return self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])
@@ -259,6 +267,14 @@ def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
     if "cache" not in frame:
         return {}
     return {"cold": (frame["cache"] == "cold").to_numpy(np.float64)}
+
+
+def _variants(frame: pd.DataFrame, known: set[str]) -> dict[str, Floats]:
+    """Dims without a column that a `variant` names, as `pinned` of copies: 1 there, else 0."""
+    if "variant" not in frame:
+        return {}
+    named = (known - set(frame.columns)) & set(frame["variant"].dropna())
+    return {name: (frame["variant"] == name).to_numpy(np.float64) for name in named}
 
 
 def framework_code(name: object) -> int:

@@ -174,7 +174,7 @@ class DesignResult:
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
         relieved = dict(result.relieved_us or {})
         relieved_us = relieved.get(name)
-        if relieved.get(GRAPHS, inf) <= (relieved_us or inf):
+        if GRAPHS in relieved and relieved[GRAPHS] <= (relieved_us or inf):
             lever, relieved_us = GRAPHS, relieved[GRAPHS]
         gain = result.step_us / relieved_us if relieved_us else None
         return Bottleneck(name, words, result.bound_by[name] / result.step_us, lever, gain)
@@ -295,8 +295,10 @@ class Comparison:
         for row in self.rows:
             gains = {name: self.speed_up(row, name) for name in BASELINES if name != row.design}
             same = [name for name, gain in gains.items() if gain and abs(gain - 1.0) < SAME]
-            if same and row.without_gain and row.design not in BASELINES:
-                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain)}"
+            why = row.bottleneck
+            if same and why is not None and row.design not in BASELINES:
+                waits = f"the step waits for {why.words} all the same"
+                found[row.design] = f"as {same[0]}: {'; '.join(row.without_gain) or waits}"
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -74,16 +74,29 @@ class Step:
             return min(machine.node.gpus, machine.linked_gpus)
         return machine.linked_gpus
 
-    def classes(self, *, every_rank: bool) -> list[RankClass]:
-        """The ranks that stand for all."""
-        classes = rank_classes(
+    @cached_property
+    def _every_class(self) -> list[RankClass]:
+        return rank_classes(
             self.workload, self.machine.gpus, self.linked, self.placement, self.batch
         )
+
+    def classes(self, *, every_rank: bool) -> list[RankClass]:
+        """The ranks that stand for all."""
+        every = self._every_class
         kinds = [
-            [replace(each, ranks=own) for each in classes if (own := _within(each.ranks, ranks))]
+            [replace(each, ranks=own) for each in every if (own := _within(each.ranks, ranks))]
             for _, ranks in self.machine.kinds
         ]
         return [it for own in kinds for it in (own if every_rank else deciding_classes(own))]
+
+    def _sharers(self, rank: int) -> float:
+        """Of its node's drives: as many ranks that miss as `rank` does would miss what all of the
+        node do, each of them no faster than its even part."""
+        missed = {at: each.missed_rows for each in self._every_class for at in each.ranks}
+        node, ranks = next(it for it in self.machine.kinds if rank in it[1])
+        first = rank - (rank - ranks.start) % node.gpus
+        together = sum(missed[at] for at in range(first, first + node.gpus))
+        return min(together / missed[rank], node.gpus) if missed[rank] else 0.0
 
     def graph(self, rank: int) -> OpGraph:
         """What `rank` runs."""
@@ -105,6 +118,7 @@ class Step:
             linked=self.linked,
             placement=self.placement,
             pipeline=self.pipeline,
+            sharers=self._sharers(rank),
         )
 
     def tiers(self) -> tuple[TierUse, ...]:

@@ -64,6 +64,9 @@ GRAPHS, NO_HOST = "graph launches", "no host"
 """Beside half of the host's work: the step in CUDA graphs, and with a host that takes no time."""
 HALF = 0.5
 """What is left of a resource's work where it is relieved."""
+NOTABLE_FRAC = 0.1
+"""Of a period: what takes less is not relieved, unless it takes most; of steps of several kinds
+another resource may take most than of each kind."""
 
 
 class NotFaster(PerfmodelError):
@@ -100,15 +103,18 @@ def steady_period(
     copies = len(window.graph) // len(graph)
     one = rescheduled(steps, steps.timeline, taken_us)
     built = replace(steps.built, graph=window.graph, piece=np.tile(steps.built.piece, copies))
-    names = resource_names(steps)
-    bounds = last[0].by_resource(names)
-    largest = max(bounds, key=lambda name: bounds[name], default=HOST_NAME)
-    left = np.array([HALF if name == largest else 1.0 for name in names])
-    relieved_us = {largest: step.period_us(left * taken_us)}
+    names = np.array(resource_names(steps), object)
+    bounds = last[0].by_resource(names.tolist())
+    largest = next(iter(bounds), HOST_NAME)
+    relieved_us = {
+        name: step.period_us(np.where(names == name, HALF, 1.0) * taken_us)
+        for name, us in bounds.items()
+        if name == largest or us > NOTABLE_FRAC * last[0].period_us
+    }
     if largest == HOST_NAME and machine.node.device.target != CPU:
         captured = np.ones(len(graph))
         captured[steps.built.spared] = 0.0
-        relieved_us[NO_HOST] = step.period_us(np.where(left < 1.0, 0.0, taken_us))
+        relieved_us[NO_HOST] = step.period_us(np.where(names == HOST_NAME, 0.0, taken_us))
         relieved_us[GRAPHS] = step.period_us(captured * taken_us)
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 

@@ -120,8 +120,8 @@ class Result:
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     relieved_us: dict[str, float] | None = None
-    """The period if the resource that decides it had half to do; where that is a GPU's host, also
-    in CUDA graphs (`shapes.GRAPHS`) and without the host (`shapes.NO_HOST`)."""
+    """The period if a resource with a notable part of it had half to do; where a GPU's host has the
+    largest, also in CUDA graphs (`shapes.GRAPHS`) and without the host (`shapes.NO_HOST`)."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)

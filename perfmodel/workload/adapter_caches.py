@@ -326,6 +326,10 @@ def _part(table: NicTable, shard: Shard, requesters: int) -> NicTable:
 def _found(
     tables: Mapping[int, NicTable], cache: RowCache, queries: int, order: QueryOrder
 ) -> NicHits:
-    load = NicLoad(tuple(tables.values()), cache.capacity_bytes, queries, cache.policy, order.reuse)
+    """What a cache finds of `tables`; more room than all their rows take is of no use."""
+    asked = tuple(tables.values())
+    held_bytes = sum(table.popularity.total_rows * table.row_bytes for table in asked)
+    capacity_bytes = min(cache.capacity_bytes, held_bytes)
+    load = NicLoad(asked, capacity_bytes, queries, cache.policy, order.reuse)
     hits = nic_hits(load, cache.hits_by)
     return whole_bag_hits(hits) if cache.whole_bags else hits

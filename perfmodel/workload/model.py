@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from perfmodel.errors import WorkloadError
 from perfmodel.plot.names import table_html
+from perfmodel.schema import unknown_key
 from perfmodel.workload.settings import (
     IMPLEMENTATIONS,
     SECTIONS,
@@ -253,8 +253,7 @@ def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
     if section not in _SECTIONS_AND_TABLE or field not in get_type_hints(
         _SECTIONS_AND_TABLE[section]
     ):
-        near = get_close_matches(key, setting_keys(), n=3, cutoff=0.5) or setting_keys()
-        raise WorkloadError(f"{workload.name}: unknown key {key}; expected: {', '.join(near)}")
+        raise WorkloadError(f"{workload.name}: {unknown_key(key, setting_keys())}")
     checked = workload_value(
         field, get_type_hints(_SECTIONS_AND_TABLE[section])[field], value, where
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
+from operator import attrgetter
 from statistics import NormalDist
 
 import numpy as np
@@ -32,11 +33,13 @@ from perfmodel.workload.tables import Table, mean_length
 @dataclass(frozen=True)
 class RankClass:
     """Ranks that hold equal tables in the same order; per sample each reads `looked_up` elements
-    and sends `pooled`. Per batch it needs about `missed_bytes` of rows from beside its device."""
+    and sends `pooled`. Per batch it needs about `missed_rows` from beside its device, of
+    `missed_bytes`: buses count bytes, drives rows."""
 
     ranks: tuple[int, ...]
     looked_up: float
     pooled: int
+    missed_rows: float = 0.0
     missed_bytes: float = 0.0
 
 
@@ -70,7 +73,7 @@ def rank_classes(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
             sum(table.dim for table, _ in key),
-            0.0 if placement is None else _missed_bytes(key, placement, batch or workload.batch),
+            *(() if placement is None else _missed(key, placement, batch or workload.batch)),
         )
         for key, own in by_work.items()
     ]
@@ -79,20 +82,19 @@ def rank_classes(
 def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
     """The class that looks up and sends most, and where others send or miss most, those too."""
     first = max(classes, key=lambda each: each.looked_up + each.pooled)
-    sender = max(classes, key=lambda each: (each.pooled, each is first))
-    misser = max(classes, key=lambda each: (each.missed_bytes, each is first, each is sender))
     deciding = [first]
-    for other in (sender, misser):
+    for work in ("pooled", "missed_bytes", "missed_rows"):
+        other = max([*deciding, *classes], key=attrgetter(work))
         if other not in deciding:
             deciding.append(other)
     return deciding
 
 
-def _missed_bytes(
+def _missed(
     held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
-) -> float:
-    """Distinct rows of a batch in tables outside device memory, less those of the most popular ones
-    that their largest cache could hold."""
+) -> tuple[float, float]:
+    """(distinct rows of a batch in tables outside device memory, less those of the most popular
+    ones that their largest cache could hold; their bytes)."""
     slow = tuple(
         (table, float(row_bytes(way.dtype, table.dim)))
         for table, way in held
@@ -100,21 +102,24 @@ def _missed_bytes(
     )
     ways = [way for _, way in held if way is not None and way.tier != "hbm"]
     rooms = [placement.cache(name).capacity_bytes for way in ways for name in way.caches]
-    return _beyond_bytes(slow, batch, max(rooms, default=0.0)) if slow else 0.0
+    return _beyond(slow, batch, max(rooms, default=0.0)) if slow else (0.0, 0.0)
 
 
 @lru_cache(maxsize=1 << 10)
-def _beyond_bytes(held: tuple[tuple[Table, float], ...], batch: int, room_bytes: float) -> float:
+def _beyond(
+    held: tuple[tuple[Table, float], ...], batch: int, room_bytes: float
+) -> tuple[float, float]:
     """Of rows that `batch` samples look up, each once, those beyond the most popular ones in
-    `room_bytes`, of all tables together."""
+    `room_bytes`, of all tables together, and their bytes."""
     if not room_bytes:
-        return sum(table.unique_rows(batch) * size for table, size in held)
+        rows = [table.unique_rows(batch) for table, _ in held]
+        return sum(rows), float(np.dot(rows, [size for _, size in held]))
     accesses = [
         TableAccess(popularity=table.popularity(), lookups=table.lookups(batch), row_bytes=size)
         for table, size in held
     ]
     use = steady_use(accesses, Cache(room_bytes, POLICIES["static"]()))
-    return float(np.dot(use.fetched_rows, use.row_bytes))
+    return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
 
 
 FLOAT_BYTES, KEY_BYTES = 4, 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -44,6 +44,8 @@ class Run:
     pipeline: Pipeline | None = None
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     """Which part of the step's samples `batch` is, where a pipeline parts them."""
+    sharers: float = 0.0
+    """Ranks like this one that ask as much of the node's drives as all its ranks do."""
 
     @property
     def global_batch(self) -> int:
@@ -173,6 +175,7 @@ def op_graph(
     linked: int | None = None,
     placement: Placement | None = None,
     pipeline: Pipeline | None = None,
+    sharers: float = 0.0,
 ) -> OpGraph:
     """The ops of one step of `rank`; `batch` is global, of all `ranks`.
 
@@ -180,7 +183,8 @@ def op_graph(
     decides what each op calls and on which thread the backward pass runs; `threads` are a CPU's
     intra-op threads. With `train` off: the forward pass alone, without labels. Where tables have a
     `placement`, it says where they lie, and `pipeline` how the step runs; else the workload's
-    implementation does.
+    implementation does. Of a node's drives, a rank has the part that it needs of what `sharers`
+    like it do (0: all its ranks).
     Raises `WorkloadError`.
     """
     total = workload.batch if batch is None else batch
@@ -193,6 +197,7 @@ def op_graph(
         layout = plan_of_placement(workload, placement, ranks, near)
     own = total // ranks
     run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
+    run = replace(run, sharers=sharers)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = Tape() if train else None
     with _without_collector():

@@ -218,6 +218,15 @@ def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
     assert fused["results"][0]["step_us"] < answer_of(run, *given)["results"][0]["step_us"]
 
 
+@pytest.mark.parametrize("named", ["dlrm-dcnv2", "mine.toml"])
+@pytest.mark.parametrize("verb", ["predict", "report", "export"])
+def test_a_configuration_is_no_trace(run: Run, verb: str, named: str) -> None:
+    ran = run(verb, named, *(("-o", "out.json") if verb == "export" else ()))
+    assert ran.status == 2
+    assert ran.err.endswith(f"a configuration, no trace; it goes to --workload {named}\n")
+    assert ran.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [("melt", "unknown edit 'melt'"), ("remove=aten::nothing", "changes nothing: no op is called")],

@@ -13,7 +13,7 @@ from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.hits import tier_hits
-from perfmodel.designs.smartnic import SmartNic, step_change, with_adapter
+from perfmodel.designs.smartnic import SmartNic, adapter_shares, step_change, with_adapter
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster, cluster, load, node, with_settings
@@ -309,9 +309,15 @@ def test_deployments_that_make_no_sense_say_why() -> None:
         SmartNic(cache_gib=100).apply(deployed())
     with pytest.raises(UsageError, match="'a100-sxm-40gb': unknown: one of bluefield-2, "):
         SmartNic(adapter="a100-sxm-40gb")
+
+
+def test_adapters_that_hold_all_rows_leave_nothing_to_ask_for() -> None:
+    """More memory than the tables need is no reason to refuse."""
     small = MINE.with_(table__rows=1000)
-    with pytest.raises(WorkloadError, match="larger than its tables"):
-        predict(SmartNic(cache_gib=4, applied="always").apply(deployed(small)))
+    found = SmartNic(cache_gib=4, applied="always").apply(deployed(small))
+    apart_frac = 1.0 - found.machine.linked_gpus / found.ranks
+    assert adapter_shares(found) == pytest.approx([apart_frac] * len(small.tables), rel=0.01)
+    assert predict(found).results[0].step_us > 0
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -181,6 +181,22 @@ def test_the_rank_whose_tables_miss_most_is_not_left_out() -> None:
     assert few == pytest.approx(every, rel=0.01)
 
 
+@pytest.mark.parametrize("pooling", [(25, 25, 25, 25), (97, 1, 1, 1), (40, 40, 10, 10)])
+def test_drives_serve_who_asks(pooling: tuple[int, ...]) -> None:
+    """A node's drives read as many rows for one rank as for four that ask for as many together."""
+    node = replace(cluster("hotline-server").node, storage=load("pm9a3"), drives=2)
+    tables = tuple(Table(100_000_000, 128, each, 0.1) for each in pooling)
+    workload = replace(load_workload("criteo-kaggle"), tables=tables).with_(
+        model__bottom_mlp=[128], implementation__sharding="table_wise"
+    )
+    start = deployment_of(workload, cluster(node), 512, train=False)
+    found = predict(SoftwareMemory(cache_gib=1.0).apply(start)).results[0]
+    assert found.bound_by is not None
+    assert next(iter(found.bound_by)) == "storage"
+    by_hand_us = 512 * 100 / 2 / 0.9  # two drives of 900,000 reads per second
+    assert found.step_us == pytest.approx(by_hand_us, rel=0.05)
+
+
 def test_a_machine_of_cpus_has_rows_on_drives_there_alone() -> None:
     """226 GB of tables leave its memory, of which the cache then takes 17.2."""
     start = deployment_of(load_workload("criteo-terabyte"), cluster("xeon-platinum-8380"))

@@ -137,8 +137,13 @@ def test_the_fallback_is_counted_and_said() -> None:
 
 
 def test_a_rule_without_its_arguments_falls_back() -> None:
-    found = lower(graph(Op("aten::index", (X, None))), "cuda")
-    assert found.unknown == {"aten::index": 1}
+    found = lower(graph(Op("aten::bmm", (X, None))), "cuda")
+    assert found.unknown == {"aten::bmm": 1}
+
+
+def test_elements_are_looked_up_where_indices_were_not_recorded() -> None:
+    (piece,) = lower(graph(Op("aten::index", (X, None))), "cuda").pieces
+    assert (piece.op, piece.dims["by_elements"], piece.guessed) == ("gather", 1.0, True)
 
 
 def test_ops_on_the_host_launch_nothing_on_a_gpu() -> None:

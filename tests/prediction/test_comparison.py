@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.designs.composed import composed
@@ -44,6 +46,18 @@ def test_latency_at_the_rate_that_was_asked_for_stands_in_the_row(found: Compari
     assert found.rows[0].load == found.rows[0].latency(1e5)
     assert found.rows[2].load is None
     assert found.rows[2].latency(1e5) is None
+
+
+def test_a_resource_that_nothing_was_relieved_of_has_no_gain(found: Comparison) -> None:
+    """Of steps of several kinds one may take most that takes most of none."""
+    row = found.rows[1]
+    assert row.result is not None
+    us = row.result.step_us
+    why = replace(
+        row, result=replace(row.result, bound_by={"network": us}, relieved_us={"bus": us / 2})
+    ).bottleneck
+    assert why is not None
+    assert (why.resource, why.share_frac, why.lever_speed_up) == ("network", 1.0, None)
 
 
 def test_software_that_designs_do_not_edit_has_a_row_of_its_own() -> None:
@@ -89,6 +103,11 @@ def test_a_design_that_changes_nothing_says_why(found: Comparison) -> None:
     assert list(linked.without_gain) == ["smartnic"]
     assert linked.without_gain["smartnic"].startswith("as default: not applied, ")
     assert not any(note.startswith("smartnic: smartnic: ") for note in linked.warnings)
+    first = linked.rows[0]
+    applied = replace(linked, rows=(first, replace(first, design="neo", without_gain=())))
+    assert applied.without_gain == {
+        "neo": "as default: the step waits for host launches all the same"
+    }
 
 
 @pytest.mark.slow

@@ -48,8 +48,16 @@ def test_who_misses_most_decides_as_well() -> None:
     distinct = misses.unique_rows(4096)
     assert second.missed_bytes == pytest.approx((1 - held_frac) * distinct * 64)
     assert deciding_classes([first, second]) == [first, second]
+    assert second.missed_rows == pytest.approx((1 - held_frac) * distinct)
     on_device = Placement(tuple(TablePlacement("table_wise", (n,)) for n in (0, 1)))
     assert len(deciding_classes(rank_classes(workload, 2, 2, on_device))) == 1
+
+
+def test_who_misses_most_rows_decides_beside_who_misses_most_bytes() -> None:
+    """Drives read whole sectors: 40 rows take longer than 10 that are eight times as wide."""
+    bytes_, rows = RankClass((0,), 9, 9, 10, 5120), RankClass((1,), 9, 9, 40, 2560)
+    first = RankClass((2,), 90, 90)
+    assert deciding_classes([first, bytes_, rows]) == [first, bytes_, rows]
 
 
 def test_ranks_of_a_class_run_the_same_ops() -> None:

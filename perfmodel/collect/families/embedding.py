@@ -78,7 +78,9 @@ def _cases_of(dims: dict[str, int], reuse: dict[str, float | str], scope: Scope)
 
 def _forward(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:
     bag = backend.torch.nn.functional.embedding_bag
-    return lambda: bag(indices, weight, mode="sum")
+    flat, pooling = indices.reshape(-1), case.dim("pooling")
+    offsets = backend.torch.arange(0, len(flat), pooling, device=flat.device)
+    return lambda: bag(flat, weight, offsets, mode="sum")
 
 
 def _backward(backend: Backend, case: Case, weight: Any, indices: Any) -> Callable[[], Any]:

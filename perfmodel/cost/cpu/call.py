@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +22,7 @@ from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
+from perfmodel.schema import unknown_key
 
 ALONE = "alone."
 Scale = Callable[[Device, float], float]
@@ -114,8 +114,7 @@ def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: s
     known = {parameter.name: parameter for parameter in parameters}
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(name, known, n=2) or list(known)
-            raise ModelError(f"{where}: unknown key {name}; expected: {', '.join(near)}")
+            raise ModelError(f"{where}: {unknown_key(name, known)}")
         low, high = known[name].low, known[name].high
         if not low <= value <= high:
             raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")

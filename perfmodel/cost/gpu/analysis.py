@@ -90,7 +90,8 @@ class Group:
     dims: Dims
     dtypes: list[str]
     in_program: NDArray[np.bool_]
-    """Whether the kernel runs once, among others; else over and over, and finds what it left."""
+    """Whether the kernel runs once, among others, or after the caches were flushed; else over and
+    over, and finds what it left."""
     item_bytes: Floats
     flop: Floats
     read_bytes: Floats
@@ -106,6 +107,7 @@ def groups_of(rows: Rows) -> Iterator[Group]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
     in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
+    in_program = in_program | (rows.dims.get("cold", np.zeros(len(rows))) > 0)
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
         item = rows.item_bytes[index]

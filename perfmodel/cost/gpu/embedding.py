@@ -180,13 +180,14 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     others = np.maximum(group.moved_bytes - use.lookups * stored, 0.0)
     told = group.dims["longest_bag"]
     longest = np.where(told > 0, told, np.maximum(1.0, _C.longest * use.lookups / use.bags))
+    if "tables" not in group.dims:
+        return _own_kernel_terms(group, use, looked_up + others, device)
     at_once = device.sm_count * _C.lookup_warps_per_sm
-    one_table = "tables" not in group.dims
-    miss_us, hit_us = _waits_us(device, one_table=one_table)
-    waited = use.missed * miss_us + (use.lookups - use.missed) * hit_us
-    one_bag = longest * hit_us + _missed_alone(group, use, longest, device) * (miss_us - hit_us)
+    waited = use.missed * _C.miss_us + (use.lookups - use.missed) * _C.hit_us
+    missed_us = _missed_alone(group, use, longest, device) * (_C.miss_us - _C.hit_us)
+    one_bag = longest * _C.hit_us + missed_us
     in_turn_us = np.maximum(one_bag, waited / np.minimum(use.bags, at_once))
-    early = group.dims.get("early", np.full_like(longest, one_table)) > 0
+    early = group.dims.get("early", np.zeros_like(longest)) > 0
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < _C.narrow_bytes, _C.rows_ahead, 1.0)
     summed = _C.gradient_of_weight if group.direction == "bwd_indice_weights" else 1.0
@@ -195,19 +196,35 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
         "cache": summed * rows_cache_us(looked_up + others, early, device),
         "latency": summed * in_turn_us / ahead + _C.bag_us * more_waves,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
-        "start": np.where(early & (not one_table), _C.early_start_us, _C.start_us),
+        "start": np.where(early, _C.early_start_us, _C.start_us),
     }
 
 
-def _waits_us(device: Device, *, one_table: bool) -> tuple[float, float]:
-    """What one more row of a bag takes from memory and from the L2; PyTorch's own kernels of later
-    generations have several on their way."""
-    known = _C.tuples("one_table_waits_us")
-    generation = nearest_known(device.architecture, known) if one_table else None
-    if generation is None:
-        return _C.miss_us, _C.hit_us
-    miss_us, hit_us = known[generation]
-    return miss_us, hit_us
+def _own_kernel_terms(
+    group: Group, use: RowUse, through_cache: Floats, device: Device
+) -> dict[str, Floats]:
+    """PyTorch's own kernel for one table: a warp for as many columns of a bag as it has lanes, rows
+    one after another; a fixed number of blocks takes bags in turns.
+
+    What every warp issues, and what one waits for, come on top of one another.
+    Source: aten/src/ATen/native/cuda/EmbeddingBag.cu.
+    """
+    told, mean = group.dims["longest_bag"], use.lookups / use.bags
+    lanes = _C.table("own_lanes")[device.target]
+    warps = use.bags * np.ceil(group.dims["dim"] / lanes)
+    instructions = warps * (_C.own_bag_instructions + _C.own_row_instructions * mean)
+    issued_us = instructions * lanes / issued_per_us(device)
+    longest = np.maximum(np.where(told > 0, told, mean), 1.0)
+    missed_frac = use.missed / np.maximum(use.lookups, 1.0)
+    row_us = _C.own_hit_us + missed_frac * (_C.own_miss_us - _C.own_hit_us)
+    waited_us = np.ceil(warps * lanes / _C.own_threads) * longest * row_us
+    everywhere = np.ones(len(longest), np.bool_)
+    return {
+        "memory": rows_memory_us(use.missed * use.row_bytes, _C.lookup_frac, device),
+        "cache": rows_cache_us(through_cache, everywhere, device),
+        "latency": issued_us + waited_us,
+        "start": np.full_like(longest, _C.own_start_us),
+    }
 
 
 def _missed_alone(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:

@@ -8,8 +8,11 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.streaming import USUAL
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
+from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 _C = coefficients("gpu.jagged")
 
@@ -51,7 +54,7 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     passes = np.full(len(group.index), _C.table("passes").get(group.op, 1.0))
     latency = np.full(len(group.index), _C.table("latency_us").get(group.op, _C.short_us))
     if group.op in ("sort", "sort_pairs", "unique"):
-        sort_passes, latency = _sort(group.dims, group.item_bytes, device)
+        sort_passes, latency = _sort(group, device)
         passes = sort_passes + (passes if group.op == "unique" else 0.0)
         latency = latency + (_C.unique_us if group.op == "unique" else 0.0)
     elif group.op == "bucketize":
@@ -90,14 +93,18 @@ def _selected_us(group: Group, device: Device) -> Floats:
     return keys * clocks / (device.sm_count * device.boost_mhz)
 
 
-def _sort(dims: Dims, item: Floats, device: Device) -> tuple[Floats, Floats]:
+def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     """(how often all bytes move, latency in microseconds) of sorting along `cols`."""
+    dims, item = group.dims, group.item_bytes
     stated = dims.get("key_bits", np.zeros_like(item))
     bits = np.where(stated > 0, stated, 8.0 * item)
     radix = np.ceil(bits / _C.radix_bits)
-    on_chip = dims["cols"] <= _C.on_chip_keys
-    blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (_C.on_chip_keys * device.sm_count))
-    block_us = _C.on_chip_us + _C.on_chip_pass_us * np.ceil(bits / _C.on_chip_bits)
+    keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
+    on_chip = dims["cols"] <= keys
+    blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
+    starts = _C.table("on_chip_us")
+    start_us = starts[nearest_known(device.architecture, starts) or USUAL]
+    block_us = start_us + _C.on_chip_pass_us * np.ceil(bits / _C.on_chip_bits)
     return (
         np.where(on_chip, 1.0, _C.histogram_passes + _C.scattered * radix),
         np.where(on_chip, blocks * block_us, _C.histogram_us + _C.pass_us * radix),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, groups_of
@@ -20,6 +20,7 @@ from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.gpu.streaming import (
     accumulate_waits_us,
     atomic_waits_us,
+    cat_by_vectors,
     cat_waits_us,
     chunk_waits_us,
     indexing_us,
@@ -49,6 +50,8 @@ class CacheState:
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
+    by_vectors: Callable[[Group, Device], Mask] | None = None
+    """Which calls move whole vectors, so that each operand moves once."""
     after_us: Callable[[Group, Device], Floats] | None = None
     """What comes once everything has moved."""
 
@@ -77,7 +80,7 @@ HABITS = {
     "sum_rows": CacheState("sum_rows", after_us=parts_summed_us),
     "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
     "elementwise": CacheState(waited_us=programs_wait_us),
-    "cat": CacheState("cat", waited_us=cat_waits_us),
+    "cat": CacheState("cat", waited_us=cat_waits_us, by_vectors=cat_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
     **dict.fromkeys(("index_add", "scatter_add"), _SCATTER_ADD),
@@ -134,6 +137,8 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
             1.0 + unknown * (habit.traffic - 1.0),
             unknown * habit.latency_us(device),
         )
+        if habit.by_vectors:
+            traffic = np.where(habit.by_vectors(group, device), 1.0, traffic)
         factor = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         waited = np.maximum(waited, indexing_us(group, device))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -81,13 +81,34 @@ def indexing_us(group: Group, device: Device) -> Floats:
     return clocks * np.maximum(indexed, each / _C.table("apart_per_sm_per_clock")[device.target])
 
 
+JOINED_BY_VECTORS = ("cuda",)
+"""Source: aten/src/ATen/native/cuda/Shape.cu (`CatArrayBatchedCopy_vectorized` and `_alignedK`,
+PyTorch 2.9; the traces at hand on ROCm are of an earlier one)."""
+
+
+def cat_by_vectors(group: Group, device: Device) -> Mask:
+    """Of which calls every thread reads a vector, and writes one where one may begin."""
+    by_elements = (group.dims["by_elements"] > 0) | (group.dims["strided"] > 0)
+    return ~by_elements & (device.target in JOINED_BY_VECTORS)
+
+
 def cat_waits_us(group: Group, device: Device) -> Floats:
-    """The largest tensor, by the few threads that copy it."""
+    """As many blocks start for each tensor as the largest takes; rows shorter than a sector are
+    written element by element. By elements: few threads for the largest tensor, however large."""
     dims = group.dims
     largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
+    vectors = largest * group.item_bytes / (_C.vector_bytes * _C.cat_threads)
+    blocks = np.minimum(np.ceil(vectors), _C.cat_blocks_per_sm * device.sm_count)
+    started_us = dims["tensors"] * blocks / (_C.blocks_per_clock * device.boost_mhz)
+    piece_bytes, elements = dims["cols"] * group.item_bytes, dims["rows"] * dims["cols"]
+    is_short = (piece_bytes < _C.cat_sector_bytes) & (piece_bytes % _C.vector_bytes != 0)
+    each_us = dims["tensors"] * elements / (_C.cat_short_per_sm_per_clock * device.sm_count)
+    short_us = np.where(is_short & (dims["rows"] > 1), each_us / device.boost_mhz, 0.0)
     steps = largest / (_C.threads_per_sm * device.sm_count)
     step_us = np.where(dims["strided"] > 0, _C.cat_strided_load_us, _C.cat_load_us)
-    return _C.cat_tensor_us * dims["tensors"] + step_us * steps
+    by_elements_us = _C.cat_tensor_us * dims["tensors"] + step_us * steps
+    by_vectors = cat_by_vectors(group, device)
+    return np.where(by_vectors, np.maximum(started_us, short_us), by_elements_us)
 
 
 def chunk_waits_us(group: Group, device: Device) -> Floats:
@@ -132,7 +153,9 @@ def runs_waits_us(group: Group, device: Device) -> Floats:
 def accumulate_waits_us(group: Group, device: Device) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / _C.row_per_warp)
-    return _C.accumulate_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
+    known = _C.table("accumulate_us")
+    turn_us = known[nearest_known(device.architecture, known) or USUAL]
+    return turn_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
 
 
 def atomic_waits_us(group: Group, device: Device) -> Floats:

@@ -206,11 +206,12 @@ class StorageTier(SideBySide):
         work = {name: np.zeros(len(rows)) for name in names}
         for op, index, drive, count in _by_store(rows, machine):
             dims = rows.dims_of(op, index)
-            each = dims["rows"] * node.gpus / count
+            sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
+            each = dims["rows"] * sharers / count
             size = dims["row_bytes"]
             if op == "storage_read":
                 asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
-                work["drive_us"][index] = read_us(drive, each, size, asked * node.gpus / count)
+                work["drive_us"][index] = read_us(drive, each, size, asked * sharers / count)
                 work["least_us"][index] = each / reads_per_s(drive, size) * 1e6
                 work["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
                 work["reads"][index] = 1.0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import expm1
 from typing import cast
 
 from perfmodel.lowering.arguments import REUSE, argument, length, matrix, numbers, size, tensor
@@ -90,7 +91,7 @@ def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
 def _sorted_gradient(
     gradient: Tensor, lookups: int, rows: int, guessed: bool = False
 ) -> Sequence[Piece]:
-    """Zeros for the table, the indices sorted, rows that are equal added up.
+    """Zeros for the table, the indices sorted by all of their bits, rows that are equal added up.
 
     Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
     """
@@ -226,7 +227,21 @@ def cache_populate(op: Op) -> Sequence[Piece]:
     return pieces
 
 
-def _sets(rows: float, use: dict[str, float]) -> Piece:
-    """The keys of one set for each of `rows` indices."""
-    dims = {"rows": rows, "cols": use["ways"], "hash_size": use["sets"]}
-    return Piece("index_select", dims, "int64")
+KEY_BYTES, PLACE_BYTES = 8.0, 4.0
+
+
+def _sets(indices: float, use: dict[str, float]) -> Piece:
+    """The keys of its set for each of the `indices`, a lane each: as a lookup reads a row of so
+    many bytes; of each only a place is written."""
+    ways, sets = use["ways"], use["sets"]
+    elements = ways * KEY_BYTES / FP32_BYTES
+    dims = {
+        "tables": 1.0,
+        "batch": max(indices / ways, 1.0),
+        "lookups": indices,
+        "dim": elements,
+        "hash_size": sets,
+        "output_bytes": PLACE_BYTES * ways / elements,
+        "unique_rows": max(-sets * expm1(-use["unique_rows"] / sets), 1.0),
+    }
+    return Piece("cache_lookup", dims)

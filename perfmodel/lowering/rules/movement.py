@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
 from perfmodel.lowering.arguments import (
+    BY_ELEMENTS,
     argument,
     bytes_of,
     integer,
@@ -26,19 +27,18 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 from perfmodel.ops.read.attributes import PREFIX
+from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
 """A kernel that does next to nothing before another."""
-SINGLE_TILE = 4096
-"""Keys that one thread block sorts at once."""
 RADIX_BITS = 8
 ONESWEEP_FIXED = 2
 """Launches of a radix sort that do not depend on the key: histogram, sums of it."""
 
 
-def sort_launches(cols: float, key_bits: float) -> int:
-    """Kernels of one radix sort."""
-    if cols <= SINGLE_TILE:
+def sort_launches(cols: float, key_bits: float, of_block: float) -> int:
+    """Kernels of one radix sort, of which a block does `of_block` keys by itself."""
+    if cols <= of_block:
         return 1
     return ONESWEEP_FIXED + -int(-key_bits // RADIX_BITS)
 
@@ -49,9 +49,15 @@ def sorted_rows(
     """One sort along `cols`."""
     if not rows * cols:
         return ()
-    launches = sort_launches(cols, key_bits or 8 * bytes_of(dtype))
+    of_block = float(keys_of_block(bytes_of(dtype))) if pairs else BLOCK_KEYS
+    launches = sort_launches(cols, key_bits or 8 * bytes_of(dtype), of_block)
     dims = {"rows": float(rows), "cols": float(cols), "key_bits": float(key_bits)}
     return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
+
+
+def bits_of(places: int) -> float:
+    """Bits in which the numbers of so many places differ, which is all that PyTorch sorts by."""
+    return float(max(places, 1).bit_length())
 
 
 def first(op: Op) -> Tensor:
@@ -106,7 +112,7 @@ def unique(op: Op) -> Sequence[Piece]:
     if not count:
         return ()
     dims = {"rows": 1.0, "cols": float(count)}
-    launches = sort_launches(count, 8 * bytes_of(values.dtype)) + 4
+    launches = sort_launches(count, 8 * bytes_of(values.dtype), BLOCK_KEYS) + 4
     waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
     return (Piece("unique", dims, values.dtype, launches=launches), waited)
 
@@ -146,8 +152,9 @@ ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "al
 """Attributes of an op that say which rows of its tables it adds to."""
 
 
-def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
-    """One row for the copies of `tensors` side by side, by their mean size."""
+def _joined(op: Op) -> Sequence[Piece]:
+    """One row for the copies of a list of tensors side by side, by their mean size."""
+    tensors, dim = tensor_list(op, 0), integer(op, 1)
     held = [t for t in tensors if size(t.shape)]
     if not held:
         return ()
@@ -159,29 +166,25 @@ def concatenated(tensors: Sequence[Tensor], dim: int | None) -> Sequence[Piece]:
         dims["largest"] = float(largest)
     if any(layout_dims([t], t.shape) for t in held):
         dims["strided"] = 1.0
+    dims |= dict.fromkeys({BY_ELEMENTS} & op.attributes.keys(), 1.0)
     launches = -(-count // CAT_TENSORS_PER_LAUNCH)
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
 @LOWERINGS.register(*entries("cat", "_cat", "cat_out"))
 def cat(op: Op) -> Sequence[Piece]:
-    """`cat(tensors, dim)`."""
+    """`cat(tensors, dim)`; without its tensors, of a PyTorch that recorded no lists."""
     result = output(op)
     if not op.tensors and result is not None:
-        return (
-            Piece(
-                "cat",
-                {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0},
-                result.dtype,
-            ),
-        )
-    return concatenated(tensor_list(op, 0), integer(op, 1))
+        dims = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        return (Piece("cat", dims, result.dtype),)
+    return _joined(op)
 
 
 @LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", scope=LEAF))
 def stack(op: Op) -> Sequence[Piece]:
     """`stack(tensors, dim)`."""
-    return concatenated(tensor_list(op, 0), integer(op, 1))
+    return _joined(op)
 
 
 @LOWERINGS.register(*entries("split_with_sizes_copy", "split_copy", "unbind_copy", "_chunk_cat"))
@@ -322,10 +325,16 @@ def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
-    Behind other dimensions, elements are looked up one by one.
+    Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
+    the table has, where indices were not recorded.
     Source: aten/src/ATen/native/cuda/IndexKernel.cu.
     """
-    table, tuples, rows, cols = _indexed(op)
+    try:
+        table, tuples, rows, cols = _indexed(op)
+    except MissingArguments:
+        elements = float(stored(tensor(op, 0)))
+        dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: 1.0}
+        return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)
     pieces = gathered("gather", table, rows, cols)
     if rows == tuples:
         return pieces
@@ -344,7 +353,10 @@ def index_put(op: Op) -> Sequence[Piece]:
         return ()
     if accumulates is False:
         return gathered("index_put", table, rows, cols)
-    return (*sorted_rows(1, tuples, "int64"), *gathered("index_put_accumulate", table, rows, cols))
+    return (
+        *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
+        *gathered("index_put_accumulate", table, rows, cols),
+    )
 
 
 @LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", scope=LEAF))

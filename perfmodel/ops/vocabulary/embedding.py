@@ -134,7 +134,7 @@ def stored_row_bytes(dims: Dims, item_bytes: Floats) -> Floats:
 # and updates the rows in place; `bwd_indice_weights` is the gradient of per-sample weights.
 # `early`: kernels before FBGEMM's, which update lookup by lookup, without a sort. `row_bytes`: what
 # a stored row takes with scale and padding (0: its elements alone); `index_bytes`: of an index and
-# an offset (quantised rows are looked up by int32).
+# an offset (quantised rows are looked up by int32). `cache_lookup`: of the keys in a cache's sets.
 TBE_SPEC = OpSpec(
     family=EMBEDDING,
     dims=TBE,
@@ -162,7 +162,7 @@ TBE_SPEC = OpSpec(
         ),
     },
 )
-OPS.register("tbe")(TBE_SPEC)
+OPS.register("tbe", "cache_lookup")(TBE_SPEC)
 
 
 FAMILY = "jagged"

@@ -36,14 +36,15 @@ OPS.register("copy")(streaming(_copied, ("elements",), flop=0.0, defaults=STRIDE
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`
-# (0: as the mean) is the number of elements of the largest.
+# (0: as the mean) is the number of elements of the largest; `by_elements` = 1: by a kernel
+# that moves single elements, as before PyTorch 2.9.
 for _name in ("cat", "split"):
     OPS.register(_name)(
         streaming(
             _all_tensors,
             (*ROWS_COLS, "tensors"),
             flop=0.0,
-            defaults={**STRIDED, "largest": 0.0},
+            defaults={**STRIDED, "largest": 0.0, "by_elements": 0.0},
         )
     )
 
@@ -94,6 +95,17 @@ for _copy in (*HOST_COPIES, "copy_p2p"):
 
 
 SORT = "sort"
+BLOCK_KEYS = 4096
+"""Keys alone that one block of threads sorts without going back to memory."""
+
+
+def keys_of_block(item_bytes: Floats | float) -> Floats:
+    """The same of keys with values: 256 threads with 76 bytes each of the wider of the two.
+
+    Source: CUB's radix sort, 19 keys of four bytes a thread; blocks in traces on V100 and H200 end
+    at 2,304 keys of 64 bits.
+    """
+    return np.asarray(256.0 * np.floor(76.0 / item_bytes))
 
 
 def _comparisons(dims: Dims) -> Floats:

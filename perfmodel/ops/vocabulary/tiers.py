@@ -16,7 +16,8 @@ takes a descriptor.
 `rows` of `row_bytes` at random places; `in_flight` reads that the rank keeps going at a time (0: as
 many as it has rows). A drive moves whole sectors: how many more bytes that is, the tier's model
 says. `page_rows`: how many of a write's rows share a page (a log that is written in turn has many).
-`expansion`: 1 where the rows are in the node's expansion memory, not on its drives.
+`expansion`: 1 where the rows are in the node's expansion memory, not on its drives. All ranks of
+the node ask together for as much as `sharers` like this one (0: each for as much).
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ OPS.register("storage_read")(
     OpSpec(
         family=STORAGE,
         dims=("rows", "row_bytes"),
-        defaults={"in_flight": 0.0, "expansion": 0.0},
+        defaults={"in_flight": 0.0, "expansion": 0.0, "sharers": 0.0},
         flop=lambda d: 0.0 * d["rows"],
         read_bytes=_row_bytes_of_drives,
         written_bytes=_nothing,
@@ -209,7 +210,7 @@ OPS.register("storage_write")(
     OpSpec(
         family=STORAGE,
         dims=("rows", "row_bytes"),
-        defaults={"in_flight": 0.0, "page_rows": 1.0, "expansion": 0.0},
+        defaults={"in_flight": 0.0, "page_rows": 1.0, "expansion": 0.0, "sharers": 0.0},
         flop=lambda d: 0.0 * d["rows"],
         read_bytes=_nothing,
         written_bytes=_row_bytes_of_drives,

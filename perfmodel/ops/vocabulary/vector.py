@@ -39,7 +39,16 @@ def _writes(dims: Dims) -> Floats:
     return dims["writes"]
 
 
-for _name in ("add", "add_inplace", "mul", "div", "pow", "threshold_backward", "silu_and_mul"):
+for _name in (
+    "add",
+    "add_inplace",
+    "mul",
+    "div",
+    "pow",
+    "threshold_backward",
+    "sigmoid_backward",
+    "silu_and_mul",
+):
     OPS.register(_name)(streaming(rows_cols, ROWS_COLS, reads=2.0, defaults=LAYOUT))
 for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar"):
     OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))

@@ -110,7 +110,7 @@ def _record(
 ) -> None:
     """`op` where the group's rows are: on drives, or in expansion memory."""
     at = group.placed.tier
-    about = dims | ({"expansion": 1.0} if at == EXPANSION else {})
+    about = dims | {"sharers": group.run.sharers} | ({"expansion": 1.0} if at == EXPANSION else {})
     record_row_op(r, op, inputs, out, stream=at, dims=about, blocks=blocks)
 
 

@@ -52,8 +52,8 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
 
 
-def in_program_us(op: str, direction: str = "fwd", **dims: float) -> float:
-    row = {"op": op, "dtype": "fp32", "timing": "profiler_kernel", "direction": direction, **dims}
+def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
+    row = {"op": op, "dtype": dtype, "timing": "profiler_kernel", "direction": direction, **dims}
     machine = Cluster(name="one", node=node_of(H200), nodes=1)
     return float(durations_of(Rows.of([row]), machine).duration_us[0])
 
@@ -76,6 +76,41 @@ def test_selected_rows_are_a_block_each() -> None:
     waited_us = 204_800 / (STREAMING.blocks_per_clock * MHZ)
     assert found == pytest.approx(waited_us + STREAMING.start_us + 0.5)
     assert found == pytest.approx(124.7, rel=0.02)  # measured, and fitted to
+
+
+def test_tensors_are_joined_by_blocks_of_vectors() -> None:
+    # as many blocks for each tensor as the largest takes: 10 x 256 x 14 x 14 values are 980
+    def joined_us(tensors: float, **dims: float) -> float:
+        dims = {"rows": 10.0, "cols": 32 * 14 * 14.0, "largest": 10.0 * 256 * 14 * 14} | dims
+        return in_program_us("cat", tensors=tensors, **dims)
+
+    each_us = 980 / (STREAMING.blocks_per_clock * H200.boost_mhz)
+    assert joined_us(28) - joined_us(18) == pytest.approx(10 * each_us)
+    measured_us = {8: 5.983, 18: 11.905, 28: 17.887}  # traces/h200/module_kernels.csv.gz
+    for tensors, us in measured_us.items():
+        assert joined_us(tensors) == pytest.approx(us, rel=0.1)
+    assert joined_us(28, by_elements=1.0) > joined_us(2, by_elements=1.0) + 26 * 0.29
+    short = {"rows": 5632.0, "cols": 3.0, "largest": 0.0}
+    assert joined_us(27, **short) == pytest.approx(9.7, rel=0.1)
+
+
+def test_warps_of_a_lookup_issue_and_then_wait() -> None:
+    # 9,024 bags of 64 rows of 192 columns: six warps each, in seven turns of 8,192
+    embedding, rates = coefficients("gpu.embedding"), coefficients("gpu.rates")
+    issued_us = 9024 * 6 * (262 + 32.6 * 64) / (rates.table("issued_per_sm_per_clock")["cuda"] / 32)
+    issued_us /= SMS * MHZ
+    waited_us = 7 * 64 * embedding.own_hit_us
+    dims = {"batch": 9024.0, "pooling": 64.0, "dim": 192.0, "hash_size": 1000.0}
+    found = in_program_us("embedding_bag", **dims)
+    assert found == pytest.approx(embedding.own_start_us + issued_us + waited_us, rel=0.02)
+    alone = in_program_us("embedding_bag", batch=1.0, pooling=100.0, dim=32.0, hash_size=1e7)
+    assert alone == pytest.approx(embedding.own_start_us + 100 * embedding.own_miss_us, rel=0.02)
+
+
+def test_a_block_sorts_what_its_threads_hold() -> None:
+    assert in_program_us("sort_pairs", dtype="int64", rows=1.0, cols=2304.0) < 15.0
+    assert in_program_us("sort_pairs", dtype="int64", rows=1.0, cols=2305.0) > 60.0
+    assert in_program_us("sort_pairs", dtype="int32", rows=1.0, cols=4864.0) < 15.0
 
 
 def test_broadcast_operands_are_found_by_division() -> None:
