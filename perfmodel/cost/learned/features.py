@@ -57,6 +57,16 @@ def log(values: Floats) -> Floats:
     return np.log(np.maximum(values, 1e-9))
 
 
+_LEAST_SHARE = 0.25
+"""Of the time a term takes, below which it decides nothing, and its size tells the device apart
+from others instead (assumed)."""
+
+
+def share(part_us: Floats, whole_us: Floats) -> Floats:
+    """Natural logarithm of the share that a term takes, where it may decide the time."""
+    return np.log(np.maximum(part_us / whole_us, _LEAST_SHARE))
+
+
 def alignment(values: Floats, most: int = 64) -> Floats:
     """log2 of the largest power of two, up to `most`, that divides each value."""
     whole = np.maximum(values, 1.0).astype(np.int64)
@@ -102,7 +112,7 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "flop_per_byte": log(analysis.flop / total),
         "read_share": analysis.read_bytes / total,
         "item_bytes": np.log2(item),
-        "compute": log(analysis.shares["compute"] / base),
+        "compute": share(analysis.shares["compute"], base),
         "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": np.clip(log(_resident(rows, device)), -4.0, 4.0),
