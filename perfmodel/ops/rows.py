@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MOST = 1e15
 """A dim can be no larger: products of several stay far from overflow."""
-LEAST_MEAN = 1e-9
+LEAST_MEAN = 1 / MOST
+"""A mean is no smaller: one value beside as many as there can be."""
 KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
 

@@ -384,8 +384,7 @@ def test_the_learned_cost_is_better_than_the_closed_form_on_what_it_has_not_seen
 
 
 def test_ranks_without_held_tables_meet_the_others() -> None:
-    """Two tables for sixteen ranks: all send rows that changed to the adapters, those that hold
-    neither as well."""
+    """Also ranks that hold neither of two tables send what changed to the adapters."""
     one_hot = load_workload("dlrm-dcnv2").with_(table__pooling=1, implementation__name="torchrec")
     nodes = cluster("dgx-a100-40gb", 2)
     few = replace(one_hot, tables=tuple(replace(one_hot.tables[2], rows=10**6) for _ in "ab"))

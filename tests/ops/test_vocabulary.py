@@ -102,3 +102,9 @@ def test_every_op_streams_at_least_nothing(op: str) -> None:
         flop, read, written = work({"op": op, "direction": direction, **ones})
         assert min(flop, read, written) >= 0
         assert np.isfinite([flop, read, written]).all()
+
+
+def test_one_value_may_stand_beside_two_billion() -> None:
+    (row,) = [{"op": "elementwise", "elements": 2e9, "reads": 1.0 + 1 / 2e9, "writes": 1 / 2e9}]
+    found = Rows.of([row]).dims_of("elementwise", np.array([0]))
+    assert found["writes"][0] == 1 / 2e9
