@@ -101,7 +101,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("neo", "input_ahead", False, "dcn"),
     ("neo", "rows_ahead", False, "large"),
     ("neo", "own_groups", True, "large"),
-    ("recshard", "hbm_gb", 0.024, "rm3"),
+    ("recshard", "hbm_gb", 0.01, "rm3"),
     ("smartnic", "adapter", "bluefield-3", "nic"),
     ("smartnic", "cache_gib", 0.01, "nic"),
     ("smartnic", "remote_frac", 0.0, "nic"),

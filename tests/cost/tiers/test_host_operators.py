@@ -25,7 +25,7 @@ def test_fewer_lookups_than_samples_take_less(direction: str) -> None:
 
 
 def test_a_bag_of_no_lookups_is_refused() -> None:
-    with pytest.raises(ModelError, match="pooling is 0; expected at least 1e-09"):
+    with pytest.raises(ModelError, match="pooling is 0; expected at least 1e-15"):
         _us(0.0)
 
 
