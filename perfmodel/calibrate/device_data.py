@@ -71,7 +71,8 @@ NOT_SHAPE = frozenset(
         *REFERENCE_COLUMNS,
     )
 )
-VARIANTS = ("fused", "foreach", "dense")
+VARIANTS = ("fused", "foreach")
+"""Of optimizers, which no dim of the vocabulary shows either, but the CPU's physics ask for."""
 OTHER_ALGORITHMS = ("index_add",)
 """Variants of an op that are another algorithm, which no dim of the vocabulary shows."""
 ALONE, IN_STEP = "alone", "in step"

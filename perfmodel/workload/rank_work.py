@@ -19,6 +19,7 @@ from perfmodel.embedding import (
     POLICIES,
     Cache,
     Placement,
+    RowCache,
     TableAccess,
     TablePlacement,
     steady_use,
@@ -93,32 +94,33 @@ def deciding_classes(classes: list[RankClass]) -> list[RankClass]:
 def _missed(
     held: tuple[tuple[Table, TablePlacement | None], ...], placement: Placement, batch: int
 ) -> tuple[float, float]:
-    """(distinct rows of a batch in tables outside device memory, less those of the most popular
-    ones that their largest cache could hold; their bytes)."""
+    """(distinct rows of a batch in tables outside device memory that their largest cache has not;
+    their bytes)."""
     slow = tuple(
         (table, float(row_bytes(way.dtype, table.dim)))
         for table, way in held
         if way is not None and way.tier != "hbm"
     )
     ways = [way for _, way in held if way is not None and way.tier != "hbm"]
-    rooms = [placement.cache(name).capacity_bytes for way in ways for name in way.caches]
-    return _beyond(slow, batch, max(rooms, default=0.0)) if slow else (0.0, 0.0)
+    caches = [placement.cache(name) for way in ways for name in way.caches]
+    largest = max(caches, key=attrgetter("capacity_bytes"), default=None)
+    return _beyond(slow, batch, largest) if slow else (0.0, 0.0)
 
 
 @lru_cache(maxsize=1 << 10)
 def _beyond(
-    held: tuple[tuple[Table, float], ...], batch: int, room_bytes: float
+    held: tuple[tuple[Table, float], ...], batch: int, cache: RowCache | None
 ) -> tuple[float, float]:
-    """Of rows that `batch` samples look up, each once, those beyond the most popular ones in
-    `room_bytes`, of all tables together, and their bytes."""
-    if not room_bytes:
+    """Of rows that `batch` samples look up, each once, those that `cache` has not, of all tables
+    together, and their bytes."""
+    if cache is None or not cache.capacity_bytes:
         rows = [table.unique_rows(batch) for table, _ in held]
         return sum(rows), float(np.dot(rows, [size for _, size in held]))
     accesses = [
         TableAccess(popularity=table.popularity(), lookups=table.lookups(batch), row_bytes=size)
         for table, size in held
     ]
-    use = steady_use(accesses, Cache(room_bytes, POLICIES["static"]()))
+    use = steady_use(accesses, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
     return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
 
 

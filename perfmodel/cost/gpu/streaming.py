@@ -37,6 +37,7 @@ class RowKernel:
 
 USUAL = "usual"
 _C = coefficients("gpu.streaming")
+_PROGRAM = coefficients("gpu.program")
 ROW_KERNELS = frozenset(_C.tuples("row_kernels"))
 
 
@@ -101,7 +102,7 @@ def cat_waits_us(group: Group, device: Device) -> Floats:
     blocks = np.minimum(np.ceil(vectors), _C.cat_blocks_per_sm * device.sm_count)
     started_us = dims["tensors"] * blocks / (_C.blocks_per_clock * device.boost_mhz)
     piece_bytes, elements = dims["cols"] * group.item_bytes, dims["rows"] * dims["cols"]
-    is_short = (piece_bytes < _C.cat_sector_bytes) & (piece_bytes % _C.vector_bytes != 0)
+    is_short = (piece_bytes < _PROGRAM.sector_bytes) & (piece_bytes % _C.vector_bytes != 0)
     each_us = dims["tensors"] * elements / (_C.cat_short_per_sm_per_clock * device.sm_count)
     short_us = np.where(is_short & (dims["rows"] > 1), each_us / device.boost_mhz, 0.0)
     steps = largest / (_C.threads_per_sm * device.sm_count)

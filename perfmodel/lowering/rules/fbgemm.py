@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -25,7 +24,7 @@ from perfmodel.lowering.arguments import (
     tensors,
 )
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.rules.movement import SET_UP, scan, sorted_rows
+from perfmodel.lowering.rules.movement import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 INTEGERS = ("int64", "int32")
@@ -134,7 +133,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
         lookups=lookups,
         dim=dim,
         rows=rows,
-        key_bits=bits if isinstance(bits, int) and bits > 0 else ceil(log2(rows + 1)),
+        key_bits=bits if isinstance(bits, int) and bits > 0 else bits_of(int(rows)),
         weights=weights,
         weighted=isinstance(weight, Tensor) and size(weight.shape) == size(indices.shape),
         output_dtype=pooled.dtype if pooled is not None else "fp32",

@@ -55,9 +55,9 @@ def sorted_rows(
     return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
 
 
-def bits_of(places: int) -> float:
+def bits_of(places: int) -> int:
     """Bits in which the numbers of so many places differ, which is all that PyTorch sorts by."""
-    return float(max(places, 1).bit_length())
+    return max(places, 1).bit_length()
 
 
 def first(op: Op) -> Tensor:
@@ -326,12 +326,14 @@ def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
 
     Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
-    the table has, where indices were not recorded.
+    the table has, where indices of one of three dimensions were not recorded.
     Source: aten/src/ATen/native/cuda/IndexKernel.cu.
     """
     try:
         table, tuples, rows, cols = _indexed(op)
     except MissingArguments:
+        if len(tensor(op, 0).shape) < 3:  # rows of a table: how many is not known
+            raise
         elements = float(stored(tensor(op, 0)))
         dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: 1.0}
         return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)

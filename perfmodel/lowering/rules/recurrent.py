@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfmodel.lowering.arguments import FP32, TF32, tensor
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
@@ -14,17 +14,26 @@ STEP_READS = 2.0
 """Per gate and hidden unit: its share of the inputs' product and of the states' product."""
 
 
-@LOWERINGS.register(*entries("_cudnn_rnn", "_cudnn_rnn_backward"))
+@LOWERINGS.register(*entries("_cudnn_rnn"))
 def recurrent(op: Op) -> Sequence[Piece]:
     """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise."""
+    return _pieces(op, _layers)
+
+
+@LOWERINGS.register(*entries("_cudnn_rnn_backward"))
+def recurrent_backward(op: Op) -> Sequence[Piece]:
+    """Their gradients."""
+    return _pieces(op, _gradients)
+
+
+def _pieces(op: Op, of: Callable[[dict[str, int], str], Iterator[Piece]]) -> Sequence[Piece]:
     if any(name not in op.attributes for name in _FACTS):
         raise MissingArguments
     facts = {name: int(op.attributes[name]) for name in _FACTS}
     if not min(facts.values()):
         return ()
     dtype = tensor(op, 0).dtype
-    layers = _gradients if op.name.endswith("_backward") else _layers
-    return tuple(layers(facts, TF32 if dtype == FP32 else dtype))
+    return tuple(of(facts, TF32 if dtype == FP32 else dtype))
 
 
 def _layers(facts: dict[str, int], dtype: str) -> Iterator[Piece]:

@@ -96,7 +96,8 @@ for _copy in (*HOST_COPIES, "copy_p2p"):
 
 SORT = "sort"
 BLOCK_KEYS = 4096
-"""Keys alone that one block of threads sorts without going back to memory."""
+"""Keys alone that one block of threads sorts without going back to memory. Assumed: PyTorch's sort,
+recalled."""
 
 
 def keys_of_block(item_bytes: Floats | float) -> Floats:
