@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,8 @@ def mape_pct(measured_us: Floats, predicted_us: Floats) -> float:
 
 NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
-_HOST_TIMINGS = ("event_single_call", "event_loop_eager", "host_wall_sync", "host_loop_mean")
+_SINGLE_CALL = "event_single_call"
+_HOST_TIMINGS = (_SINGLE_CALL, "event_loop_eager", "host_wall_sync", "host_loop_mean")
 _FLOOR_QUANTILE = 0.03
 _OFFSET_FRAC = 0.45
 """Of the floor of `event_single_call`, what a long kernel shows beside itself: the launch, of
@@ -94,6 +95,7 @@ _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 _NEAR_FLOOR = 3.0
 """Ops of several launches have floors of up to so many times those that others pile up at."""
 _FEWEST = 20
+_FEWEST_HOSTS = 3
 _FLAG_WEIGHT = 0.2
 _CLEAR_FROM = 1.25
 _CLEAR = 8.0
@@ -280,25 +282,66 @@ FloorKey = tuple[str, str, str, str]
 def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
     """The floor of every group whose timing contains the host's work, and that was measured down to
     it: short kernels pile up there, or nearly reach what other ops pile up at on that host. The
-    shortest of large kernels are no floor."""
+    shortest of large kernels are no floor: there it is what other hosts let expect of this one."""
     host = frame[frame["timing"].isin(_HOST_TIMINGS)]
     lowest: dict[FloorKey, float] = {}
+    shortest: dict[FloorKey, float] = {}
     piled: dict[tuple[str, str], float] = {}
     for key, group in host.groupby(["device", "timing", "op", "dtype"], sort=True):
         if len(group) < _FEWEST:
             continue
+        shortest[key] = float(group["duration_us"].min())
         lowest[key] = floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
         if (group["duration_us"] <= _AT_FLOOR * floor).mean() >= _AT_FLOOR_FRAC:
             piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))
+    least = {
+        key: floor
+        for key, floor in lowest.items()
+        if floor <= _NEAR_FLOOR * piled.get(key[:2], 0.0)
+    }
+    least |= _expected_floors(least, shortest)
     floors = {}
-    for key, floor in lowest.items():
-        if floor > _NEAR_FLOOR * piled.get(key[:2], 0.0):
-            continue
-        offset = (
-            _OFFSET_FRAC * floor if key[1] == "event_single_call" else TIMINGS[key[1]].offset_us
-        )
+    for key, floor in least.items():
+        offset = _OFFSET_FRAC * floor if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
         floors[key] = Floor(floor, min(offset, 0.9 * floor))
     return floors
+
+
+def _expected_floors(
+    known: Mapping[FloorKey, float], shortest: Mapping[FloorKey, float]
+) -> dict[FloorKey, float]:
+    """Floors of single calls, of the keys of `shortest` that are not `known`: the median of the
+    hosts' for the op, times how the host compares with them. A host of which no floor is known is
+    taken to be as the others, or as much faster as the shortest call of any op says.
+
+    Source: on six hosts the floors of 15 ops are one figure per host times one per op, within a
+    few percent (0.64, 0.99, 1.0, 1.0, 1.2 and 1.7 of the median host; tables of
+    sitar-lab/NeuSight@6945927d).
+    """
+    of_op: dict[tuple[str, str], list[float]] = {}
+    for (_, timing, *kind), floor in known.items():
+        if timing == _SINGLE_CALL:
+            of_op.setdefault((kind[0], kind[1]), []).append(floor)
+    usual = {
+        kind: float(np.median(floors))
+        for kind, floors in of_op.items()
+        if len(floors) >= _FEWEST_HOSTS
+    }
+
+    def ratios(device: str, floors: Mapping[FloorKey, float]) -> list[float]:
+        return [
+            floor / usual[op, dtype]
+            for (host, timing, op, dtype), floor in floors.items()
+            if host == device and timing == _SINGLE_CALL and (op, dtype) in usual
+        ]
+
+    expected = {}
+    for device, timing, op, dtype in sorted(shortest.keys() - known.keys()):
+        if timing == _SINGLE_CALL and (op, dtype) in usual:
+            own = ratios(device, known)
+            scale = float(np.median(own)) if own else min(1.0, *ratios(device, shortest))
+            expected[device, timing, op, dtype] = scale * usual[op, dtype]
+    return expected
 
 
 def floor_columns(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> tuple[Floats, Floats]:

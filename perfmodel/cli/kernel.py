@@ -71,8 +71,7 @@ def kernel(
     with kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
 
-    dims = ", ".join(f"{name} {values[0]:g}" for name, values in rows.dims.items())
-    title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {dims}"
+    title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
     target.write(
         answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
         csv=lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),

@@ -154,6 +154,13 @@ class Rows:
         known = self.dims.get(FRAMEWORK)
         return np.zeros(len(self)) if known is None else np.nan_to_num(known)
 
+    def dims_text(self, row: int = 0) -> str:
+        """The dims that are known of `row`: `k 512, m 8, n 64, framework torch`."""
+        known = {name: each[row] for name, each in self.dims.items() if not np.isnan(each[row])}
+        code = known.pop(FRAMEWORK, 0.0)
+        texts = [f"{name} {value:g}" for name, value in known.items()]
+        return ", ".join(texts + [f"{FRAMEWORK} {FRAMEWORKS[int(code) - 1]}"] * bool(code))
+
     @cached_property
     def kinds(self) -> tuple[tuple[Kind, ...], Ints]:
         """(the distinct kinds, in order of first sight; each row's place among them)."""

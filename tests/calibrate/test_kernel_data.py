@@ -92,6 +92,33 @@ def test_the_shortest_of_long_kernels_are_no_floor() -> None:
     assert fitted_floors(adds(882.0, 0.0)) == {}
 
 
+def calls(device: str, of_op: dict[str, float], *, piled: bool = True) -> list[pd.DataFrame]:
+    """1,000 calls of each op on the host of `device`, the shortest of the given time."""
+    frames = [adds(us, 0.3 if piled else 0.0) for us in of_op.values()]
+    return [frame.assign(op=op, device=device) for op, frame in zip(of_op, frames, strict=True)]
+
+
+def test_hosts_differ_by_one_figure_for_all_ops() -> None:
+    """Of a host without short kernels: as fast as the shortest call of any op lets it be, at most
+    as slow as the others."""
+    hosts = {"a": 0.5, "b": 1.0, "c": 2.0}
+    known = [
+        frame
+        for each, x in hosts.items()
+        for frame in calls(each, {"add": 20 * x, "linear": 40 * x})
+    ]
+    fast = calls("fast", {"add": 16.0, "linear": 90.0}, piled=False)
+    usual = calls("usual", {"add": 60.0, "linear": 900.0}, piled=False)
+    few = calls("d", {"relu": 70.0}, piled=False)
+    floors = fitted_floors(pd.concat([*known, *fast, *usual, *few]))
+    found = {(device, op): floor.floor_us for (device, _, op, _), floor in floors.items()}
+    assert found["fast", "add"] == pytest.approx(16.0, rel=0.02)
+    assert found["fast", "linear"] == pytest.approx(32.0, rel=0.02)
+    assert found["usual", "add"] == pytest.approx(20.0, rel=0.02)
+    assert found["usual", "linear"] == pytest.approx(40.0, rel=0.02)
+    assert ("d", "relu") not in found
+
+
 def test_half_of_the_rows_of_a_fit_lose_their_framework() -> None:
     frame = pd.DataFrame({"framework": ["vllm"] * 1000, "op": "linear"})
     codes = Rows.from_frame(some_unnamed(frame, 0)).in_framework()

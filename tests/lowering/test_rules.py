@@ -10,6 +10,7 @@ import pytest
 from perfmodel.lowering import Piece, lower
 from perfmodel.lowering.rules.optimizers import multi_tensor_launches
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
+from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 
 T = Tensor
 
@@ -26,7 +27,7 @@ def becomes(name: str, *inputs: Argument, out: Tensor | None = None, target: str
 
 def written(piece: Piece) -> str:
     head = piece.op if piece.direction == "fwd" else f"{piece.op}.{piece.direction}"
-    dims = " ".join(f"{name}={value:g}" for name, value in piece.dims.items())
+    dims = " ".join(f"{name}={value:g}" for name, value in piece.dims.items() if name != FRAMEWORK)
     times = f" x{piece.launches}" if piece.launches > 1 else ""
     return f"{head} {dims}{times}" + (" ?" if piece.guessed else "")
 
@@ -168,6 +169,11 @@ X = T((8, 32))
 )
 def test_one_op(name: str, inputs: Sequence[Argument], expected: str) -> None:
     assert becomes(name, *inputs) == expected
+
+
+def test_products_are_by_pytorch() -> None:
+    (piece,) = pieces(Op("aten::mm", (X, T((32, 4))), ()))
+    assert piece.dims[FRAMEWORK] == framework_code(TORCH)
 
 
 def test_split_contractions_on_cuda_only() -> None:

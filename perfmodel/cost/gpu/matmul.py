@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -19,6 +20,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.hardware import Device
+from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
@@ -121,9 +123,23 @@ def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
 
 
-def overlapped(compute_us: Floats, memory_us: Floats) -> Floats:
-    """The time of both where they overlap in part: between the longer one and their sum."""
-    corner = _C.corner
+_AS_HALF = ("fp16", "bf16", "tf32")
+"""Types of the matrix units whose operands come as they are multiplied."""
+
+
+def overlapped(
+    compute_us: Floats, memory_us: Floats, dtypes: Sequence[str], device: Device
+) -> Floats:
+    """The time of both, between the longer one and their sum, `[n]` of rows of `dtypes`.
+
+    Multiplying and moving overlap as far as the kernels of the chip's generation load the next
+    operands, and store the last outputs, beside multiplying these.
+    """
+    generation, corners = nearest_known(device.architecture, _C.table("corner")), _C.table("corner")
+    own = corners[generation or "usual"]
+    is_half = {each: COMPUTE_DTYPE.get(each, each) in _AS_HALF for each in set(dtypes)}
+    on_units = np.array([is_half[each] for each in dtypes]) & has_matrix_units(device, dtypes)
+    corner = np.where(on_units, own, corners["usual"])
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
 
@@ -236,7 +252,8 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     memory, bound = bare.shares["memory"][index], bare.bound_us[index]
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(overlapped(compute, memory), bound) + known["quantise_us"],
+        kernel_us=np.maximum(overlapped(compute, memory, dtypes, device), bound)
+        + known["quantise_us"],
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=bare.flop[index],
         read_bytes=bare.read_bytes[index],

@@ -252,7 +252,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
     compute = slower * compute
-    busy = matmul.overlapped(compute, memory)
+    busy = matmul.overlapped(compute, memory, rows.dtype, device)
     base = start + busy
     limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
     figures = {

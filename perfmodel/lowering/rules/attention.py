@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfmodel.lowering.arguments import flag, matrix, optional_tensor, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
-from perfmodel.ops.rows import FRAMEWORK, framework_code
+from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 
 HEADS_FIRST = {
     "aten::scaled_dot_product_attention": 5,
@@ -118,9 +118,11 @@ def product(
 def _piece(
     op: str, dtype: str, batch: int, m: int, n: int, k: int, bias: bool = False
 ) -> Sequence[Piece]:
+    """A product by PyTorch's own call, whose kernels serving libraries' do not tell of."""
     if not batch * m * n * k:
         return ()
     dims: dict[str, float] = {"b": batch, "m": m, "n": n, "k": k}
+    dims[FRAMEWORK] = float(framework_code(TORCH))
     if op == "linear":
         dims["bias"] = float(bias)
     return (Piece(op, dims, dtype),)

@@ -54,10 +54,9 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     durations, (why,) = reason.durations, reason.why
     duration_us = float(durations.duration_us[0])
     moved_bytes = why.read_bytes + why.written_bytes
-    dims = {name: values[0] for name, values in one.dims.items() if not np.isnan(values[0])}
     terms: Terms = {
         "op": f"{one.op[0]} {one.dtype[0]} {one.direction[0]}",
-        "dims": ", ".join(f"{name} {value:g}" for name, value in dims.items()),
+        "dims": one.dims_text(),
         "model": durations.model[0],
         "source": durations.source[0],
         "bound_by": why.bound_by,

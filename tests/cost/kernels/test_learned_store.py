@@ -21,7 +21,7 @@ from perfmodel.cost.learned.devices import describe, distance, kinship, unlikene
 from perfmodel.cost.learned.features import BUILDS
 from perfmodel.cost.learned.model import off_by_both
 from perfmodel.cost.learned.part import known_device_columns
-from perfmodel.cost.learned.store import Trees, load_models, save
+from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
 
@@ -117,7 +117,7 @@ def edited(path: Path) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    path.write_text(path.read_text().replace("kernel-models/9", "kernel-models/8"))
+    path.write_text(path.read_text().replace(SCHEMA, f"{SCHEMA}0"))
 
 
 @pytest.mark.parametrize(

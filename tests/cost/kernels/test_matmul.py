@@ -127,7 +127,7 @@ def test_rounds_after_the_first_start_anew(
 
 def test_multiplying_and_moving_take_between_the_longer_and_their_sum() -> None:
     compute, memory = np.array([1.0, 0.0, 100.0, 8.0]), np.array([1.0, 5.0, 1.0, 4.0])
-    together = matmul.overlapped(compute, memory)
+    together = matmul.overlapped(compute, memory, ["fp32"] * 4, hardware.device("t4"))
     assert together[:2] == pytest.approx([2 ** (2 / 3), 5.0])
     assert (together >= np.maximum(compute, memory)).all()
     assert (together <= compute + memory).all()
@@ -139,3 +139,22 @@ def test_many_tiny_products_wait_for_their_blocks() -> None:
     rounds = np.ceil(37632 / 304)
     assert found.features["starts_us"][0] == pytest.approx(4.0 * (rounds - 1))
     assert found.kernel_us[0] > found.features["starts_us"][0] > 50 * found.bound_us[0]
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "corner"),
+    [
+        ("h100-sxm", "bf16", 4.5),
+        ("h100-sxm", "tf32", 4.5),
+        ("h100-sxm", "fp32", 1.5),
+        ("h100-sxm", "fp8", 1.5),
+        ("a100-sxm-80gb", "fp16", 2.5),
+        ("v100-sxm2-16gb", "fp16", 1.5),
+        ("mi300x", "bf16", 1.5),
+    ],
+)
+def test_later_kernels_move_beside_multiplying(device: str, dtype: str, corner: float) -> None:
+    """As long as one another, both take the corner's root of two times as long as either."""
+    own = hardware.device(device)
+    both = matmul.overlapped(np.array([10.0, 10.0]), np.array([10.0, 0.0]), [dtype] * 2, own)
+    assert both == pytest.approx([10.0 * 2.0 ** (1.0 / corner), 10.0])
