@@ -6,8 +6,9 @@ have only hot rows than is said here, at the same share of lookups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,11 +100,10 @@ def hot_set(
     if not sampled > 0:
         raise WorkloadError(f"hot rows: learned on {sampled:g} samples")
     classes, owner = shared_classes(tables)
-    counted = sampled * sum(table.lookups for table in tables)
-    if np.isinf(counted):
+    if np.isinf(sampled):
         kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
     else:
-        kept = _counted(classes, budget_bytes, classes.rate * counted)
+        kept = _learned(tables, budget_bytes, sampled)
 
     def per_table(values: Floats) -> Floats:
         return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
@@ -133,6 +133,20 @@ def _part(rows: Floats, share: Floats) -> Popularity | None:
     held = rows > 0
     share = np.maximum(share[held], 0.0)
     return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
+
+
+def _learned(tables: Sequence[TableAccess], budget_bytes: float, sampled: float) -> Floats:
+    """What is kept of each class of all `tables`; equal tables are counted once."""
+    keys = [(id(table.popularity), table.lookups, table.row_bytes) for table in tables]
+    kinds = dict(zip(keys, tables, strict=True))
+    alike = Counter(keys)
+    one, owner = shared_classes(list(kinds.values()))
+    times = np.array([alike[key] for key in kinds], np.float64)[owner]
+    expected = one.rate * sampled * sum(table.lookups for table in kinds.values())
+    kept = _counted(replace(one, rows=one.rows * times), budget_bytes, expected)
+    ends = np.cumsum(np.bincount(owner))[:-1]
+    by_kind = dict(zip(kinds, np.split(kept, ends), strict=True))
+    return np.concatenate([by_kind[key] for key in keys])
 
 
 def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
