@@ -27,7 +27,7 @@ from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, Composed, composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
-from perfmodel.prediction.compare import PredictedDeployment, fastest
+from perfmodel.prediction.compare import fastest
 from perfmodel.prediction.deployment import SWITCH
 from perfmodel.prediction.types import Prediction
 
@@ -72,12 +72,11 @@ def step(
     name: str,
     start: Deployment,
     settings: Mapping[str, Any] | None = None,
-    known: list[PredictedDeployment] | None = None,
 ) -> Prediction | None:
     """What `compare` says of the design `name`; None where it cannot be."""
     design = Composed(name, ()) if name == DEFAULT else composed(name, {name: settings or {}})
     try:
-        return fastest(design, start, known=known)[1]
+        return fastest(design, start)[1]
     except PerfmodelError:
         return None
 
@@ -97,15 +96,14 @@ def more(
 ) -> Iterator[Pair]:
     """At most `figures` of the machine, drawn by lot, each made more; what a step does not read of
     a machine cannot make it slower and is left out."""
-    known: list[PredictedDeployment] = []
-    before = {name: step(name, case.start, known=known) for name in designs}
+    before = {name: step(name, case.start) for name in designs}
     for figure, factor, machine in more_of(case.start.machine, generator, figures):
         changed = {figure, *TOGETHER.get(figure, ())}
-        start, again = on(machine, case.start), list[PredictedDeployment]()
+        start = on(machine, case.start)
         for name, old in before.items():
             if old is None or not changed & {read.figure for read in old.results[0].reads}:
                 continue
-            new = step(name, start, known=again)
+            new = step(name, start)
             said = " ".join(map(str, (*old.warnings, *(new.warnings if new else ()))))
             told = next((text for text in (SLOWER_EACH, LAID_OUT) if text in said), "")
             change = f"{figure} x {factor:g}"
@@ -129,13 +127,12 @@ def waits_for(found: Prediction | None) -> str:
 
 def skew(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Tables of ever higher exponents."""
-    known = {alpha: list[PredictedDeployment]() for alpha in ALPHAS}
     for name in designs:
         found = []
         for alpha in ALPHAS:
             start = replace(case.start, workload=case.start.workload.with_(table__alpha=alpha))
-            base_us = us(step(BASE[name], start, known=known[alpha])) if name in BASE else 1.0
-            new = step(name, start, known=known[alpha])
+            base_us = us(step(BASE[name], start)) if name in BASE else 1.0
+            new = step(name, start)
             found.append((base_us / us(new), us(new), waits_for(new)))
         for (low, (less, slow_us, _)), (high, (gain, fast_us, by)) in pairwise(
             zip(ALPHAS, found, strict=True)
@@ -161,8 +158,7 @@ def share(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Ever larger shares."""
     for name in designs:
         key, values = SHARES[name]
-        known = list[PredictedDeployment]()
-        answers = [step(name, case.start, {key: value}, known) for value in values]
+        answers = [step(name, case.start, {key: value}) for value in values]
         found = [(us(each), _moves(each)) for each in answers]
         for (low, (first, _)), (high, (second, told)) in pairwise(zip(values, found, strict=True)):
             if first < inf and second < inf:
@@ -187,7 +183,6 @@ BATCHES = tuple(2**power for power in range(6, 16))
 
 def batch(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
     """Ever larger batches; the time of a sample."""
-    known = {size: list[PredictedDeployment]() for size in BATCHES}
     for name in designs:
         found = []
         for size in BATCHES:
@@ -197,7 +192,7 @@ def batch(case: Case, designs: Iterable[str]) -> Iterator[Pair]:
                 size * case.start.ranks,
                 train=case.start.train,
             )
-            new = step(name, start, known=known[size])
+            new = step(name, start)
             said = "" if new is None else " ".join(map(str, new.warnings))
             found.append((us(new) / size, LAID_OUT if LAID_OUT in said else ""))
         for at, ((less, _), (more_, told)) in enumerate(pairwise(found)):

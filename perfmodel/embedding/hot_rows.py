@@ -6,8 +6,9 @@ have only hot rows than is said here, at the same share of lookups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
 _STEPS = 100
+_SAME_FRAC = 1e-12
+"""Counts per byte of rows of several sizes are one, where they differ by no more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,11 +100,10 @@ def hot_set(
     if not sampled > 0:
         raise WorkloadError(f"hot rows: learned on {sampled:g} samples")
     classes, owner = shared_classes(tables)
-    counted = sampled * sum(table.lookups for table in tables)
-    if np.isinf(counted):
+    if np.isinf(sampled):
         kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
     else:
-        kept = _counted(classes, budget_bytes, classes.rate * counted)
+        kept = _learned(tables, budget_bytes, sampled)
 
     def per_table(values: Floats) -> Floats:
         return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
@@ -133,23 +135,50 @@ def _part(rows: Floats, share: Floats) -> Popularity | None:
     return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
 
 
+def _learned(tables: Sequence[TableAccess], budget_bytes: float, sampled: float) -> Floats:
+    """What is kept of each class of all `tables`; equal tables are counted once."""
+    keys = [(id(table.popularity), table.lookups, table.row_bytes) for table in tables]
+    kinds = dict(zip(keys, tables, strict=True))
+    alike = Counter(keys)
+    one, owner = shared_classes(list(kinds.values()))
+    times = np.array([alike[key] for key in kinds], np.float64)[owner]
+    expected = one.rate * sampled * sum(table.lookups for table in kinds.values())
+    kept = _counted(replace(one, rows=one.rows * times), budget_bytes, expected)
+    ends = np.cumsum(np.bincount(owner))[:-1]
+    by_kind = dict(zip(kinds, np.split(kept, ends), strict=True))
+    return np.concatenate([by_kind[key] for key in keys])
+
+
 def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
     """The chance that a row's count per byte is above the least that fits, and a part of those
-    at it."""
-    low, sizes = 0.0, np.unique(classes.row_bytes)
+    at it.
+
+    Halves what lies between two counts per byte, from twice and half the one that would fit if
+    counts were what is expected. Only classes whose chance differs between the two are asked again.
+    """
+    sizes, used = np.unique(classes.row_bytes), classes.used_bytes
+    low, many = 0.0, poisson_above_frac(expected, 0.0)
+    if np.dot(used, many) <= budget_bytes:
+        return many
+    per_byte = expected / classes.row_bytes
     high = float(np.max((expected + 12.0 * np.sqrt(expected) + 64.0) / classes.row_bytes))
-    every = poisson_above_frac(expected, 0.0)
-    if np.dot(classes.used_bytes, every) <= budget_bytes:
-        return every
-    for _ in range(_STEPS):
-        counts_between = np.floor(high * sizes) - np.floor(low * sizes)
-        if counts_between.sum() <= 1.0:
+    few = poisson_above_frac(expected, high * classes.row_bytes)
+    kept = classes.best_kept_frac(per_byte, budget_bytes)
+    around = 2.0 * float(per_byte[kept > 0].min(initial=high))
+    for step in range(_STEPS):
+        count = np.floor(low * sizes)
+        between, following = np.floor(high * sizes) - count, (count + 1.0) / sizes
+        if between.max() <= 1.0 and np.ptp(following[between > 0]) <= _SAME_FRAC * high:
             break
-        middle = (low + high) / 2
-        fits = np.dot(classes.used_bytes, poisson_above_frac(expected, middle * classes.row_bytes))
-        low, high = (low, middle) if fits <= budget_bytes else (middle, high)
-    above = poisson_above_frac(expected, high * classes.row_bytes)
-    tied = poisson_above_frac(expected, low * classes.row_bytes) - above
-    needed = float(np.dot(classes.used_bytes, tied))
-    room = budget_bytes - float(np.dot(classes.used_bytes, above))
-    return np.asarray(above + (min(room / needed, 1.0) if needed > 0 else 0.0) * tied)
+        middle = around / 4.0**step if step < 2 and low < around / 4.0**step < high else 0.0
+        middle = middle or (low + high) / 2
+        open_ = np.flatnonzero(many != few)
+        chance = many.copy()
+        chance[open_] = poisson_above_frac(expected[open_], middle * classes.row_bytes[open_])
+        if np.dot(used, chance) <= budget_bytes:
+            high, few = middle, chance
+        else:
+            low, many = middle, chance
+    needed = float(np.dot(used, many - few))
+    room = budget_bytes - float(np.dot(used, few))
+    return np.asarray(few + (min(room / needed, 1.0) if needed > 0 else 0.0) * (many - few))

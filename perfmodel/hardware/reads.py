@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from perfmodel.hardware.parts import KINDS, Cluster, Device, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Cluster, Part, kind_of
 from perfmodel.hardware.schema import fields_of
 from perfmodel.units import unit_of
 
@@ -53,20 +53,15 @@ class FigureRead:
         return {key: getattr(self, key) for key in keys}
 
 
-class DeviceBound(Hashable, Protocol):
-    """What an answer is of: a device, and whatever else."""
+class PartBound(Hashable, Protocol):
+    """What an answer is of: a device (`device`) or a machine (`machine`), and whatever else."""
 
-    @property
-    def device(self) -> Device:
-        """What of it is looked at is recorded."""
-        ...
-
-    def on(self, device: Device) -> Self:
-        """The same of another device."""
+    def on(self, part: Any) -> Self:
+        """The same of another one."""
         ...
 
 
-K = TypeVar("K", bound=DeviceBound)
+K = TypeVar("K", bound=PartBound)
 T = TypeVar("T")
 _ASSUMED = (ASSUMED, "not stated")
 
@@ -102,16 +97,25 @@ def cached_per_device(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
 
     What it read of the device the first time is noted whenever its answer is used.
     """
+    return _cached_per_part("device", make, maxsize)
 
+
+def cached_per_machine(make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
+    """The same by keys' machines."""
+    return _cached_per_part("machine", make, maxsize)
+
+
+def _cached_per_part(name: str, make: Callable[[K], T], maxsize: int) -> Callable[[K], T]:
     @lru_cache(maxsize=maxsize)
     def known(key: K) -> tuple[T, frozenset[str]]:
         log: set[str] = set()
-        device = cast("Device", _recorded(key.device, "device", log))
-        return make(key.on(device)), frozenset(log)
+        part = getattr(key, name)
+        return make(key.on(_recorded(part, kind_of(part), log))), frozenset(log)
 
     def asked(key: K) -> T:
-        logs = _logs(key.device)
-        result, read = known(key.on(unrecorded(key.device)) if logs else key)
+        part = getattr(key, name)
+        logs = _logs(part)
+        result, read = known(key.on(unrecorded(part)) if logs else key)
         for log in logs:
             log |= read
         return result
@@ -128,9 +132,13 @@ def with_read_log(machine: Cluster) -> tuple[Cluster, set[str]]:
     return cast("Cluster", _recorded(machine, "cluster", log)), log
 
 
-def unrecorded(device: Device) -> Device:
-    """`device` without the record of what is read of it."""
-    return object.__getattribute__(device, _PLAIN) if _logs(device) else device
+P = TypeVar("P", bound=Part)
+
+
+def unrecorded(part: P) -> P:
+    """`part` without the record of what is read of it."""
+    plain: P = object.__getattribute__(part, _PLAIN) if _logs(part) else part
+    return plain
 
 
 @cache

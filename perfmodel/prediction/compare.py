@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from math import ceil, inf
 
 from perfmodel.cost.host import load_profile
@@ -16,9 +17,9 @@ from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
-from perfmodel.prediction.run import Request, predict, predict_deployed
+from perfmodel.prediction.run import least_us, predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
-from perfmodel.prediction.shapes import NO_HOST, NotFaster
+from perfmodel.prediction.shapes import NO_HOST
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S, human_us
@@ -64,75 +65,80 @@ ROUNDING_FRAC = 1e-12
 
 
 def fastest(
-    design: Design,
-    start: Deployment,
-    *,
-    overheads: str | None = None,
-    known: list[PredictedDeployment] | None = None,
+    design: Design, start: Deployment, *, overheads: str | None = None
 ) -> PredictedDeployment:
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
     slower. Where device memory does not hold the workload's own layout, both that and the one by
-    size are tried (`Deployment.layouts`). `known` gets what is predicted, and what is in it is not
-    predicted again.
+    size are tried (`Deployment.layouts`). What a way takes at least is known sooner than what it
+    takes: the least comes first, and what cannot be faster is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
     """
-    layouts = start.layouts()
-    whole = design.apply(layouts[0])
-    budgets = design.within(start) if isinstance(design, Budgeted) else ()
-    seen, reads = [], dict[FigureRead, None]()
-    best: PredictedDeployment | None = None
+    ways = _ways(design, start)
+    found: dict[int, PredictedDeployment] = {}
     refused: PerfmodelError | None = None
-    took = ""
-    for layout, less in product(layouts, (design, *budgets)):
-        is_whole = less is design and layout is layouts[0]
-        try:
-            deployment = whole if is_whole else less.apply(layout)
-        except PerfmodelError:
-            continue
-        if replace(deployment, notes=()) in seen:
-            continue
-        seen.append(replace(deployment, notes=()))
-        if less is not design:
-            told = f"{_changes(design, less)}: what is set"
-            told += " does not fit" if refused else f" is no faster{took}"
-            without = () if refused else (told,)
-            deployment = deployment.with_(told, without_gain=(*deployment.without_gain, *without))
-        limit_us = inf if best is None else best[1].results[0].step_us * (1 - ROUNDING_FRAC)
-        try:
-            predicted = _predicted(deployment, overheads, limit_us, [] if known is None else known)
-        except PerfmodelError as error:
-            if is_whole:
-                refused = error
-            reads |= dict.fromkeys(error.reads if isinstance(error, NotFaster) else ())
-            continue
-        reads |= dict.fromkeys(predicted.results[0].reads)
-        if is_whole:
-            took = f", {human_us(predicted.results[0].step_us)}"
-        if predicted.results[0].step_us < limit_us:
-            best = deployment, predicted
-    if best is None:
+    reads = dict[FigureRead, None]()
+    best_us, best, told = inf, 0, "what is set does not fit"
+
+    def look_at(at: int) -> None:
+        """Predict one of the ways, and keep it where it is the fastest, or as fast and earlier."""
+        nonlocal best_us, best
+        deployment, changed = ways[at]
+        if changed:
+            without = () if refused else (f"{changed}: {told}",)
+            deployment = deployment.with_(
+                f"{changed}: {told}", without_gain=(*deployment.without_gain, *without)
+            )
+        found[at] = deployment, _predicted(deployment, overheads)
+        result = found[at][1].results[0]
+        reads.update(dict.fromkeys(result.reads))
+        if result.step_us < limit_us(at):
+            best_us, best = result.step_us, at
+
+    def limit_us(at: int) -> float:
+        return best_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
+
+    try:
+        look_at(0)
+        told = f"what is set is no faster, {human_us(best_us)}"
+    except PerfmodelError as error:
+        refused = error
+    least: list[tuple[float, int]] = []
+    for at, (deployment, _) in enumerate(ways[1:], 1):
+        with suppress(PerfmodelError):
+            us, looked_at = least_us(deployment, overheads, enough_us=limit_us(at))
+            reads.update(dict.fromkeys(looked_at))
+            least.append((us, at))
+    for us, at in sorted(least):
+        if us < limit_us(at):
+            with suppress(PerfmodelError):
+                look_at(at)
+    if not found:
         assert refused is not None
         raise refused
-    result = replace(best[1].results[0], reads=tuple(reads))
-    return best[0], replace(best[1], results=[result])
+    deployment, predicted = found[best]
+    result = replace(predicted.results[0], reads=tuple(reads))
+    return deployment, replace(predicted, results=[result])
 
 
-def _predicted(
-    deployment: Deployment,
-    overheads: str | None,
-    faster_than_us: float,
-    known: list[PredictedDeployment],
-) -> Prediction:
-    """One of the `known` predictions where it is of the same deployment, whatever its notes say."""
-    plain = replace(deployment, notes=())
-    found = next((prediction for each, prediction in known if each == plain), None)
-    if found is None:
-        request = Request(plain, overheads=overheads)
-        found = predict_deployed(plain, request, faster_than_us=faster_than_us)
-        known.append((plain, found))
+def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:
+    """`start` under `design` as it is set, then with less of its budget, each with what differs."""
+    layouts = start.layouts()
+    ways = [(design.apply(layouts[0]), "")]
+    budgets = design.within(start) if isinstance(design, Budgeted) else ()
+    for layout, less in islice(product(layouts, (design, *budgets)), 1, None):
+        with suppress(PerfmodelError):
+            deployment = less.apply(layout)
+            if all(replace(deployment, notes=()) != replace(way, notes=()) for way, _ in ways):
+                ways.append((deployment, "" if less is design else _changes(design, less)))
+    return ways
+
+
+def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
+    """With the notes of the deployment before all others."""
+    found = predict(replace(deployment, notes=()), overheads=overheads)
     notes = [prefixed(found.results[0].hardware, note) for note in deployment.notes]
     return replace(found, warnings=list(dict.fromkeys([*notes, *found.warnings])))
 
@@ -184,10 +190,7 @@ def compare_designs(
     start = deployment_of(workload, machine, batch, train=train)
     if placement is not None:
         start = start.with_(placement=placement, own_layout=None)
-    known: list[PredictedDeployment] = []
-    rows = tuple(
-        _compared(design, start, rate_per_s, prices, overheads, known) for design in designs
-    )
+    rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
     target: dict[str, float] = {}
     if rate_per_s is not None and p99_us is not None:
         target = {"p99_limit_us": p99_us}
@@ -262,7 +265,7 @@ def _batches(
     """`design` with the whole batch, half of it, and so on, as long as all devices have samples."""
     batch = start.batch
     while batch >= start.ranks and batch % start.ranks == 0:
-        yield _compared(design, start.with_(batch=batch), None, prices, overheads, [])
+        yield _compared(design, start.with_(batch=batch), None, prices, overheads)
         batch //= 2
 
 
@@ -307,14 +310,13 @@ def _compared(
     rate_per_s: float | None,
     prices: Prices | None,
     overheads: str | None,
-    known: list[PredictedDeployment],
 ) -> DesignResult:
     try:
         is_native = design.text == OWN_SETTINGS or _keeps_tables(design, start)
         deployment, compared = (
             _in_native_software(design, start, overheads=overheads)
             if is_native
-            else fastest(design, start, overheads=overheads, known=known)
+            else fastest(design, start, overheads=overheads)
         )
     except PerfmodelError as error:
         return DesignResult(design.text, why_not=str(error))

@@ -72,7 +72,7 @@ _NO_KERNELS = (
     *("storage", "accelerator", "nic", "query_order", "pause"),
 )
 """Families of what is no kernel, or waits for the bus."""
-ON_CPU = ("operators on the CPU", "cores twice as fast")
+ON_CPU = ("operators on the CPU", "operators twice as fast")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,13 @@ from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes
+from perfmodel.prediction.shapes import (
+    MODEL,
+    Noted,
+    predict_on,
+    predict_shapes,
+    scheduled_ranks,
+)
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
@@ -290,12 +296,13 @@ def shapes_on(
     def steps(watched: Cluster, costs: HostCosts | None) -> Noted:
         moved, lines = recorded_kernels_on(profile, graphs, target, machine)
         times, host_lines = host_times(profile, watched, costs, stays=stays)
+        in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
         result, notes = predict_shapes(
             moved,
             watched,
             name=machine.name if nodes is None else f"{nodes} x {machine.name}",
             costs=costs,
-            tf32_matmul=any(uses_tf32(rank) for rank in profile.trace.ranks),
+            alone=scheduled_ranks(moved, watched, costs, tf32_matmul=in_tf32, times=times),
             times=times,
         )
         return with_coverage(result, profile, times), [*host_lines, *lines, *notes]

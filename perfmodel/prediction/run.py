@@ -22,20 +22,23 @@ from perfmodel.errors import TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.contention_load import without_contention
-from perfmodel.prediction.deployment import Step, cluster_of, deployment_period, step_period
+from perfmodel.prediction.deployment import deployment_period, least_deployment_us
 from perfmodel.prediction.explain.measured import ReplayGrounds, TransferGrounds
+from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import Codec, with_codecs
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, predict_on
+from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on
 from perfmodel.prediction.sources import Source, facts_of, sourced
+from perfmodel.prediction.step import Step, cluster_of, step_period
 from perfmodel.prediction.transferred import source_device, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
@@ -337,17 +340,23 @@ def _of_op_graph(graph: OpGraph, request: Request) -> Prediction:
 
 @_answer.register
 def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
-    return predict_deployed(deployment, request)
-
-
-def predict_deployed(
-    deployment: Deployment, request: Request, *, faster_than_us: float = inf
-) -> Prediction:
-    """`request` of a `deployment`. Raises `NotFaster` where its steps are soon seen not to be
-    `faster_than_us`."""
     _require_configuration(request, "a deployment", "hardware", "nodes", "batch", "train")
-    period = partial(deployment_period, faster_than_us=faster_than_us)
-    return _of_configuration(request, [deployment], period, TIERED)
+    return _of_configuration(request, [deployment], deployment_period, TIERED)
+
+
+def least_us(
+    deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
+) -> tuple[float, tuple[FigureRead, ...]]:
+    """What a step of `deployment` takes at least, or that it is `enough_us`, sooner known than what
+    it takes, and the figures that say so. Raises `WorkloadError` where it does not fit."""
+
+    def least(machine: Cluster, costs: HostCosts | None) -> float:
+        return least_deployment_us(replace(deployment, machine=machine), costs, enough_us)
+
+    found_us, log, costs = on_recorded(
+        deployment.machine, partial(host_costs, overheads=overheads), least
+    )
+    return found_us, figures_read(deployment.machine, log, costs)
 
 
 def _of_configuration(

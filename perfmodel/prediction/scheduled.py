@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -79,6 +79,13 @@ class HostCosts:
     """The target's, where speeds of hosts make the ratio."""
     others: tuple[tuple[range, HostCosts], ...] = ()
     """Of ranks in nodes of other kinds."""
+
+    @property
+    def content(self) -> Hashable:
+        """What tells these costs from others: profiles by which they are, since they are large."""
+        profiles = (id(self.profile), *((rank, id(own)) for rank, own in self.of_rank.items()))
+        others = tuple((ranks, costs.content) for ranks, costs in self.others)
+        return profiles, self.ratio, self.statistic, others
 
     def seen_by(self, rank: int) -> HostCosts:
         """What times the host that `rank` runs on."""

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.cpu.drift import remarks
-from perfmodel.errors import PerfmodelError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
-from perfmodel.hardware.reads import FigureRead, with_read_log
+from perfmodel.hardware.reads import with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.repeat import LOADER
@@ -30,7 +29,7 @@ from perfmodel.prediction.contention_load import (
     rescheduled,
     with_contention,
 )
-from perfmodel.prediction.explain.modelled import ModelGrounds, figures_read, with_reads
+from perfmodel.prediction.explain.modelled import ModelGrounds, with_reads
 from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
@@ -67,15 +66,6 @@ HALF = 0.5
 NOTABLE_FRAC = 0.1
 """Of a period: what takes less is not relieved, unless it takes most; of steps of several kinds
 another resource may take most than of each kind."""
-
-
-class NotFaster(PerfmodelError):
-    """A step takes no less than is asked for, whatever else is found of it."""
-
-    def __init__(self, reads: tuple[FigureRead, ...] = ()) -> None:
-        super().__init__("not faster")
-        self.reads = reads
-        """What says so."""
 
 
 def steady_period(
@@ -140,8 +130,24 @@ def resource_names(steps: ScheduledSteps) -> list[str]:
 
 
 MODEL = "model"
+T = TypeVar("T")
 Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
+
+
+def on_recorded(
+    machine: Cluster,
+    costs_on: Callable[[Cluster], HostCosts],
+    answer: Callable[[Cluster, HostCosts | None], T],
+) -> tuple[T, set[str], HostCosts | None]:
+    """What `answer` says on `machine` with the costs of its host, the figures that it reads, and
+    those costs.
+
+    A CPU's models count the host in: there are no costs then.
+    """
+    watched, log = with_read_log(machine)
+    costs = None if watched.node.device.target == CPU else costs_on(watched)
+    return answer(watched, costs), log, costs
 
 
 def predict_on(
@@ -149,40 +155,28 @@ def predict_on(
     costs_on: Callable[[Cluster], HostCosts],
     steps: Callable[[Cluster, HostCosts | None], Noted],
 ) -> Noted:
-    """What `steps` gives on `machine` with the costs of its host, and the figures that it reads.
-
-    A CPU's models count the host in: there are no costs then.
-    """
-    watched, log = with_read_log(machine)
-    costs = None if watched.node.device.target == CPU else costs_on(watched)
-    try:
-        result, notes = steps(watched, costs)
-    except NotFaster:
-        raise NotFaster(figures_read(machine, log, costs)) from None
+    """What `steps` gives on `machine`, with the figures that it reads."""
+    (result, notes), log, costs = on_recorded(machine, costs_on, steps)
     hosts = (costs, *(each for _, each in costs.others)) if costs else ()
     return with_reads(result, machine, log, costs), [*(each.note for each in hosts), *notes]
 
 
-def predict_shapes(
+def scheduled_ranks(
     graphs: Sequence[OpGraph],
     machine: Cluster,
-    *,
-    name: str,
     costs: HostCosts | None,
+    *,
     tf32_matmul: bool = False,
-    must_fit: bool = False,
     repeats: bool = False,
     loading_us: float = 0.0,
-    faster_than_us: float = np.inf,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
-) -> Noted:
-    """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
+) -> ScheduledSteps:
+    """The ops of `graphs`, one per rank, on `machine`; ranks meet at their collectives, which take
+    nothing from what runs beside them.
 
-    Ranks meet at their collectives. `repeats`: the graphs hold one step that goes on for ever, each
-    batch loaded in `loading_us` by its host; its period is the prediction. `times`: per
-    rank, what a trace's host was measured to take between operators. Raises `WorkloadError` where
-    the fullest rank does not fit into the device's memory and `must_fit`, `TraceError` where
-    collectives never meet, `NotFaster` where a period is soon seen not to be `faster_than_us`.
+    `repeats`: the graphs hold one step that goes on for ever, each batch loaded in `loading_us` by
+    its host. `times`: per rank, what a trace's host was measured to take between operators. Raises
+    `TraceError` where collectives never meet.
     """
     ranks = [
         schedule_shapes(
@@ -196,16 +190,38 @@ def predict_shapes(
         )
         for graph in graphs
     ]
-    alone = (
-        ranks[0] if len(ranks) == 1 else schedule_jointly(ranks, [graph.source for graph in graphs])
-    )
-    if repeats and np.isfinite(faster_than_us):
-        nodes = alone.timeline.graph.nodes_
-        if Recurrence.of(alone.timeline.graph).period_us(nodes.duration_us) >= faster_than_us:
-            raise NotFaster  # even without what its kernels lose to collectives
+    if len(ranks) == 1:
+        return ranks[0]
+    return schedule_jointly(ranks, [graph.source for graph in graphs])
+
+
+def least_period_us(alone: ScheduledSteps) -> float:
+    """What a step that repeats takes at least: without what its kernels lose to collectives."""
+    graph = alone.timeline.graph
+    return Recurrence.of(graph).period_us(graph.nodes_.duration_us)
+
+
+def predict_shapes(
+    graphs: Sequence[OpGraph],
+    machine: Cluster,
+    *,
+    name: str,
+    costs: HostCosts | None,
+    alone: ScheduledSteps | None = None,
+    must_fit: bool = False,
+    times: Mapping[int, HostTimes] = MappingProxyType({}),
+) -> Noted:
+    """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
+
+    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, its period is the
+    prediction. Raises `WorkloadError` where the fullest rank does not fit into the device's memory
+    and `must_fit`.
+    """
+    alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
+    repeats = alone.timeline.graph.carried is not None
     steps, bounds, relieved_us = with_contention(alone, machine), None, None
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
-    if alone.timeline.graph.carried is not None:
+    if repeats:
         steps, bounds, relieved_us = steady_period(alone, machine)
     result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
     rank = result.rank.rank

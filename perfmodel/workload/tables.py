@@ -73,6 +73,13 @@ def _popularity_by_key(table: Table) -> Popularity:
     return Popularity(np.diff(rows_frac)[distinct] * table.rows, share / share.sum())
 
 
+@lru_cache(maxsize=1 << 12)
+def distinct_in_parts(table: Table, lookups: int, part: int, count: int) -> NDArray[np.float64]:
+    """Distinct rows expected among independent `lookups`, among one in `part`, and so on: `count`
+    numbers."""
+    return table.popularity().distinct_rows(lookups / float(part) ** np.arange(count))
+
+
 def lookups(tables: Sequence[Table], batch: int) -> Lookups:
     """What `batch` samples look up in `tables`, with the distinct rows expected in each."""
     return Lookups(

@@ -31,9 +31,6 @@ LEFT = {("", "node.nics"), ("", "nic.")}
 """Violations that are left, below `LEFT_MOST`: of trees that correct exchanges among nodes, whose
 answers jump with rates."""
 LEFT_MOST = 1.02
-LEFT_CLIFFS = {("drawn 1/1", "software_memory"): 1.75}
-"""Of mixed tables, whose lookups in host memory find less in the processors' caches from one batch
-on: how often rows come again is told by two counts for all tables together."""
 
 
 def drawn(count: int) -> list[Case]:
@@ -45,8 +42,6 @@ def unexplained(pairs: list[sense.Pair]) -> list[sense.Pair]:
 
 
 def _is_left(pair: sense.Pair) -> bool:
-    if pair.check == "batch":
-        return pair.ratio <= LEFT_CLIFFS.get((pair.case.split(" on ")[0], pair.design), 0.0)
     known = any(design in ("", pair.design) and pair.change.startswith(at) for design, at in LEFT)
     return pair.check == "more" and known and pair.ratio <= LEFT_MOST
 

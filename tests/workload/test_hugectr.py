@@ -10,7 +10,7 @@ from perfmodel.hardware import cluster, load
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction import predict
-from perfmodel.prediction.deployment import Step
+from perfmodel.prediction.step import Step
 from perfmodel.workload import Table, load_workload, op_graph
 from perfmodel.workload.hugectr_hybrid import split_of
 from perfmodel.workload.sharding import plan

@@ -8,9 +8,10 @@ and monotone, since each pair is.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 import numpy as np
@@ -35,6 +36,16 @@ class Constants:
     def __getitem__(self, name: str) -> float:
         return self.values[name]
 
+    @cached_property
+    def factors(self) -> dict[str, dict[str, float]]:
+        """By name, then by generation, those that are not 0."""
+        result: dict[str, dict[str, float]] = defaultdict(dict)
+        for key, value in self.values.items():
+            word, _, name = key.partition(".")
+            if value:
+                result[name][word] = value
+        return result
+
     def of_network(self, calls: Calls, name: str) -> Floats:
         """`NETWORK.name` per call; a network of unknown kind has that of InfiniBand."""
         kinds, kind = calls.networks
@@ -44,11 +55,7 @@ class Constants:
     def of_generation(self, calls: Calls, name: str) -> Floats:
         """The factor `name` of the devices' generation, or of the nearest that has one; else 1."""
         kinds, kind = calls.architectures
-        factors = {
-            word: value
-            for word, _, ending in (key.partition(".") for key in self.values)
-            if ending == name and (value := self.values[f"{word}.{name}"])
-        }
+        factors = self.factors[name]
         by_kind = [nearest_known(each, factors) for each in kinds.tolist()]
         of_kind = [1.0 if each is None else factors[each] for each in by_kind]
         return np.array(of_kind, np.float64)[kind]

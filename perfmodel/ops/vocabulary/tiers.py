@@ -1,8 +1,9 @@
 """Rows of embedding tables beside the device: host memory, its bus, drives and network adapters.
 
 `lookups` rows of `row_bytes` each, repeats counted, of which `unique_rows` are distinct (0: as many
-as the lookups), of half of them `half_unique_rows` (0: rows are alike); `bags` are what they are
-pooled to, `state_bytes` the optimizer's state per row. The row's dtype is that of gradients and
+as the lookups); `WORKING_SETS` are the bytes of distinct rows among all of them, a quarter, a
+sixteenth and so on, table by table (0: rows are alike); `bags` are what they are pooled to,
+`state_bytes` the optimizer's state per row. The row's dtype is that of gradients and
 pooled vectors; `dim` their width.
 
 Its dims and directions are those of the operator on a CPU; `processes` of a node run it at the same
@@ -32,7 +33,10 @@ from perfmodel.ops.vocabulary.embedding import TBE_SPEC
 
 HOST_MEMORY = "host_memory"
 KEY_BYTES = 8.0
-_DEFAULTS = {"unique_rows": 0.0, "half_unique_rows": 0.0, "state_bytes": 0.0}
+PART = 4
+"""Of so many lookups one is in the next working set."""
+WORKING_SETS = tuple(f"distinct_bytes_{PART**at}" for at in range(8))
+_DEFAULTS = {"unique_rows": 0.0, "state_bytes": 0.0} | dict.fromkeys(WORKING_SETS, 0.0)
 
 
 def _distinct(dims: Dims) -> Floats:

@@ -13,13 +13,14 @@ import numpy as np
 from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, TablePlacement, steady_use
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Argument, Tensor
+from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
 from perfmodel.registry import Registry
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, row_bytes, state_bytes
+from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
 
 POOLED, REDUCED, WITHIN, ADDED = "pooled", "reduced", "within", "added"
 
@@ -262,11 +263,15 @@ def row_dims(group: Group) -> dict[str, float]:
     pairs = list(zip(group.tables, counts, strict=True))
     unique = [table.unique_rows(group.samples) for table in group.tables]
     states = [state_bytes(table, optimizer) for table in group.tables]
+    sets = sum(
+        distinct_in_parts(table, count, PART, len(WORKING_SETS)) * row_bytes(table, dtype)
+        for table, count in pairs
+    )
     return {
+        **dict(zip(WORKING_SETS, np.asarray(sets).tolist(), strict=True)),
         "lookups": total,
         "row_bytes": sum(row_bytes(table, dtype) * count for table, count in pairs) / total,
         "unique_rows": sum(unique),
-        "half_unique_rows": sum(each.unique_rows(group.samples // 2) for each in group.tables),
         "state_bytes": sum(s * u for s, u in zip(states, unique, strict=True)) / sum(unique),
         "bags": group.bags,
         "dim": group.total_dim / len(group.tables),
