@@ -20,8 +20,8 @@ MOST_LOG = 50.0
 """Above the logarithm of every factor that kernels can be off by."""
 _MANY_ROWS = 20000
 """Rows from which Numba's import pays."""
-_BLOCK_ROWS, _BLOCK_TREES = 2048, 16
-"""Walks of so many rows through so many trees stay in a processor's cache."""
+_BLOCK_ROWS, _BLOCK_WALKS = 2048, 32768
+"""So many walks at once, of so many rows at most, stay in a processor's cache."""
 
 
 class Ensemble(Protocol):
@@ -81,8 +81,9 @@ class Forest:
 
     def _walked(self, single: NDArray[np.float32]) -> Floats:
         total = np.full(len(single), self.start)
-        for begin in range(0, len(self.roots), _BLOCK_TREES):
-            total += self._walked_through(self.roots[begin : begin + _BLOCK_TREES], single)
+        trees = _BLOCK_WALKS // len(single)
+        for begin in range(0, len(self.roots), trees):
+            total += self._walked_through(self.roots[begin : begin + trees], single)
         return total
 
     def _walked_through(

@@ -154,7 +154,7 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, answer, _ = _told(part, own, groups, original(device))
+                columns, answer, _ = _told(part, own, [], original(device))
                 near[index] = answer.weight * _kinship_of_change(device)
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
@@ -227,7 +227,8 @@ class Learned:
     ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
-        columns, answer, told = _told(part, rows, groups, device)
+        by_trees = [each for each in groups if not has_curve(part, each[0])]
+        columns, answer, told = _told(part, rows, by_trees, device)
         answer = replace(
             answer,
             weight=answer.weight * kinship(changed),

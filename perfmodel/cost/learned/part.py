@@ -153,6 +153,7 @@ class Part:
         """Logarithms of kernel time over base, per row.
 
         `groups` are the rows of each op, `known` the places of the devices that tell of them all.
+        Rows that are in no group have what physics says: trees are not asked about them.
         """
         description = describe(device)
         alike = [self.devices[place] for place in known]
@@ -166,14 +167,16 @@ class Part:
         weight = kinship(away)
         share = self.share + (1.0 - self.share) * weight
         factors = (1.0 - share) * physics
-        if share > 0.0:
+        if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else description
-            matrix = columns.matrix(known_device_columns(self.figures), seen_as)
-            taught = self.trees.predict(matrix)
+            asked = np.sort(np.concatenate([index for _, index in groups]))
+            matrix = columns.matrix(known_device_columns(self.figures), seen_as)[asked]
+            taught = np.zeros(len(physics))
+            taught[asked] = self.trees.predict(matrix)
             places = [at for at in places_of(near, self.devices) if at in self.own]
             if places and weight > 0.0:
                 own = self.own[places[0]].predict(matrix[:, : len(self.figures)])
-                taught = taught + OWN_FRAC * weight * (own - taught)
+                taught[asked] += OWN_FRAC * weight * (own - taught[asked])
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
