@@ -321,10 +321,12 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    answer = part.log_factors(columns, groups, device, known)
     told, telling = np.ones(len(rows)), part.telling(known, device)
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         told[index] = part.told(op, dtype, columns, index, telling)
+    asked = [(op, index[told[index] > 0.0]) for op, index in groups]
+    asked = [(op, index) for op, index in asked if len(index)]
+    answer = part.log_factors(columns, asked, device, known)
     answer.factors[:] *= told
     untold = np.flatnonzero(told < 1.0)
     if part.name in WITH_PHYSICS and len(untold):
