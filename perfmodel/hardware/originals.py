@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import chain
 from operator import eq
 
@@ -45,8 +45,8 @@ def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
 
 def _is_listed(device: Device) -> bool:
     """Whether the catalogue has it as it is; of the catalogue, its own file is all that is read."""
-    name = unrecorded(device).name
-    return name in names("device") and catalogue_device(name) == unrecorded(device)
+    plain = unrecorded(device)
+    return plain.name in _names() and catalogue_device(plain.name) == plain
 
 
 _FEWEST_OF_RATES = 4
@@ -85,7 +85,12 @@ def _in_common(board: tuple[object, ...], known: Device) -> int:
     return sum(map(eq, board, _figures(known, _OF_A_BOARD)))
 
 
-@lru_cache(maxsize=1)
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(names("device"))
+
+
+@cache
 def _boards() -> dict[tuple[object, ...], list[Device]]:
     boards: dict[tuple[object, ...], list[Device]] = {}
     for each in catalogue_devices():
