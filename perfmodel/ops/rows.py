@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -190,13 +190,11 @@ class Rows:
         1 or above `MOST`.
         """
         spec = OPS[op]
-        names = _dims_of(spec)
+        names, usual, least = _expected(op)
         nothing = np.full(len(index), np.nan)
         values = np.array(
             [self.dims[name][index] if name in self.dims else nothing for name in names]
         )
-        usual = np.array([spec.defaults.get(name, np.nan) for name in names])[:, None]
-        least = np.array([_least(spec, name) for name in names])[:, None]
         values = np.where(np.isnan(values), usual, values)
         is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= LEAST_MEAN))
         if not is_good.all():
@@ -208,7 +206,7 @@ class Rows:
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
         dims = dict(zip(names, values, strict=True))
         for group in spec.one_of:
-            given = np.max([dims[name] for name in group], axis=0) > 0
+            given = np.maximum.reduce([dims[name] for name in group]) > 0
             if not given.all():
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
@@ -225,6 +223,14 @@ class Rows:
     def item_bytes(self) -> Floats:
         """Bytes per element of each row; `ModelError` for an unknown dtype."""
         return self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])
+
+
+@cache
+def _expected(op: str) -> tuple[tuple[str, ...], Floats, Floats]:
+    """(its dims; their defaults, NaN where there is none; the least that they may be), `[n, 1]`."""
+    spec, names = OPS[op], _dims_of(OPS[op])
+    usual = np.array([spec.defaults.get(name, np.nan) for name in names])
+    return names, usual[:, None], np.array([_least(spec, name) for name in names])[:, None]
 
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:

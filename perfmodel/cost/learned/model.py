@@ -330,7 +330,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     answer.factors[:] *= told
     untold = np.flatnonzero(told < 1.0)
     if part.name in WITH_PHYSICS and len(untold):
-        physics = matmul.analyse(rows.take(untold), device)
+        physics = matmul.tiled(rows.take(untold), columns.analysis.take(untold), device)
         busy_us = physics.kernel_us - physics.features["quantise_us"]
         off = np.log(busy_us / columns.base_us[untold])
         answer.factors[untold] += (1.0 - told[untold]) * off
