@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.heuristic import (
@@ -174,7 +174,7 @@ class Learned:
             away = np.array([distance(each.device, description) for each in known])
             times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            middle = np.median(times[is_like], axis=0)
+            middle = np.array([median(each) for each in times[is_like].T])
             factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             floors[:, :, own] = ends[:, :, None]

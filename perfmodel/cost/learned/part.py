@@ -242,7 +242,7 @@ class Part:
         """
         usual = self.spreads.get(op, self.spreads["*"])
         ends = np.zeros((2, len(work)))
-        for code in np.unique(framework):
+        for code in dict.fromkeys(framework.tolist()):
             own = framework == code
             spread = self.spreads.get(spread_key(op, code), usual)
             ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
