@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.learned.sliced import MOST_DEPTH, Conditions, conditions_of, sums_of_bits
 
-_DEEPEST = 64
+DEEPEST = 64
 MOST_LOG = 50.0
 """Above the logarithm of every factor that kernels can be off by."""
 _MANY_ROWS = 1024
@@ -177,7 +177,7 @@ def _by_level(roots: Ints, below: Ints, above: Ints) -> tuple[Ints, int]:
     levels = [roots]
     while len(inner := levels[-1][below[levels[-1]] != levels[-1]]):
         levels.append(np.stack([below[inner], above[inner]], axis=1).ravel())
-        if len(levels) > _DEEPEST:
+        if len(levels) > DEEPEST:
             raise ValueError("trees deeper than any that are grown")
         if len(levels[-1]) > len(below):
             raise ValueError("a node has more than one parent")
