@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from operator import eq
 
@@ -25,9 +25,15 @@ def original(device: Device) -> Device:
     That is the one of its chip with most figures of the board in common, two at least; of several,
     the one with the same memory (an H200 is an H100 but for it).
     """
+    return _closest(device) or device
+
+
+@lru_cache(maxsize=256)
+def _closest(device: Device) -> Device | None:
+    """None where that is itself; of a recorded device, which equals no other, found for each."""
     chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
     if _is_listed(device):
-        return device
+        return None
     alike = _boards().get(chip, ())
     in_common = partial(_in_common, board)
     memory = _figures(device, _OF_ITS_MEMORY)
@@ -36,7 +42,7 @@ def original(device: Device) -> Device:
         return in_common(known), sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
 
     closest = max(alike, key=nearness, default=None)
-    return device if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
+    return None if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
 
 
 def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:

@@ -189,6 +189,18 @@ class Rows:
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
         1 or above `MOST`.
         """
+        if len(index) < len(self) or (index != np.arange(len(index))).any():
+            return self._dims_of(op, index)
+        if op not in self._of_all:
+            self._of_all[op] = self._dims_of(op, index)
+        return dict(self._of_all[op])
+
+    @cached_property
+    def _of_all(self) -> dict[str, Dims]:
+        """Dims that were asked of all rows, which are of one op: of few rows, most of the work."""
+        return {}
+
+    def _dims_of(self, op: str, index: Ints) -> Dims:
         spec = OPS[op]
         names, usual, least = _expected(op)
         nothing = np.full(len(index), np.nan)

@@ -295,6 +295,8 @@ def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
     of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
     batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
     own = rows.take(batches)
+    if not len(own):
+        return batches, own
     dims = {**own.dims, "b": np.ones(len(own))}
     return batches, with_same_kernels(replace(own, dims=dims), alone)
 
