@@ -65,8 +65,10 @@ def sums_of_bits(
     """The sum over trees for each row of `matrix` `[rows, figures]`; other arguments as in
     `forest.Forest`."""
     words = -(-len(matrix) // _WORD)
-    levels, leaves = _pruned(roots, below, value, depth, conditions, matrix)
-    bits = _bits(conditions, matrix, words)
+    one_way = _one_way(conditions, matrix)
+    levels, leaves = _pruned(roots, below, value, depth, conditions.of_node, one_way)
+    is_open = one_way[:-1] == 0
+    bits = _bits(conditions.feature[is_open], conditions.threshold[is_open], matrix, words)
     widest = max((len(level.child) for level in levels), default=1)
     trees = max(1, _BLOCK_WORDS * len(roots) // (words * widest))
     total = np.zeros(len(matrix))
@@ -83,17 +85,16 @@ def _pruned(
     below: Ints,
     value: NDArray[np.floating[Any]],
     depth: int,
-    conditions: Conditions,
-    matrix: NDArray[np.float32],
+    condition: Ints,
+    one_way: Ints,
 ) -> tuple[list[Level], Floats]:
-    """(The levels of what is left of the trees where all rows go one way; the value `[trees,
-    codes]` of the leaf that is reached by the turns that are the bits of a code.)"""
-    least, most = (ends[conditions.feature] for ends in (matrix.min(axis=0), matrix.max(axis=0)))
-    one_way = np.where(least >= conditions.threshold, 2, most < conditions.threshold)
-    one_way = np.append(one_way, 0)
+    """(The levels of what is left of the trees where all rows go one way, with places among the
+    conditions that part them; the value `[trees, codes]` of the leaf that is reached by the turns
+    that are the bits of a code.)"""
+    place = np.cumsum(one_way == 0) - 1
 
     def settled(node: Ints) -> Ints:
-        while (turn := one_way.take(conditions.of_node.take(node))).any():
+        while (turn := one_way.take(condition.take(node))).any():
             node = np.where(turn > 0, below.take(node) + turn - 1, node)
         return node
 
@@ -108,7 +109,7 @@ def _pruned(
         tree, node, child, code = tree[inner], node[inner], child[inner], code[inner]
         if len(node):
             begins = np.searchsorted(tree, np.arange(len(values) + 1))
-            levels.append(Level(begins, conditions.of_node.take(node), child))
+            levels.append(Level(begins, place.take(condition.take(node)), child))
         tree, child = tree.repeat(2), np.arange(2 * len(node))
         code, node = (
             (each[:, None] + np.arange(2)).ravel() for each in (2 * code, below.take(node))
@@ -117,13 +118,20 @@ def _pruned(
     return levels, np.ascontiguousarray(values[:, :: 1 << (depth - len(levels))])
 
 
-def _bits(conditions: Conditions, matrix: NDArray[np.float32], words: int) -> NDArray[np.uint64]:
-    """Whether each row reaches each condition's threshold, `[conditions, words]`."""
-    packed = np.zeros((len(conditions.threshold), words * _BYTE), np.uint8)
-    ends = np.searchsorted(conditions.feature, np.arange(matrix.shape[1] + 1)).tolist()
+def _one_way(conditions: Conditions, matrix: NDArray[np.float32]) -> Ints:
+    """Where all rows go at each condition: 1 below, 2 above, 0 both ways; at last 0, for leaves."""
+    least, most = (ends[conditions.feature] for ends in (matrix.min(axis=0), matrix.max(axis=0)))
+    return np.append(np.where(least >= conditions.threshold, 2, most < conditions.threshold), 0)
+
+
+def _bits(
+    feature: Ints, threshold: NDArray[np.float32], matrix: NDArray[np.float32], words: int
+) -> NDArray[np.uint64]:
+    """Whether each row reaches each threshold, sorted by `feature`, `[thresholds, words]`."""
+    packed = np.zeros((len(threshold), words * _BYTE), np.uint8)
+    ends = np.searchsorted(feature, np.arange(matrix.shape[1] + 1)).tolist()
     for values, begin, end in zip(np.ascontiguousarray(matrix.T), ends, ends[1:], strict=False):
-        is_above = values >= conditions.threshold[begin:end, None]
-        own = np.packbits(is_above, axis=1, bitorder="little")
+        own = np.packbits(values >= threshold[begin:end, None], axis=1, bitorder="little")
         packed[begin:end, : own.shape[1]] = own
     return packed.view(np.uint64)
 
