@@ -157,9 +157,11 @@ class Rows:
     @cached_property
     def kinds(self) -> tuple[tuple[Kind, ...], Ints]:
         """(the distinct kinds, in order of first sight; each row's place among them)."""
-        places: dict[tuple[str, str, str, str], int] = {}
-        texts = zip(self.op, self.dtype, self.direction, self.timing, strict=True)
-        place = [places.setdefault(each, len(places)) for each in texts]
+        columns = self.op, self.dtype, self.direction, self.timing
+        if all(len(set(each)) == 1 for each in columns):
+            return (Kind(*(each[0] for each in columns)),), np.zeros(len(self), np.int64)
+        places: dict[tuple[str, ...], int] = {}
+        place = [places.setdefault(each, len(places)) for each in zip(*columns, strict=True)]
         return tuple(Kind(*each) for each in places), np.array(place, np.int64)
 
     def of_kinds(self, value: Callable[[Kind], Any], dtype: Any = np.float64) -> NDArray[Any]:
