@@ -28,8 +28,8 @@ _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_AT_ONCE = 8192
-"""Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
+_AT_ONCE = 512
+"""Rows whose candidates are compared at once: few enough for a processor's cache."""
 
 
 @dataclass(frozen=True)
