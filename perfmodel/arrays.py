@@ -6,7 +6,7 @@ as long as to link a trace.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+S = TypeVar("S", bound=np.generic)
 Keys = NDArray[np.complex128]
 """What is compared by its real part, then by its imaginary one."""
 
 
-def distinct(values: Ints) -> Ints:
+def distinct(values: NDArray[S]) -> NDArray[S]:
     """The different values, ascending."""
     ordered = np.sort(values)
     is_first = np.ones(len(ordered), np.bool_)

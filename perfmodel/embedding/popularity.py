@@ -170,7 +170,8 @@ def zipf_classes(
     head: int = 32,
     tail: int = 64,
 ) -> tuple[Floats, Floats]:
-    """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`.
+    """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`; one
+    class where all are uniform.
 
     `rows` and `alpha` `[tables]`, the rest as in `zipf`. A class of a table with fewer rows is
     empty. The sum over ranks a to b of a tail class is the integral from a - 1/2 to b + 1/2
@@ -178,6 +179,8 @@ def zipf_classes(
     """
     rows = np.maximum(np.asarray(rows, np.float64), 1.0)[:, None]
     exponent = np.minimum(np.asarray(alpha, np.float64), _STEEPEST)[:, None]
+    if not exponent.any():
+        return rows, np.ones_like(rows)
     single = np.minimum(np.arange(1.0, head + 1.0)[None, :], rows)
     places = np.arange(1.0, tail + 1.0)[None, :] / tail
     beyond = head * (np.maximum(rows, head) / head) ** places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from operator import eq
 
@@ -25,9 +25,15 @@ def original(device: Device) -> Device:
     That is the one of its chip with most figures of the board in common, two at least; of several,
     the one with the same memory (an H200 is an H100 but for it).
     """
+    return _closest(device) or device
+
+
+@lru_cache(maxsize=256)
+def _closest(device: Device) -> Device | None:
+    """None where that is itself; of a recorded device, which equals no other, found for each."""
     chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
     if _is_listed(device):
-        return device
+        return None
     alike = _boards().get(chip, ())
     in_common = partial(_in_common, board)
     memory = _figures(device, _OF_ITS_MEMORY)
@@ -36,7 +42,7 @@ def original(device: Device) -> Device:
         return in_common(known), sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
 
     closest = max(alike, key=nearness, default=None)
-    return device if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
+    return None if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
 
 
 def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
@@ -45,8 +51,8 @@ def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
 
 def _is_listed(device: Device) -> bool:
     """Whether the catalogue has it as it is; of the catalogue, its own file is all that is read."""
-    name = unrecorded(device).name
-    return name in names("device") and catalogue_device(name) == unrecorded(device)
+    plain = unrecorded(device)
+    return plain.name in _names() and catalogue_device(plain.name) == plain
 
 
 _FEWEST_OF_RATES = 4
@@ -85,7 +91,12 @@ def _in_common(board: tuple[object, ...], known: Device) -> int:
     return sum(map(eq, board, _figures(known, _OF_A_BOARD)))
 
 
-@lru_cache(maxsize=1)
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(names("device"))
+
+
+@cache
 def _boards() -> dict[tuple[object, ...], list[Device]]:
     boards: dict[tuple[object, ...], list[Device]] = {}
     for each in catalogue_devices():

@@ -62,6 +62,7 @@ class PartBound(Hashable, Protocol):
 
 
 K = TypeVar("K", bound=PartBound)
+P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 _ASSUMED = (ASSUMED, "not stated")
 
@@ -76,7 +77,7 @@ def figure_reads(machine: Cluster, log: Iterable[str]) -> tuple[FigureRead, ...]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    entry, value = fields_of(KINDS[kind])[name], object.__getattribute__(part, name)
+    entry, value = fields_of(KINDS[kind])[name], getattr(unrecorded(part), name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
     shown = value if entry.is_figure else str(value)
@@ -85,7 +86,7 @@ def figure_read(part: Part, kind: str, name: str) -> FigureRead:
 
 def _reads(part: Part, kind: str, wanted: set[str]) -> Iterable[FigureRead]:
     for name, entry in fields_of(KINDS[kind]).items():
-        value = object.__getattribute__(part, name)
+        value = getattr(unrecorded(part), name)
         if isinstance(value, Part):
             yield from _reads(value, kind_of(value), wanted)
         elif value is not None and f"{kind}.{name}" in wanted and not entry.is_table:
@@ -132,13 +133,23 @@ def with_read_log(machine: Cluster) -> tuple[Cluster, set[str]]:
     return cast("Cluster", _recorded(machine, "cluster", log)), log
 
 
-P = TypeVar("P", bound=Part)
-
-
 def unrecorded(part: P) -> P:
     """`part` without the record of what is read of it."""
-    plain: P = object.__getattribute__(part, _PLAIN) if _logs(part) else part
-    return plain
+    plain: P | None = getattr(part, _PLAIN, None)
+    return part if plain is None else plain
+
+
+class _Noted:
+    """A figure that is noted when it is first read, and found in the part itself from then on."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.key, self.name = f"{kind}.{name}", name
+
+    def __get__(self, part: Part, _: type[Part]) -> Any:
+        for log in _logs(part):
+            log.add(self.key)
+        value = vars(part)[self.name] = getattr(unrecorded(part), self.name)
+        return value
 
 
 @cache
@@ -148,22 +159,13 @@ def _recording(kind: str) -> type[Part]:
     Two of them are equal only if they are the same: caches by device would hide what is read.
     """
     cls = KINDS[kind]
-    known = figures_of(kind)
-
-    def read(self: Part, name: str) -> Any:
-        if name in known:
-            for log in object.__getattribute__(self, _LOGS):
-                log.add(f"{kind}.{name}")
-        return object.__getattribute__(self, name)
 
     def same(self: Part, other: object) -> bool:
         return self is other
 
     body: dict[str, Any] = {
-        _LOGS: (),
-        _PLAIN: None,
+        **{name: _Noted(kind, name) for name in figures_of(kind)},
         "__module__": cls.__module__,
-        "__getattribute__": read,
         "__eq__": same,
         "__hash__": object.__hash__,
     }
@@ -174,24 +176,21 @@ _LOGS, _PLAIN = "logs", "plain"
 
 
 def _recorded(part: Part, kind: str, log: set[str]) -> Part:
-    result = object.__new__(_recording(kind))
-    before = _logs(part)
+    result, plain = object.__new__(_recording(kind)), unrecorded(part)
     for each in fields(part):
-        value = object.__getattribute__(part, each.name)
+        value = getattr(plain, each.name)
         if isinstance(value, Part):
-            value = _recorded(value, kind_of(value), log)
-        object.__setattr__(result, each.name, value)
-    object.__setattr__(result, _LOGS, (*before, log))
-    object.__setattr__(result, _PLAIN, object.__getattribute__(part, _PLAIN) if before else part)
+            value = _recorded(getattr(part, each.name), kind_of(value), log)
+        if each.name not in figures_of(kind):
+            object.__setattr__(result, each.name, value)
+    vars(result).update({_LOGS: (*_logs(part), log), _PLAIN: plain})
     return result
 
 
 def _logs(part: Part) -> tuple[set[str], ...]:
     """Those that note what is read of `part`; none of a part that is not recorded."""
-    result: tuple[set[str], ...] = ()
-    if hasattr(type(part), _LOGS):
-        result = object.__getattribute__(part, _LOGS)
-    return result
+    logs: tuple[set[str], ...] = getattr(part, _LOGS, ())
+    return logs
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.arrays import Ints, distinct
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
@@ -128,7 +128,7 @@ def _of_streams(graph: ExecutionGraph) -> list[Link]:
     nodes = graph.nodes_
     rows = np.flatnonzero(np.isin(nodes.kind, (*DEVICE_KINDS, NodeKind.OFFLOAD)))
     links = []
-    for resource in np.unique(nodes.resource[rows]):
+    for resource in distinct(nodes.resource[rows]).tolist():
         own = rows[nodes.resource[rows] == resource]
         first = int(own[0])
         links.append((int(own[-1]), first, _STREAM_EDGE[int(nodes.kind[first])], 1))
@@ -163,5 +163,5 @@ def _handed(graph: ExecutionGraph, given: Ints, taken: Ints, distance: int) -> l
     if not len(given) or not len(taken):
         return []
     streams = graph.nodes_.resource[given]
-    last = [int(given[streams == stream][-1]) for stream in np.unique(streams)]
+    last = [int(given[streams == stream][-1]) for stream in distinct(streams)]
     return [(node, int(taken[0]), EdgeKind.EVENT_WAIT, distance) for node in last]

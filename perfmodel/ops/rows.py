@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -164,9 +164,11 @@ class Rows:
     @cached_property
     def kinds(self) -> tuple[tuple[Kind, ...], Ints]:
         """(the distinct kinds, in order of first sight; each row's place among them)."""
-        places: dict[tuple[str, str, str, str], int] = {}
-        texts = zip(self.op, self.dtype, self.direction, self.timing, strict=True)
-        place = [places.setdefault(each, len(places)) for each in texts]
+        columns = self.op, self.dtype, self.direction, self.timing
+        if all(len(set(each)) == 1 for each in columns):
+            return (Kind(*(each[0] for each in columns)),), np.zeros(len(self), np.int64)
+        places: dict[tuple[str, ...], int] = {}
+        place = [places.setdefault(each, len(places)) for each in zip(*columns, strict=True)]
         return tuple(Kind(*each) for each in places), np.array(place, np.int64)
 
     def of_kinds(self, value: Callable[[Kind], Any], dtype: Any = np.float64) -> NDArray[Any]:
@@ -196,14 +198,24 @@ class Rows:
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
         1 or above `MOST`.
         """
+        if len(index) < len(self) or (index != np.arange(len(index))).any():
+            return self._dims_of(op, index)
+        if op not in self._of_all:
+            self._of_all[op] = self._dims_of(op, index)
+        return dict(self._of_all[op])
+
+    @cached_property
+    def _of_all(self) -> dict[str, Dims]:
+        """Dims that were asked of all rows, which are of one op: of few rows, most of the work."""
+        return {}
+
+    def _dims_of(self, op: str, index: Ints) -> Dims:
         spec = OPS[op]
-        names = _dims_of(spec)
+        names, usual, least = _expected(op)
         nothing = np.full(len(index), np.nan)
         values = np.array(
             [self.dims[name][index] if name in self.dims else nothing for name in names]
         )
-        usual = np.array([spec.defaults.get(name, np.nan) for name in names])[:, None]
-        least = np.array([_least(spec, name) for name in names])[:, None]
         values = np.where(np.isnan(values), usual, values)
         is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= LEAST_MEAN))
         if not is_good.all():
@@ -215,7 +227,7 @@ class Rows:
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
         dims = dict(zip(names, values, strict=True))
         for group in spec.one_of:
-            given = np.max([dims[name] for name in group], axis=0) > 0
+            given = np.maximum.reduce([dims[name] for name in group]) > 0
             if not given.all():
                 row = index[np.flatnonzero(~given)[0]]
                 raise ModelError(f"{op} (row {row}): {group[0]} is missing; expected at least 1")
@@ -232,6 +244,14 @@ class Rows:
     def item_bytes(self) -> Floats:
         """Bytes per element of each row; `ModelError` for an unknown dtype."""
         return self.of_kinds(lambda kind: item_bytes([kind.dtype])[0])
+
+
+@cache
+def _expected(op: str) -> tuple[tuple[str, ...], Floats, Floats]:
+    """(its dims; their defaults, NaN where there is none; the least that they may be), `[n, 1]`."""
+    spec, names = OPS[op], _dims_of(OPS[op])
+    usual = np.array([spec.defaults.get(name, np.nan) for name in names])
+    return names, usual[:, None], np.array([_least(spec, name) for name in names])[:, None]
 
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median, quantile
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import classes_of_kernels
@@ -55,7 +55,7 @@ class Drawn:
     @property
     def interval(self) -> tuple[float, float]:
         """90 % of the draws, and the step itself."""
-        low, high = np.quantile(self.draws_us, _ENDS)
+        low, high = (quantile(self.draws_us, end) for end in _ENDS)
         return min(float(low), self.middle_us), max(float(high), self.middle_us)
 
 
@@ -92,7 +92,7 @@ def ratio_interval(one: FromShapes, other: FromShapes) -> tuple[float, float] | 
         return ratio, ratio
     of_one, of_other = one.draws_us / one.step_us, other.draws_us / other.step_us
     ratios = of_one / of_other if is_shared else (of_one[:, None] / of_other).ravel()
-    low, high = np.log(np.quantile(ratios, _ENDS))
+    low, high = np.log([quantile(ratios, end) for end in _ENDS])
     own = log(OWN_SPREAD)
     return ratio * exp(-hypot(min(low, 0.0), own)), ratio * exp(hypot(max(high, 0.0), own))
 
@@ -130,8 +130,8 @@ def _drawn(
         taken = timeline.end_us - timeline.start_us
         factor = factors(np.arange(len(timeline.graph)))
         drawn = step_us_of_many(timeline.graph, taken[:, None] * factor)
-        steps = np.median(drawn[marks], axis=0)
-    return Drawn(float(np.median(step_us)), np.asarray(steps, np.float64))
+        steps = np.array([median(each) for each in drawn[marks].T])
+    return Drawn(median(step_us), np.asarray(steps, np.float64))
 
 
 def _factors(errors: ScheduledSteps, nodes: Ints) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
@@ -144,7 +144,7 @@ def _rank(
     figures = _medians(timeline, rank, marks[steady])
     return RankPrediction(
         rank=rank,
-        step_us=float(np.median(step_us[steady])),
+        step_us=median(step_us[steady]),
         **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
         measured=None if truth is None else _measured(truth, rank, marks[steady]),
         steps=steps,
@@ -175,7 +175,7 @@ def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
         for mark in marks
     ]
     tables = [asdict(one) for one in medians]
-    return {key: float(np.median([table[key] for table in tables])) for key in tables[0]}
+    return {key: median(np.array([table[key] for table in tables])) for key in tables[0]}
 
 
 def _host_frac(path: TimelinePath) -> float:
@@ -208,15 +208,17 @@ def _families(timeline: Timeline, device: Ints, slowest: int, steady: Ints) -> l
     at = np.searchsorted(begun, timeline.start_us[device], side="right") - 1
     inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
     rows = device[inside]
-    names = families_of_kernels([graph.labels[row] for row in rows])
-    families, group = np.unique(np.array(names, dtype=object).astype(str), return_inverse=True)
+    names = list(map(str, families_of_kernels([graph.labels[row] for row in rows])))
+    families = sorted(set(names))
+    places = {name: place for place, name in enumerate(families)}
+    group = np.array([places[name] for name in names], np.int64)
     taken = timeline.end_us[rows] - timeline.start_us[rows]
     total = np.bincount(group, taken, minlength=len(families)) / len(steady)
     count = np.bincount(group, minlength=len(families)) / len(steady)
     order = np.argsort(-total, kind="stable")
     return [
         {
-            "family": str(families[i]),
+            "family": families[i],
             "time_us": round(float(total[i]), 4),
             "count": round(float(count[i]), 4),
         }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, distinct
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
@@ -101,7 +101,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
     transfers = (load.sm_taken_frac > 0) & (duration > 0)
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
-    for rank in np.unique(graph.nodes_.rank[transfers]).tolist():
+    for rank in distinct(graph.nodes_.rank[transfers]).tolist():
         collectives = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
         others = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
         stretches = _constant_loads(timeline, load, collectives)
@@ -145,7 +145,7 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(awaited))])
     delay = np.concatenate([load.delay_us[transfers], np.zeros(len(awaited))])
     wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(awaited))])
-    edges = np.unique(np.concatenate([begin, stop]))
+    edges = distinct(np.concatenate([begin, stop]))
 
     def held(values: Floats) -> Floats:
         change = np.zeros(len(edges))
@@ -178,7 +178,9 @@ def _equal_over_ranks(graph: ExecutionGraph, lost: Floats) -> Floats:
     meets = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
     if graph.arrivals is None or not len(meets):
         return lost
-    meets = meets[np.isin(edges.target[meets], graph.arrivals[:, 0])]
+    is_arrival = np.zeros(len(graph), np.bool_)
+    is_arrival[graph.arrivals[:, 0]] = True
+    meets = meets[is_arrival[edges.target[meets]]]
     most = np.zeros(len(graph))
     np.maximum.at(most, edges.source[meets], lost[edges.target[meets]])
     lost[edges.target[meets]] = most[edges.source[meets]]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
@@ -317,7 +317,7 @@ class SteadyState:
         step's own end is one, and for ranks that it does not run through."""
         graph = self.graph
         edges, _ = edges_of_steps(graph)
-        cycle = np.unique(edges.source[self.cycle])
+        cycle = distinct(edges.source[self.cycle])
         ends = self.start_us + self.duration_us
         found = np.full(len(graph.marks.rank), NONE)
         for row, (rank, end) in enumerate(zip(graph.marks.rank, graph.marks.end, strict=True)):

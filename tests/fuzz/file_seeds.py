@@ -144,10 +144,10 @@ def model_manifest() -> bytes:
 @cache
 def model_trees() -> bytes:
     """One of its ensembles of trees."""
-    return (PACKAGE / "cost" / "bundled" / "attention.ubj.gz").read_bytes()
+    return (PACKAGE / "cost" / "bundled" / "attention.trees.gz").read_bytes()
 
 
-SEALED_TREES = "vector_half.ubj.gz"
+SEALED_TREES = "vector_half.trees.gz"
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable
 
 from fuzz import file_seeds as seeds
@@ -57,16 +56,17 @@ def _numbers(content: bytes, at: random.Random) -> Damaged:
 
 
 def _nodes(content: bytes, at: random.Random) -> Damaged:
-    """Four bytes of one of the arrays of nodes: a child, a figure or a threshold that is none."""
-    names = (b"split_indices", b"split_conditions", b"left_children", b"right_children")
-    name, data = at.choice(names), bytearray(content)
-    begins = [each.end() for each in re.finditer(name, content)]
-    place = at.choice(begins) + 13 + 4 * at.randrange(200)
-    new = at.choice(
-        (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x00\x00\x00\x00", b"\x7f\xc0\0\0")
+    """A node that asks for another figure, or is a leaf or none; a threshold that is no number."""
+    nodes = int.from_bytes(content[4:8], "little")
+    data, node = bytearray(content), at.randrange(nodes)
+    if at.random() < 0.5:
+        data[16 + node] = new = at.choice((0, 200, 254, 255))
+        return Damaged(VALUE, f"figure {new}", bytes(data))
+    place = 16 + nodes + 4 * node
+    data[place : place + 4] = number = at.choice(
+        (b"\0\0\xc0\x7f", b"\0\0\x80\xff", b"\xff\xff\x7f\x7f")
     )
-    data[place : place + 4] = new
-    return Damaged(VALUE, f"{name.decode()} {new!r}", bytes(data))
+    return Damaged(VALUE, f"number {number!r}", bytes(data))
 
 
 def _placements(content: bytes, at: random.Random) -> Damaged:
@@ -171,7 +171,7 @@ KINDS = (
     ),
     Kind(
         "sealed trees",
-        ".ubj",
+        ".trees",
         lambda: (seeds.sealed_trees(),),
         (any_bytes, _nodes),
         read.read_sealed_trees,

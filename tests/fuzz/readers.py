@@ -107,7 +107,7 @@ def read_manifest(path: Path) -> tuple[Any, list[str]]:
 
 def read_trees(path: Path) -> tuple[Any, list[str]]:
     """One ensemble in a copy of the bundled models."""
-    return _models({"attention.ubj.gz": path.read_bytes()})
+    return _models({"attention.trees.gz": path.read_bytes()})
 
 
 def read_sealed_manifest(path: Path) -> tuple[Any, list[str]]:

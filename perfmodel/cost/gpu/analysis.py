@@ -36,6 +36,22 @@ class Analysis:
     def __len__(self) -> int:
         return len(self.bound_us)
 
+    def take(self, index: Ints) -> Analysis:
+        """The rows at `index`, in that order."""
+
+        def columns(known: Mapping[str, Floats]) -> dict[str, Floats]:
+            return {name: each[index] for name, each in known.items()}
+
+        return Analysis(
+            bound_us=self.bound_us[index],
+            kernel_us=self.kernel_us[index],
+            shares=columns(self.shares),
+            flop=self.flop[index],
+            read_bytes=self.read_bytes[index],
+            written_bytes=self.written_bytes[index],
+            features=columns(self.features),
+        )
+
     def bound_by(self) -> list[str]:
         """The resource that takes longest, per row."""
         names = list(self.shares)

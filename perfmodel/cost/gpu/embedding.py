@@ -30,8 +30,9 @@ from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 def missed_lookups(
     lookups: Floats, table_rows: Floats, cached_rows: Floats, zipf_alpha: Floats
-) -> Floats:
-    """Lookups that go to memory, out of `lookups` in one table; at least the distinct cached rows.
+) -> tuple[Floats, Floats]:
+    """Out of `lookups` in one table, those that go to memory, at least the distinct cached rows,
+    and the distinct rows; both on average.
 
     `lookups`, `table_rows`, `cached_rows` `[n]` counts, `zipf_alpha` `[n]`.
     """
@@ -41,13 +42,7 @@ def missed_lookups(
     cached = np.clip((cached_rows[:, None] - less_popular) / held, 0.0, 1.0)
     once = touched_per_class(rows, share / held, lookups)
     missed = np.sum(cached * once + (1.0 - cached) * share * lookups[:, None], axis=1)
-    least: Floats = np.minimum(missed, lookups)
-    return least
-
-
-def distinct_rows(lookups: Floats, table_rows: Floats, zipf_alpha: Floats) -> Floats:
-    """How many different rows `lookups` touch, on average."""
-    return missed_lookups(lookups, table_rows, table_rows, zipf_alpha)
+    return np.minimum(missed, lookups), np.minimum(once.sum(axis=1), lookups)
 
 
 _C = coefficients("gpu.embedding")
@@ -249,8 +244,7 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     repeated = per_table - (per_table - known) * cached / np.maximum(known, 1.0)
     stated = np.where(known <= cached, known, repeated)
     stated = np.clip(stated, np.minimum(known, per_table), per_table)
-    missed = missed_lookups(per_table, table_rows, cached, dims["zipf_alpha"])
-    distinct = distinct_rows(per_table, table_rows, dims["zipf_alpha"])
+    missed, distinct = missed_lookups(per_table, table_rows, cached, dims["zipf_alpha"])
     different = np.where(known > 0, known, distinct) * tables
     first = np.minimum(different, cached * tables)
     kept = np.where(in_program, 0.0, 1.0 - missed_share(different * row_bytes, device))

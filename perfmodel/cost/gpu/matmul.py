@@ -30,8 +30,8 @@ _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_AT_ONCE = 8192
-"""Rows whose candidates are compared at once: what that takes stays in memory's bounds."""
+_AT_ONCE = 512
+"""Rows whose candidates are compared at once: few enough for a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,11 @@ GPUs have no such copies: there only multiplying slows down."""
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside."""
-    bare = bounds(rows, device)
+    return tiled(rows, bounds(rows, device), device)
+
+
+def tiled(rows: Rows, bare: Analysis, device: Device) -> Analysis:
+    """`analyse` of rows whose `bounds` are known."""
     parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
     return merge_analyses(len(rows), parts)
 
@@ -202,7 +206,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     spec, dims = OPS[op], rows.dims_of(op, index)
     dtypes = [rows.dtype[row] for row in index.tolist()]
     stored = item_bytes(dtypes)
-    activations = np.where(np.isin(dtypes, list(_HALF_ACTIVATIONS)), 2.0, stored)
+    activations = np.where(_among(dtypes, _HALF_ACTIVATIONS), 2.0, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     flop = spec.flop(dims)
     bias_bytes = dims["bias"] * n * activations if "bias" in dims else 0.0
@@ -210,7 +214,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     written_bytes = b * m * n * activations
     total = read_bytes + written_bytes
     is_whole = rows.in_framework()[index] != framework_code(TORCH)
-    quantised = np.isin(dtypes, list(QUANTISED)) & (activations != stored) & is_whole
+    quantised = _among(dtypes, QUANTISED) & (activations != stored) & is_whole
     quantise_us = np.where(
         quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
     )
@@ -268,6 +272,10 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
             "splits": tiling.splits,
         },
     )
+
+
+def _among(dtypes: list[str], some: frozenset[str]) -> NDArray[np.bool_]:
+    return np.array([each in some for each in dtypes])
 
 
 def _multiplied_bytes(dtypes: list[str]) -> Floats:

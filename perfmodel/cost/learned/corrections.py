@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median
 from perfmodel.cost.learned.devices import Description, nearest
 
 
@@ -36,7 +36,7 @@ class Gains:
             known = self.slopes.get(op, {})
             own = [known[place] for place in near if place in known] or list(known.values())
             if own:
-                factors[index] = float(np.median(own)) * values[index]
+                factors[index] = median(np.array(own)) * values[index]
         return factors
 
 

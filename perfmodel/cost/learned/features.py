@@ -39,6 +39,8 @@ class Columns:
     lift: Floats
     """Logarithm by which a power limit lengthens the base: measured devices show it in their
     times, and where physics answers alone it is added."""
+    analysis: Analysis
+    """What physics says before anything is learned."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32: figures, else constants of the device, or 0."""
@@ -98,8 +100,7 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     analysis = streaming.analyse(rows, device)
     total = analysis.read_bytes + analysis.written_bytes
     item = rows.item_bytes
-    ops = np.array(rows.op)
-    by_row = np.isin(ops, list(BY_ROW))
+    by_row = rows.of_kinds(lambda kind: kind.op in BY_ROW, bool)
     columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
     down = np.where(by_row, _dim(rows, "rows"), analysis.written_bytes / item / _USUAL_COLUMNS)
     base = analysis.kernel_us
@@ -117,9 +118,10 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": np.clip(log(_resident(rows, device)), -4.0, 4.0),
     }
-    figures |= {f"is_{op}": (ops == op).astype(np.float64) for op in _SEEN}
+    is_op = rows.of_kinds(lambda kind: [kind.op == each for each in _SEEN])
+    figures |= dict(zip([f"is_{each}" for each in _SEEN], is_op.T, strict=True))
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing)
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis)
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
@@ -150,6 +152,9 @@ def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     return _columns(rows, device, convolution.analyse_attention(rows, device), dims)
 
 
+_BACKWARD = ("bwd_data", "bwd_weight")
+
+
 def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ...]) -> Columns:
     base = analysis.kernel_us
     total = analysis.read_bytes + analysis.written_bytes
@@ -170,10 +175,10 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
         "bound": log(analysis.bound_us / base),
     }
     figures |= _frameworks(rows)
-    ways = np.array(rows.direction)
-    figures |= {f"is_{way}": (ways == way).astype(np.float64) for way in ("bwd_data", "bwd_weight")}
+    is_way = rows.of_kinds(lambda kind: [kind.direction == each for each in _BACKWARD])
+    figures |= dict(zip([f"is_{each}" for each in _BACKWARD], is_way.T, strict=True))
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing)
+    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing, analysis)
 
 
 def _dim_of(rows: Rows, name: str) -> np.ndarray:
@@ -284,7 +289,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
     figures |= _frameworks(rows)
     lift = log(limited / base)
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift)
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, analysis)
 
 
 def _frameworks(rows: Rows) -> dict[str, Floats]:

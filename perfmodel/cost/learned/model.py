@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, median
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.heuristic import (
@@ -154,7 +154,7 @@ class Learned:
             for index in self._rows_of(part, rows):
                 own = rows.take(index)
                 groups = list(own.groups())
-                columns, answer, _ = _told(part, own, groups, original(device))
+                columns, answer, _ = _told(part, own, [], original(device))
                 near[index] = answer.weight * _kinship_of_change(device)
                 for op, at in groups:
                     inside[index[at]] = part.is_inside(op, columns.work[at])
@@ -174,7 +174,7 @@ class Learned:
             away = np.array([distance(each.device, description) for each in known])
             times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            middle = np.median(times[is_like], axis=0)
+            middle = np.array([median(each) for each in times[is_like].T])
             factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             floors[:, :, own] = ends[:, :, None]
@@ -227,7 +227,8 @@ class Learned:
     ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
-        columns, answer, told = _told(part, rows, groups, device)
+        by_trees = [each for each in groups if not has_curve(part, each[0])]
+        columns, answer, told = _told(part, rows, by_trees, device)
         answer = replace(
             answer,
             weight=answer.weight * kinship(changed),
@@ -320,14 +321,16 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    answer = part.log_factors(columns, groups, device, known)
     told, telling = np.ones(len(rows)), part.telling(known, device)
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         told[index] = part.told(op, dtype, columns, index, telling)
+    asked = [(op, index[told[index] > 0.0]) for op, index in groups]
+    asked = [(op, index) for op, index in asked if len(index)]
+    answer = part.log_factors(columns, asked, device, known)
     answer.factors[:] *= told
     untold = np.flatnonzero(told < 1.0)
     if part.name in WITH_PHYSICS and len(untold):
-        physics = matmul.analyse(rows.take(untold), device)
+        physics = matmul.tiled(rows.take(untold), columns.analysis.take(untold), device)
         busy_us = physics.kernel_us - physics.features["quantise_us"]
         off = np.log(busy_us / columns.base_us[untold])
         answer.factors[untold] += (1.0 - told[untold]) * off

@@ -153,6 +153,7 @@ class Part:
         """Logarithms of kernel time over base, per row.
 
         `groups` are the rows of each op, `known` the places of the devices that tell of them all.
+        Rows that are in no group have what physics says: trees are not asked about them.
         """
         description = describe(device)
         alike = [self.devices[place] for place in known]
@@ -166,14 +167,16 @@ class Part:
         weight = kinship(away)
         share = self.share + (1.0 - self.share) * weight
         factors = (1.0 - share) * physics
-        if share > 0.0:
+        if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else description
-            matrix = columns.matrix(known_device_columns(self.figures), seen_as)
-            taught = self.trees.predict(matrix)
+            asked = np.sort(np.concatenate([index for _, index in groups]))
+            matrix = columns.matrix(known_device_columns(self.figures), seen_as)[asked]
+            taught = np.zeros(len(physics))
+            taught[asked] = self.trees.predict(matrix)
             places = [at for at in places_of(near, self.devices) if at in self.own]
             if places and weight > 0.0:
                 own = self.own[places[0]].predict(matrix[:, : len(self.figures)])
-                taught = taught + OWN_FRAC * weight * (own - taught)
+                taught[asked] += OWN_FRAC * weight * (own - taught[asked])
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
@@ -239,7 +242,7 @@ class Part:
         """
         usual = self.spreads.get(op, self.spreads["*"])
         ends = np.zeros((2, len(work)))
-        for code in np.unique(framework):
+        for code in dict.fromkeys(framework.tolist()):
             own = framework == code
             spread = self.spreads.get(spread_key(op, code), usual)
             ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
@@ -292,6 +295,8 @@ def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
     of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
     batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
     own = rows.take(batches)
+    if not len(own):
+        return batches, own
     dims = {**own.dims, "b": np.ones(len(own))}
     return batches, with_same_kernels(replace(own, dims=dims), alone)
 

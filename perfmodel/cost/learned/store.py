@@ -26,16 +26,16 @@ from perfmodel.cost.learned.devices import COLUMNS
 from perfmodel.cost.learned.features import BUILDS, NOT_BELOW
 from perfmodel.cost.learned.forest import MOST_LOG, Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
+from perfmodel.cost.learned.packed import pack, trees_of, unpack
 from perfmodel.cost.learned.part import Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
-from perfmodel.cost.learned.ubjson import decode_trees, without_unused
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/9"
+SCHEMA = "perfmodel.kernel-models/10"
 _MOST_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -151,7 +151,7 @@ class _Manifest(msgspec.Struct):
 class Trees:
     """Boosted trees, decoded when they are first asked."""
 
-    suffix = ".ubj.gz"
+    suffix = ".trees.gz"
 
     def __init__(self, packed: bytes, where: str) -> None:
         self.packed = packed
@@ -163,8 +163,8 @@ class Trees:
         if self._forest is None:
             try:
                 raw = gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
-                self._forest = decode_trees(raw, matrix.shape[1])
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                self._forest = unpack(raw, matrix.shape[1])
+            except ValueError as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         factors = self._forest.predict(matrix)
         if not (np.abs(factors) <= MOST_LOG).all():
@@ -175,8 +175,7 @@ class Trees:
 def pack_estimator(fitted: Any, where: str) -> Ensemble:
     """A fitted estimator as it is stored: XGBoost's as trees, any other by joblib."""
     if hasattr(fitted, "get_booster"):
-        raw = bytes(fitted.get_booster().save_raw(raw_format="ubj"))
-        return Trees(gzip.compress(without_unused(raw), 9, mtime=0), where)
+        return Trees(gzip.compress(pack(*trees_of(fitted.get_booster())), 9, mtime=0), where)
     return Pickled.of(fitted.regressor_, where, (fitted.low_, fitted.high_))
 
 

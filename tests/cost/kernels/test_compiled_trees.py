@@ -1,4 +1,4 @@
-"""Trees walked by Numba say what they say walked by NumPy."""
+"""Trees walked by Numba, and asked by bits, say what they say walked by NumPy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def test_as_numpy(seed: int, rows: int) -> None:
             }
         )
     forest, matrix = joined(trees, 1.0), rng.normal(size=(rows, 4)).astype(np.float32)
-    assert forest.predict(matrix) == pytest.approx(without_numba(forest, matrix), rel=1e-9)
+    matrix[:, 0] = trees[0]["threshold"][0]  # all rows go one way where this is asked
+    walked = without_numba(forest, matrix)
+    assert forest.predict(matrix) == pytest.approx(walked, rel=1e-9)
+    many = without_numba(forest, np.tile(matrix, (2000, 1)))
+    assert many.reshape(2000, rows) == pytest.approx(np.tile(walked, (2000, 1)), rel=1e-9)
     above_all = 1.0 + sum(tree["value"][-1] for tree in trees)
     assert forest.predict(np.full((1, 4), np.inf)) == pytest.approx([above_all], rel=1e-9)
 
@@ -84,4 +88,6 @@ def test_rows_of_several_blocks_are_in_their_order() -> None:
     forest = joined(TREES, 10.0)
     matrix = np.tile(np.array([[9.0, 0.4], [9.0, 0.5], [9.0, 0.6]], np.float32), (300, 1))
     assert without_numba(forest, matrix).tolist() == [9.25, 12.25, 12.25] * 300
+    many = np.tile(matrix, (20, 1))
+    assert without_numba(forest, many).tolist() == [9.25, 12.25, 12.25] * 6000
     assert without_numba(forest, matrix[:0]).shape == (0,)

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,9 +128,9 @@ def of_another_version(path: Path) -> None:
         ("manifest.json", edited),
         ("manifest.json", of_another_version),
         ("manifest.json", Path.unlink),
-        ("vector_flat.ubj.gz", cut),
-        ("vector_flat.ubj.gz", turned),
-        ("vector_flat.ubj.gz", Path.unlink),
+        ("vector_flat.trees.gz", cut),
+        ("vector_flat.trees.gz", turned),
+        ("vector_flat.trees.gz", Path.unlink),
     ],
 )
 def test_damaged_directories_are_errors_that_name_the_file(
@@ -156,7 +157,7 @@ def resealed(folder: Path, change: Callable[[dict], object]) -> None:
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
-OWN = {"file": "own.ubj.gz", "sha256": ""}
+OWN = {"file": "own.trees.gz", "sha256": ""}
 
 
 @pytest.mark.parametrize(
@@ -192,8 +193,7 @@ def test_a_node_asks_for_figures_that_there_are(folder: Path) -> None:
     trees = load_models(folder)["vector"].parts[0].trees
     width = len(known_device_columns(load_models(folder)["vector"].parts[0].figures))
     raw = bytearray(gzip.decompress(trees.packed))
-    at = raw.index(b"split_indices") + len(b"split_indices") + 13
-    raw[at : at + 4] = (10**6).to_bytes(4, "big")
+    raw[16] = 254  # the first node's figure, behind the head
     with pytest.raises(ModelError, match=rf"bad\.gz: .* a column that is none of {width}"):
         Trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
     with pytest.raises(ModelError, match=rf"of {width} columns, not of {width + 1}"):
@@ -259,7 +259,7 @@ def test_independent_errors_add_in_squares() -> None:
 class Always:
     """Trees that say one thing."""
 
-    packed, suffix = b"", ".ubj.gz"
+    packed, suffix = b"", ".trees.gz"
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -294,9 +294,24 @@ def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[$d#L", b"\x00" * 40, b"{L\x00\x00\x00\x00\x00\x00\x00\x01a"]
+    ("nodes", "said"),
+    [
+        ([], "of 16 bytes, which 0 nodes are not"),
+        ([0, 255], "ends early"),
+        ([255, 0], "ends early"),
+        ([*[0, 255] * 80, 255], "deeper than any"),
+        ([0, 255, 3], "ends early"),
+        ([3, 255, 255], "a column that is none of 3"),
+    ],
 )
+def test_nodes_that_are_no_trees_are_an_error(nodes: list[int], said: str) -> None:
+    raw = struct.pack("<IId", 3, len(nodes), 0.0) + bytes(nodes) + bytes(4 * len(nodes))
+    with pytest.raises(ModelError, match=rf"^x\.gz: not an ensemble of trees: .*{said}"):
+        Trees(gzip.compress(raw), "x.gz").predict(np.zeros((1, 3), np.float32))
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\x00" * 40, b"\xff" * 40])
 def test_what_is_no_ensemble_is_an_error(raw: bytes) -> None:
-    trees = Trees(gzip.compress(raw), "trees.ubj.gz")
-    with pytest.raises(ModelError, match=r"trees\.ubj\.gz: not an ensemble of trees"):
+    trees = Trees(gzip.compress(raw), "trees.trees.gz")
+    with pytest.raises(ModelError, match=r"trees\.trees\.gz: not an ensemble of trees"):
         trees.predict(np.zeros((1, 3), np.float32))
