@@ -100,7 +100,8 @@ def _gaps_around(pieces: Pieces, gaps: Ints, start_us: Floats, end_us: Floats) -
     if count.sum() > len(gaps):
         return gaps
     within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return gaps[distinct(np.repeat(low, count) + within)]
+    near: Ints = distinct(np.repeat(low, count) + within)
+    return gaps[near]
 
 
 def _hand_overs(
