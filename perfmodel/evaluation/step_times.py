@@ -174,7 +174,6 @@ def evaluate_steps(
     steps: Sequence[MeasuredStep],
     machine: Device | Node,
     *,
-    drifts: StepDrifts | None = None,
     overheads: str | None = None,
     blind: bool = False,
     begin: Begin = silent,
@@ -182,12 +181,10 @@ def evaluate_steps(
     """Predictions of `steps` on a CPU, or on a GPU of a node.
 
     `blind` leaves what was measured out of the answer. `overheads` times a GPU's host, by default
-    the profile that fits it. Without `drifts` those that the reference work beside steps on a CPU
-    tells. Raises `UsageError` that names the row which cannot be predicted.
+    the profile that fits it. Raises `UsageError` that names the row which cannot be predicted.
     """
     result = []
-    if isinstance(machine, Device) and drifts is None:
-        drifts = drift_of_steps(steps, machine)
+    drifts = drift_of_steps(steps, machine) if isinstance(machine, Device) else None
     moved = repeat(None, len(steps)) if drifts is None else drifts.each
     for step, drift in zip(begun(steps, begin, lambda step: step.name), moved, strict=True):
         referenced = None
