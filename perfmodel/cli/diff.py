@@ -62,7 +62,7 @@ def diff(
 
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
-    from perfmodel.reporting.stored import GROUPS
+    from perfmodel.reporting.difference import GROUPS
 
     say(console, f"A: {compared.a.source} ({compared.a.hardware})")
     say(console, f"B: {compared.b.source} ({compared.b.hardware})")
