@@ -151,15 +151,15 @@ def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats
     return predicted, true
 
 
-MOST_HELD_OUT = 12
+MAX_HELD_OUT = 12
 """Steps that are held out at most, spread evenly over the trace: each costs a replay."""
 
 
 def held_out_steps(steady: Ints) -> Ints:
     """The step indices to hold out in turn."""
-    if len(steady) <= MOST_HELD_OUT:
+    if len(steady) <= MAX_HELD_OUT:
         return steady
-    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MOST_HELD_OUT).round().astype(int)]
+    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MAX_HELD_OUT).round().astype(int)]
     return chosen
 
 

@@ -38,7 +38,7 @@ EARLIER_SOFTWARE: dict[tuple[str, str], dict[str, object]] = {
 are a group of their own."""
 RATE_COLUMN = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
-LARGEST_NUMBER = 1e15
+MAX_NUMBER = 1e15
 MLPERF_COLUMNS = (
     *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
@@ -180,7 +180,7 @@ def _number(row: Mapping[str, str], key: str, where: str) -> float:
         number = float(row[key])
     except ValueError:
         number = -1.0
-    if not 0 < number < LARGEST_NUMBER:
+    if not 0 < number < MAX_NUMBER:
         raise PerfmodelError(f"{where}: {key}: expected a positive number, got {row[key][:40]!r}")
     return number
 

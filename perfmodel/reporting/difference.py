@@ -191,7 +191,7 @@ _ALIKE = (MEASURED, "prediction")
 """Kinds of answers with the same figures."""
 _SAME_INPUT = "same input as far as they say"
 """Of what-ifs and settings of a workload they do not."""
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 """Changes of each group, for people."""
 
 
@@ -271,7 +271,7 @@ class Difference:
         rows = [
             [*asdict(change).values(), change.change_us]
             for group in GROUPS
-            for change in self.of(group)[:MOST_SHOWN]
+            for change in self.of(group)[:MAX_SHOWN]
             if change.a_us or change.b_us
         ]
         return table_html(rows, columns, f"{self.a.source} against {self.b.source}")

@@ -152,7 +152,7 @@ def _event(rank: RankTrace, row: int) -> Terms:
     return terms
 
 
-MOST_NAMESAKES = 3
+MAX_NAMESAKES = 3
 """Kernels of the same name whose ratios are told; the mean is of all."""
 
 
@@ -254,7 +254,7 @@ class TransferGrounds:
             "ratio": ratio,
             "kernels_of_the_name": len(alike),
         }
-        firsts = alike[:MOST_NAMESAKES].tolist()
+        firsts = alike[:MAX_NAMESAKES].tolist()
         for each in firsts:
             terms[f"ratio of node {self._rows[each]}"] = float(self.moved.by_op[each])
         formula = "measured time x the mean ratio, by time, of kernels of its name that have one"

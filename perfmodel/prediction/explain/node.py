@@ -19,7 +19,7 @@ from perfmodel.trace import RankTrace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
-MOST_SUGGESTIONS = 4
+MAX_SUGGESTIONS = 4
 """Names that are offered where none fits."""
 SHOWN = 60
 """Characters of a name in a message."""
@@ -93,9 +93,7 @@ def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
 def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
     """The names that look most like `text`."""
     known = sorted({name for name in chain.from_iterable(names) if name})
-    near = (
-        get_close_matches(text, known, n=MOST_SUGGESTIONS, cutoff=0.3) or known[:MOST_SUGGESTIONS]
-    )
+    near = get_close_matches(text, known, n=MAX_SUGGESTIONS, cutoff=0.3) or known[:MAX_SUGGESTIONS]
     return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
 
 
