@@ -14,7 +14,7 @@ from perfmodel.evaluation.results import Kind, Row, rows_of
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import LeftOut, naive_predictions, step_of_nodes
+from perfmodel.prediction.leave_out import LeaveOneOutReplay, naive_predictions, step_of_nodes
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of
 from perfmodel.trace import Trace
@@ -166,7 +166,7 @@ def held_out_steps(steady: Ints) -> Ints:
 def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
     """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
     step_us = np.full((len(ranks_of(graph)), len(held)), np.nan)
-    replays = LeftOut(graph, held)
+    replays = LeaveOneOutReplay(graph, held)
     for at, index in enumerate(held.tolist()):
         others = np.setdiff1d(steady, [index])
         duration = graph.nodes_.duration_us.copy()

@@ -152,7 +152,7 @@ class UncontendedDurations:
     machine: Cluster
     alone_us: Floats
 
-    def together(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
+    def contended(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
         """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
         the schedule that they lead to."""
         load = measured_load(self.trace, graph, alone_us, self.machine)

@@ -142,7 +142,7 @@ class Step:
         graphs = [self.graph(each.ranks[0]) for each in shown]
         if edits:
             graphs = list(map(self_contained, graphs))
-        graphs, undone = apply_edits(graphs, edits, must_change=must_change)
+        graphs, skipped = apply_edits(graphs, edits, must_change=must_change)
         result, notes = predict_shapes(
             graphs,
             self.machine,
@@ -154,7 +154,7 @@ class Step:
             loading_us=loading_us(self.workload, self.batch / self.machine.nodes),
             faster_than_us=faster_than_us,
         )
-        return result, [*undone, *notes]
+        return result, [*skipped, *notes]
 
 
 def _within(ranks: tuple[int, ...], kind: range) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Ints, Mask
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
-from perfmodel.prediction.explain.reason import Explained, Grounds, Start
+from perfmodel.prediction.explain.reason import Explained, Explainer, Start
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import Timeline, deciding_edges
@@ -98,14 +98,14 @@ def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
 
 
 def explain(
-    timeline: Timeline, grounds: Grounds | None, hardware: str, mode: str, asked: str
+    timeline: Timeline, explainer: Explainer | None, hardware: str, mode: str, asked: str
 ) -> Explained:
     """The node of a predicted timeline that `asked` names (`find_node`), and why it takes what it
     takes. Raises `UsageError` where there is no such node, or nothing is kept of how it was timed.
     """
-    if grounds is None:
+    if explainer is None:
         raise UsageError(f"{hardware}: nothing is kept of how its nodes were timed")
-    graph, ops = timeline.graph, grounds.ops()
+    graph, ops = timeline.graph, explainer.ops()
     node, matches = find_node(timeline, ops, asked)
     mark = int(marks_of(timeline)[node])
     begun = 0.0 if mark < 0 else float(timeline.end_us[graph.marks.start[mark]])
@@ -128,12 +128,12 @@ def explain(
         duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
         slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
         on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=_start(timeline, grounds, node),
-        reason=grounds.reason(node),
+        start=_start(timeline, explainer, node),
+        reason=explainer.reason(node),
     )
 
 
-def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
+def _start(timeline: Timeline, explainer: Explainer, node: int) -> Start | None:
     """The edge that decided; None where nothing did."""
     start = deciding_edges(timeline)
     before = int(start.node[node])
@@ -142,7 +142,7 @@ def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     edge = EdgeKind(int(start.kind[node]))
     label = timeline.graph.labels[before]
     lag_us = float(start.lag_us[node])
-    return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
+    return Start(before, label, edge.name.lower(), lag_us, explainer.lag_source(edge))
 
 
 def enclosing_rows(rank: RankTrace, row: int) -> Ints:
