@@ -13,8 +13,6 @@ from typing import NoReturn
 from perfmodel.errors import UsageError
 
 PROGRAM = "perfmodel"
-COMMAND = ["python", "-m", "perfmodel.collect"]
-"""How the collector was started; another module that runs it names itself."""
 GAP = "  "
 
 
@@ -99,7 +97,7 @@ def output_folder(path: Path) -> Path:
 
 def restore_command(verb: str, arguments: argparse.Namespace) -> str:
     """The command that gives these results again, without the output folder."""
-    words = [*COMMAND, verb]
+    words = ["python", "-m", "perfmodel.collect", verb]
     for name, value in sorted(vars(arguments).items()):
         if name in {"output", "verb", "run", "debug"} or value in (None, "", []) or value is False:
             continue

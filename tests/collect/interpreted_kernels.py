@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.hstu import family
 from perfmodel.collect import backend as backends
 from perfmodel.collect.families import FAMILIES, Case, Scope, load_families
+from perfmodel.collect.families import sequential as family
 
 torch: Any = import_module("torch")
 LENGTHS = (37, 12, 70)
@@ -34,7 +34,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    return import_module("benchmarks.hstu.kernels")
+    return import_module("perfmodel.collect.jagged_kernels")
 
 
 def attended(q: Any, k: Any, v: Any, alpha: float, scale: float) -> Any:
@@ -154,7 +154,7 @@ def test_fused_functions_and_gradients_are_those_of_plain_ones(kernels: Any, nam
             each.clone().requires_grad_() if getattr(each, "is_floating_point", bool)() else each
             for each in operands()[name]
         ]
-        out = getattr(import_module(f"benchmarks.hstu.{way}"), name)(*given)
+        out = getattr(import_module(f"perfmodel.collect.jagged_{way}"), name)(*given)
         out = out if isinstance(out, tuple) else (out,)
         torch.manual_seed(1)
         torch.autograd.backward(out, [torch.randn(each.shape) for each in out])
@@ -168,7 +168,7 @@ def test_rows_are_updated_in_place(kernels: Any) -> None:
     rows, gradient = torch.tensor([3, 0]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
     for way in ("fused", "plain"):
         table, state = torch.ones(5, 2), torch.zeros(5)
-        module = import_module(f"benchmarks.hstu.{way}")
+        module = import_module(f"perfmodel.collect.jagged_{way}")
         module.update_rows(table, state, rows, gradient, 0.1)
         assert state.tolist() == [2.0, 0.0, 0.0, 12.5, 0.0]
         assert table[3].tolist() == pytest.approx([1 - 0.3 / 12.5**0.5, 1 - 0.4 / 12.5**0.5])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from benchmarks.hstu.family import CONTEXT
-from benchmarks.hstu.model import PRESETS, lengths_of, workload_file
 from perfmodel.collect.backend import open_backend
+from perfmodel.collect.families.sequential import CONTEXT
 from perfmodel.collect.models import MODELS, Options, Ranks, load_models
+from perfmodel.collect.models.hstu import PRESETS, lengths_of, workload_file
 from perfmodel.errors import UsageError
 from perfmodel.lowering import lower
 from perfmodel.workload import op_graph

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hstu.family import lengths_of
 from perfmodel.collect.families import Scope, load_families
+from perfmodel.collect.families.sequential import lengths_of
 
 GPU = Scope("cuda", ("bf16", "fp32"), max_bytes=8e9, max_flop=4e12)
 

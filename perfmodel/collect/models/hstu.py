@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.hstu.family import CONTEXT, DROPPED
 from perfmodel.collect.backend import Backend
+from perfmodel.collect.families.sequential import CONTEXT, DROPPED
 from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
 from perfmodel.collect.models.configuration import DlrmConfig, require_room
 from perfmodel.errors import UsageError
@@ -159,7 +159,9 @@ class _Hstu:
         torch.manual_seed(options.seed)
         self.torch, self.config, self.batch = torch, config, options.batch
         self.device = backend.device
-        self.parts = import_module(f"benchmarks.hstu.{'fused' if backend.is_gpu else 'plain'}")
+        self.parts = import_module(
+            f"perfmodel.collect.jagged_{'fused' if backend.is_gpu else 'plain'}"
+        )
         held = DlrmConfig((), (), config.rows, config.dim, 0)
         require_room(held, list(range(len(config.rows))), backend.free_bytes())
         self.modules = torch.nn.ModuleList()

@@ -8,7 +8,7 @@ layers here, and lie in device memory: the steps that move rows to host memory a
 The second of each figure is for Triton's backward kernel with one program per sequence and head,
 which some of its configurations have: the longest sequence then decides, on one multiprocessor.
 
-    python -m benchmarks.hstu.ladder
+    python benchmarks/hstu_ladder.py
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ FAMILIES.register("hstu")(Family(sequential_cases, prepare_sequential))
 
 def _kernels() -> Any:
     try:
-        return import_module("benchmarks.hstu.kernels")
+        return import_module("perfmodel.collect.jagged_kernels")
     except ImportError as error:
         raise RuntimeError(f"Triton cannot be imported here: {error}") from None
 

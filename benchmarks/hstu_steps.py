@@ -1,8 +1,8 @@
-"""Whole steps of the collector's sequential recommender (`trace --model hstu`), predicted
+"""Whole steps of the collector's sequential recommender (`collect trace --model hstu`), predicted
 and measured.
 
-    python -m benchmarks.hstu.measured_steps --predict PREDICTED.csv --hardware h200-sxm
-    python -m benchmarks.hstu.measured_steps --measured FOLDER --beside PREDICTED.csv
+    python benchmarks/hstu_steps.py --predict PREDICTED.csv --hardware h200-sxm
+    python benchmarks/hstu_steps.py --measured FOLDER --beside PREDICTED.csv
 
 Parts are the kernels' time on the device, in microseconds: attention, products, copies from the
 host, everything else.
@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 import perfmodel
-from benchmarks.hstu.model import PRESETS, workload_file
+from perfmodel.collect.models.hstu import PRESETS, workload_file
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.trace.frame import frame_of_rank
 

@@ -1,6 +1,6 @@
-"""Parts of a sequential recommender by the Triton kernels of `kernels.py`, with gradients.
+"""Parts of a sequential recommender by the Triton kernels of `jagged_kernels.py`, with gradients.
 
-Each function computes what that of the same name in `plain.py` does. Imports PyTorch and
+Each function computes what that of the same name in `jagged_plain.py` does. Imports PyTorch and
 Triton; on a CPU it runs in Triton's interpreter alone.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.hstu import kernels
-from benchmarks.hstu.family import (
+from perfmodel.collect import jagged_kernels as kernels
+from perfmodel.collect.families.sequential import (
     BACKWARD_PROGRAMS_PER_SM,
     BLOCKS,
     CONTEXT,
@@ -207,11 +207,11 @@ class _Gate(torch.autograd.Function):
 
 
 def gate(u: Any, attended: Any, weight: Any, bias: Any, seed: int, kept: float = KEPT) -> Any:
-    """As in `plain.py`, with random numbers by `seed`, drawn in either pass."""
+    """As in `jagged_plain.py`, with random numbers by `seed`, drawn in either pass."""
     return _Gate.apply(u, attended, weight, bias, seed, kept)
 
 
 def update_rows(table: Any, state: Any, rows: Any, gradient: Any, rate: float) -> None:
-    """As in `plain.py`."""
+    """As in `jagged_plain.py`."""
     given = (table, state, rows, gradient, rate)
     kernels.update_rows[len(rows),](*given, COLS=table.shape[1])
