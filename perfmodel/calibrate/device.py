@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.calibrate import Samples, Tables, calibrate
 from perfmodel.calibrate.cpu_step import fit_host, parts_of, step_rows, steps_us, with_host
-from perfmodel.calibrate.device_data import IN_STEP, DeviceData, Measured, joined
+from perfmodel.calibrate.device_data import IN_STEP, RAW, DeviceData, Measured, joined
 from perfmodel.calibrate.drift import (
+    MIN_PAIRS,
+    drift_of_pairs,
     level_of,
+    pairs_of,
     ratio_of,
     shares_of,
     unlike,
@@ -71,7 +74,8 @@ class _Table:
 def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     """`data` with what changed on the machine meanwhile taken out, as far as its reference says.
 
-    The level is that of the first table that holds a reference; without any, nothing is changed.
+    The level is that of the first table that holds a reference. Without any, tables that hold the
+    configurations of the first once more stand in for it, and the file keeps no level.
     """
     lists = [
         steps_of(frame, run.name) for frame, run in zip(data.steps, data.step_runs, strict=True)
@@ -89,12 +93,15 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
     level = next((it for each in tables if (it := level_of(each.readings)) is not None), None)
     silent = dict.fromkeys(it.run.name for it in tables if level_of(it.readings) is None)
     notes = [without_reference(list(silent))] if silent else []
+    kept = {} if level is None else dict(zip(LEVELS, level.tolist(), strict=True))
     if level is None:
-        return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
-    kept = dict(zip(LEVELS, level.tolist(), strict=True))
+        level, again = np.ones(len(PARTS)), _measured_again(data, base)
+        tables = [replace(it, readings=_tiled(again.get(it.run), it.readings)) for it in tables]
     logs = {
         it.run: np.log(it.readings / level) for it in tables if level_of(it.readings) is not None
     }
+    if not logs:
+        return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
     spread = max(unlike(each) for each in logs.values())
     first = next(iter(logs)).name
     for run, each in logs.items():
@@ -117,6 +124,25 @@ def in_reference_units(data: DeviceData, base: Device) -> Referenced:
         kept | {SPREAD: float(np.expm1(spread))},
         tuple(notes),
     )
+
+
+def _measured_again(data: DeviceData, base: Device) -> dict[Path, Floats]:
+    """How the parts changed since the first run of steps, of those that hold enough of it again."""
+    runs = data.step_runs
+    lists = [
+        steps_of(frame.assign(p10_us=frame.get(RAW, frame["p10_us"])), run.name)
+        for frame, run in zip(data.steps, runs, strict=True)
+    ]
+    ratios = {
+        run: np.array([*drift_of_pairs(lists[0], steps, base).ratios.values()])
+        for run, steps in zip(runs[1:], lists[1:], strict=True)
+        if len(pairs_of(lists[0], steps)) >= MIN_PAIRS
+    }
+    return {runs[0]: np.ones(len(PARTS)), **ratios} if ratios else {}
+
+
+def _tiled(ratios: Floats | None, readings: Floats) -> Floats:
+    return readings if ratios is None else np.tile(ratios, (len(readings), 1))
 
 
 def row_times_us(measured: Measured, device: Device) -> Floats:

@@ -248,10 +248,12 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
         return frame
     quiet = frame["name"].map(sums) / frame["ops_sum_p10_us"]
     quiet = quiet.clip(MIN_QUIET_FRAC, 1.0).fillna(quiet.median())
-    return frame.assign(p10_us=frame["p10_us"] * quiet)
+    return frame.assign(p10_us=frame["p10_us"] * quiet, **{RAW: frame["p10_us"]})
 
 
 MIN_QUIET_FRAC = 0.7
+RAW = "raw_p10_us"
+"""The column of step times as they were measured, where they have been freed of noise."""
 
 
 def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:

@@ -1,6 +1,8 @@
 """Tables in units of the reference work beside them: what changed on the machine is taken out.
 
-Collectors read the reference work (`perfmodel/collect/reference.py`) beside what they measure.
+Collectors read the reference work (`perfmodel/collect/reference.py`) beside what they measure. Two
+tables that hold the same configurations, measured at two times, are a reference of the same kind:
+how their ratios depend on what the configurations are made of says how much each part changed.
 """
 
 from __future__ import annotations
@@ -8,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.cpu.drift import UNKNOWN, Z90, Drift, drift_since, drifted
@@ -22,9 +26,11 @@ from perfmodel.hardware import Device
 
 PROBE = 1.01
 """By how much a part is slowed to see what it decides."""
+MIN_PAIRS = 8
 MAX_RECORD_BYTES = 10_000_000
 Z10 = 1.282
 """Standard deviations between the 10th percentile and the median of a normal distribution."""
+RIDGE = tuple(10.0**power for power in range(-4, 4))
 
 
 def level_of(readings: Floats) -> Floats | None:
@@ -102,6 +108,60 @@ def _drift_of(readings: Floats, device: Device) -> Drift | None:
         return None
     scatter = unlike(np.log(readings / level))
     return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
+
+
+def drift_of_repeats(
+    before: Sequence[MeasuredStep],
+    again: Sequence[MeasuredStep],
+    steps: Sequence[MeasuredStep],
+    device: Device,
+) -> StepDrifts:
+    """Of `steps` measured when `again` was, on a `device` calibrated when `before` was."""
+    whole = drift_of_pairs(before, again, device)
+    count = len(pairs_of(before, again))
+    return StepDrifts(
+        whole,
+        tuple(whole if step.ranks == 1 else None for step in steps),
+        (
+            f"{device.name} {whole} as when it was calibrated, by {count} configurations that were "
+            "measured again",
+        ),
+    )
+
+
+def pairs_of(
+    before: Sequence[MeasuredStep], again: Sequence[MeasuredStep]
+) -> list[tuple[MeasuredStep, MeasuredStep]]:
+    """The steps of the same configuration at two times."""
+    first = {(step.workload, step.ranks, step.threads): step for step in before}
+    keys = [(step.workload, step.ranks, step.threads) for step in again]
+    return [(first[key], step) for key, step in zip(keys, again, strict=True) if key in first]
+
+
+def drift_of_pairs(
+    before: Sequence[MeasuredStep], again: Sequence[MeasuredStep], device: Device
+) -> Drift:
+    """From steps of the same configurations at two times; `UsageError` for too few.
+
+    The logarithms of their ratios are fitted by the shares that the parts have in each, drawn
+    towards one ratio for all parts as much as leaving configurations out says; the spread is what
+    those left out are off.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    pairs = pairs_of(before, again)
+    if len(pairs) < MIN_PAIRS:
+        raise UsageError(
+            f"{again[0].where if again else 'the table measured again'}: its table and the one "
+            f"before share {len(pairs)} configurations; at least {MIN_PAIRS} tell how far the "
+            "machine moved"
+        )
+    shares = shares_of(partial(steps_us, [step for step, _ in pairs]), device)
+    logs = np.log([now.step_us / then.step_us for then, now in pairs])
+    fit = RidgeCV(RIDGE, scoring="neg_mean_squared_error").fit(shares, logs)
+    return Drift(
+        _by_part(np.exp(fit.intercept_ + fit.coef_)), spread=float(np.sqrt(-fit.best_score_))
+    )
 
 
 def _by_part(values: Floats) -> dict[str, float]:

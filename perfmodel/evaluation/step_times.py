@@ -174,6 +174,7 @@ def evaluate_steps(
     steps: Sequence[MeasuredStep],
     machine: Device | Node,
     *,
+    drifts: StepDrifts | None = None,
     overheads: str | None = None,
     blind: bool = False,
     begin: Begin = silent,
@@ -181,10 +182,12 @@ def evaluate_steps(
     """Predictions of `steps` on a CPU, or on a GPU of a node.
 
     `blind` leaves what was measured out of the answer. `overheads` times a GPU's host, by default
-    the profile that fits it. Raises `UsageError` that names the row which cannot be predicted.
+    the profile that fits it. Without `drifts` those that the reference work beside steps on a CPU
+    tells. Raises `UsageError` that names the row which cannot be predicted.
     """
     result = []
-    drifts = drift_of_steps(steps, machine) if isinstance(machine, Device) else None
+    if isinstance(machine, Device) and drifts is None:
+        drifts = drift_of_steps(steps, machine)
     moved = repeat(None, len(steps)) if drifts is None else drifts.each
     for step, drift in zip(begun(steps, begin, lambda step: step.name), moved, strict=True):
         referenced = None

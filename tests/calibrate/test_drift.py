@@ -17,10 +17,13 @@ from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.drift import (
+    drift_of_pairs,
     drift_of_record,
+    drift_of_repeats,
     drift_of_steps,
     shares_of,
 )
+from perfmodel.calibrate.reference_units import in_reference_units
 from perfmodel.calibrate.step_table import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted
@@ -136,6 +139,22 @@ def test_shares_add_up_to_the_whole(tmp_path: Path) -> None:
     assert shares.min() > -1e-9
 
 
+def test_configurations_measured_again_tell_the_same(tmp_path: Path) -> None:
+    steps = _steps(tmp_path)
+    before = _measured_on(steps, MACHINE, THEN * np.nan)
+    slow = drifted(MACHINE, Drift({"compute": 1.0, "cache": 1.2, "memory": 1.6, "python": 1.2}, 0))
+    again = _measured_on(steps, slow, THEN * np.nan)
+    found = drift_of_pairs(before, again, MACHINE)
+    assert found.ratios["memory"] > found.ratios["compute"] + 0.3
+    drifts = drift_of_repeats(before, again, again, MACHINE)
+    errors = evaluate_steps(again, MACHINE, drifts=drifts)
+    assert errors.summary()["median_pct"] > 10
+    assert errors.referenced()["median_pct"] < 3
+    assert "by 12 configurations that were measured again" in errors.warnings[0]
+    with pytest.raises(UsageError, match="share 3 configurations; at least 8"):
+        drift_of_pairs(before, again[:3], MACHINE)
+
+
 def test_a_fit_is_in_units_of_its_reference(tmp_path: Path) -> None:
     """Half of the rows were measured while the machine took 1.5 times as long."""
     frame = _frame(200)
@@ -182,3 +201,17 @@ def test_a_record_of_the_collector_says_how_fast_the_machine_is_now(tmp_path: Pa
         path.write_text(text)
         with pytest.raises(UsageError, match="is no record of the collector"):
             drift_of_record(path, CALIBRATED)
+
+
+def test_a_fit_takes_configurations_measured_again_for_a_reference(tmp_path: Path) -> None:
+    steps = _steps(tmp_path)
+    frame = pd.read_csv(tmp_path / "t.csv")
+    times = steps_us(steps, MACHINE)
+    tables = [_write(tmp_path / "kernels.csv", _frame(20))]
+    for name, ratio in (("one_steps.csv", 1.0), ("two_steps.csv", 1.25)):
+        measured = frame.assign(p10_us=ratio * times, device="Round CPU")
+        tables.append(_write(tmp_path / name, measured))
+    found = in_reference_units(read_tables(tables), MACHINE)
+    assert [step.step_us for step in found.steps] == pytest.approx([*times, *times], rel=0.01)
+    assert set(found.reference) == {"spread_frac"}
+    assert any(note.startswith("two: the machine takes 1.25 times as long") for note in found.notes)
