@@ -184,6 +184,13 @@ def ops(
             help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,
+    lookups: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Published times of embedding kernels; may be given several times.",
+        ),
+    ] = None,
     by_op: Annotated[
         bool, typer.Option("--by-op", help="By operator instead of by kernel family.")
     ] = False,
@@ -204,16 +211,19 @@ def ops(
       perfmodel evaluate ops my-trace.json.gz
       perfmodel evaluate ops my-trace.json.gz --alone
       perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
+      perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
     target = Output(format, output)
-    if not traces:
-        raise UsageError("nothing to evaluate: give a trace, or a folder")
+    if not traces and not lookups:
+        raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_ops(traces, choice=choice, max_bytes=limit, begin=begin)
+        evaluation = evaluate_ops(
+            traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
+        )
 
     def table(console: Console) -> None:
         titles = ("n", "GMAE", "MAPE", "median", "bias", "total")

@@ -1,23 +1,32 @@
-"""Errors of device time per op of traces, predicted from shapes."""
+"""Errors of device time per op, predicted from shapes: ops of traces, published lookups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfmodel.calibrate.kernel_data import GMAE_OFFSET, mape_pct
+from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.evaluation.jobs import find_jobs
 from perfmodel.evaluation.results import DECIMALS, LEFT_OUT, Tabular
 from perfmodel.evaluation.shapes import device_of_rank, shape_times
-from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.frames import MAX_TABLE_BYTES
+from perfmodel.hardware import Device, device
 from perfmodel.ops.read import op_graph
+from perfmodel.ops.rows import Rows
 from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import Trace, read
+from perfmodel.workload import load_workload
+from perfmodel.workload.tables import lookups
 
 SCHEMA = "perfmodel.evaluation.ops/1"
 
@@ -27,6 +36,7 @@ class MeasuredOp:
     """Device time of one op, microseconds."""
 
     source: str
+    """The trace, or the table."""
     device: str
     name: str
     """What its errors are counted under."""
@@ -74,7 +84,7 @@ class OpEvaluation(Tabular):
 
 
 def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
-    """The errors of `result`, by source and name, the longest first."""
+    """The errors of `found`, by source and name, the longest first."""
     groups: dict[tuple[str, str, str], list[MeasuredOp]] = {}
     for each in result:
         groups.setdefault((each.source, each.device, each.name), []).append(each)
@@ -104,6 +114,101 @@ def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -
     return OpErrors(source, device, name, len(result), *rounded)
 
 
+TableRow = Mapping[str, str]
+_KERNEL_TABLE = ("trace", "kernel", "count", "total_us")
+_TIMING_TABLE = ("op", "gpu", "batch", "tables", "rows_per_table", "dim", "pooling", "time_us")
+_BEFORE_FBGEMM = "batched_embedding_"
+"""Kernels before FBGEMM's, by the beginning of their name."""
+_LIN_DEVICE = "v100-sxm2-16gb"
+"""Their traces name no GPU; kernels and rates are a V100's."""
+_USUAL_BOARD = {"v100": _LIN_DEVICE, "a100": "a100-sxm-40gb", "h100": "h100-sxm"}
+"""Where a GPU is named, and not its board."""
+_PRESETS = {"default": "lin-dlrm-default", "": "lin-dlrm-mlperf"}
+"""What a trace's name has in it, to the configuration that it ran. Source: Lin et al. 2022."""
+_REPEATED = "profiler_repeated"
+"""Benchmarks call one kernel over and over."""
+_LOOKUPS = ("TBE", "batched embedding lookup")
+_LOOKUP_DIMS = ("tables", "batch", "lookups", "dim", "hash_size", "unique_rows", "longest_bag")
+_DIRECTIONS = {"fwd": "fwd", "bwd": "bwd", "bwd+sgd": "bwd"}
+
+
+def read_lookups(path: Path) -> list[MeasuredOp]:
+    """The rows of a table with a full configuration on a named GPU, each with its prediction.
+
+    Two kinds of CSV: kernel times of traces (`trace kernel count total_us`, of Lin et al.), and
+    timings with configurations (`op gpu batch tables rows_per_table dim pooling phase time_us`).
+    Raises `TraceError` for anything else.
+    """
+    try:
+        text = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode()
+        rows = list(csv.DictReader(io.StringIO(text)))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: not a CSV table: {error}") from None
+    columns = set(rows[0]) if rows else set()
+    for needed, of in ((_KERNEL_TABLE, _kernel_times), (_TIMING_TABLE, _lookup_timings)):
+        if columns.issuperset(needed):
+            try:
+                return list(_predicted(path.name, of(rows)))
+            except ValueError as error:
+                raise TraceError(f"{path}: {error}") from None
+    raise TraceError(
+        f"{path}: neither {' '.join(_KERNEL_TABLE)} nor {' '.join(_TIMING_TABLE)} among its columns"
+    )
+
+
+PublishedTime = tuple[str, Device, dict[str, Any], float]
+"""Name, device, record of the measurement table, microseconds."""
+
+
+def _predicted(source: str, result: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
+    for name, where, record, measured_us in result:
+        predicted = durations_of(Rows.of([record]), where).duration_us
+        yield MeasuredOp(source, where.name, name, float(predicted[0]), measured_us)
+
+
+def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
+    where = device(_LIN_DEVICE)
+    for row in rows:
+        if _BEFORE_FBGEMM not in row["kernel"]:
+            continue
+        preset = next(name for part, name in _PRESETS.items() if part in row["trace"])
+        workload = load_workload(preset)
+        attributes = lookups(workload.tables, workload.batch).to_attributes()
+        direction = "fwd" if "forward" in row["kernel"] else "bwd"
+        dims = {name: float(attributes[name]) for name in _LOOKUP_DIMS}
+        record = {"op": "tbe", "direction": direction, "early": 1.0, **dims}
+        yield f"{preset} {direction}", where, record, float(row["total_us"]) / float(row["count"])
+
+
+def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
+    for row in rows:
+        direction = _DIRECTIONS.get(row.get("phase", ""))
+        if row["op"] not in _LOOKUPS or row.get("full_config", "yes") != "yes" or not direction:
+            continue
+        name = row["gpu"].partition("(")[0].strip().lower()
+        try:
+            where = device(_USUAL_BOARD.get(name, name))
+        except HardwareError:
+            continue
+        if where.target == "cpu":
+            continue
+        tables, batch, pooling = (float(row[name]) for name in ("tables", "batch", "pooling"))
+        record = {
+            "op": "tbe",
+            "direction": direction,
+            "early": float(row.get("impl", "").startswith(_BEFORE_FBGEMM)),
+            "dtype": row.get("dtype") or "fp32",
+            "timing": _REPEATED,
+            "tables": tables,
+            "batch": batch,
+            "lookups": tables * batch * pooling,
+            "dim": float(row["dim"]),
+            "hash_size": float(row["rows_per_table"]),
+            "longest_bag": pooling,
+        }
+        yield f"{row['op']} {direction}", where, record, float(row["time_us"])
+
+
 ANY_NAME = "*"
 _ALONE_UP_TO = 0.05
 """Share of its device time that an op may have overlapped with other streams' kernels."""
@@ -123,12 +228,16 @@ class OpSelection:
 
 def evaluate_ops(
     traces: list[str],
+    lookups: list[Path],
     *,
     choice: OpSelection = OpSelection(),
     max_bytes: int = DEFAULT_MAX_BYTES,
     begin: Begin = silent,
 ) -> OpEvaluation:
-    """Errors per op of `traces` (files or folders); `TraceError` for one that cannot be read."""
+    """Errors per op of `traces` (files or folders) and of tables of published `lookups`.
+
+    Raises `TraceError` for a trace or a table that cannot be read.
+    """
     result: list[MeasuredOp] = []
     warnings: list[str] = []
     for job in begun(find_jobs(traces, max_bytes=max_bytes), begin, lambda job: job.name):
@@ -137,6 +246,8 @@ def evaluate_ops(
             result += ops_of(trace, job.name, choice)
         except (TraceError, HardwareError) as error:
             warnings.append(f"{LEFT_OUT}{job.name}: {error}")
+    for path in lookups:
+        result += read_lookups(path)
     return op_evaluation(result, warnings)
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from tiny import Tiny
 
-from benchmarks.published_lookups import read_lookups
 from perfmodel.errors import TraceError
 from perfmodel.evaluation.ops import (
     MeasuredOp,
     OpSelection,
+    evaluate_ops,
     op_evaluation,
     ops_of,
+    read_lookups,
 )
 from perfmodel.trace import Trace
 
@@ -97,4 +98,4 @@ def test_other_tables_are_an_error(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=message):
-        read_lookups(path)
+        evaluate_ops([], [path])
