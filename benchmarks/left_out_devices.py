@@ -36,7 +36,7 @@ from perfmodel.calibrate.kernel_data import (
 from perfmodel.calibrate.kernel_report import plain_trees_us
 from perfmodel.calibrate.kernel_samples import samples
 from perfmodel.calibrate.kernels import (
-    FEWEST_ROWS,
+    MIN_ROWS,
     fit_rows,
     floors_by_key,
     model_of_parts,
@@ -74,7 +74,7 @@ def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(family, name, rows) of everything that is fitted as one."""
     for family in BUILD_OF_FAMILY:
         for name, rows in sliced(family, family_rows(frame, family)):
-            if len(rows) >= FEWEST_ROWS:
+            if len(rows) >= MIN_ROWS:
                 yield family, name, rows
 
 

@@ -1,6 +1,6 @@
 """The reference works that ratios are over: fixed, and of the kind of work that they stand for.
 
-They use no code of this project; a change of one makes a new name, since the history's figures
+They use no code of this project; a change of one makes a new name, since the stored figures
 are over the old one.
 """
 

@@ -2,14 +2,15 @@
 
     python benchmarks/speed.py [--rounds 9] [--only WORD] [--check] [--store]
 
-Prints a Markdown table: each work over its reference, the ratio stored last in `history.csv`, and
-a warning where it grew by more than 1.3, measured twice. With `--check`, exit 1 in that case;
-`--store` adds this run to the history and shows it in README.md, beside this file.
+Prints a Markdown table: each work over its reference, the ratio stored last, and a warning where
+it grew by more than 1.3, measured twice. With `--check`, exit 1 in that case; `--store` puts the
+ratios into the table of README.md, beside this file, whose versions are their history.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,15 +18,33 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
-from benchmarks.history import about, append, newest, show, shown
 from benchmarks.references import references
 from benchmarks.rounds import Figure, Key, measure, on_one_thread
 from benchmarks.tables import markdown
 from benchmarks.works import works
 
 DEMO = Path(__file__).resolve().parents[1] / "perfmodel" / "demo" / "dlrm_cpu_kineto.json.gz"
+README = Path(__file__).with_name("README.md")
+TABLE = re.compile(r"(?<=<!-- ratios -->\n).*?(?=\n<!-- /ratios -->)", re.S)
 SLOWER = 1.3
 """Growth of a ratio that is a warning."""
+
+
+def stored_ratios(path: Path = README) -> dict[Key, float]:
+    """The ratio of each work over its reference, from the table of README.md."""
+    table = TABLE.search(path.read_text(encoding="utf-8"))
+    assert table, f"{path}: no <!-- ratios -->"
+    cells = (line.strip("| ").split(" | ") for line in table.group().splitlines()[2:])
+    return {(work, reference): float(ratio) for work, reference, ratio in cells}
+
+
+def store(figures: list[Figure], path: Path = README) -> None:
+    """Put these ratios into the table; those of other works stay."""
+    ratios = stored_ratios(path) | {each.key: each.ratio for each in figures}
+    lines = [[*key, f"{ratio:.3g}"] for key, ratio in ratios.items()]
+    table = markdown(["work", "over", "ratio"], lines)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(TABLE.sub(lambda _: table, text), encoding="utf-8")
 
 
 def rows(figures: list[Figure], stored: Mapping[Key, float]) -> list[list[str]]:
@@ -65,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", action="store_true")
     options = parser.parse_args(arguments)
     on_one_thread()
-    stored = newest()
+    stored = stored_ratios()
     figures = run(options.rounds, options.only, stored)
     header = ["work", "over", "ratio", "spread", "stored", "change", "ms here"]
     print(markdown(header, rows(figures, stored)))
@@ -74,8 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         growth = each.ratio / stored[each.key]
         print(f"warning: {each.name}: {growth:.2f} times the ratio stored last")
     if options.store:
-        append(figures, about())
-        show(shown(newest()))
+        store(figures)
     return int(options.check and bool(late))
 
 

@@ -12,11 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # behind what is installed: only `benchmarks` is found there
 
-from benchmarks import history, rounds, speed  # noqa: E402
+from benchmarks import rounds, speed  # noqa: E402
 from benchmarks.rounds import Figure, Work  # noqa: E402
 from benchmarks.works import works  # noqa: E402
-
-ABOUT = dict.fromkeys(("date", "commit", "machine", "versions"), "x")
 
 
 def figure(name: str, ratio: float) -> Figure:
@@ -73,12 +71,15 @@ def test_short_work_is_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch)
     assert clock.now_s - start_s == pytest.approx(rounds.LEAST_S)
 
 
-def test_the_newest_run_of_each_work_counts(tmp_path: Path) -> None:
-    path = tmp_path / "history.csv"
-    assert history.newest(path) == {}
-    history.append([figure("a", 2.0), figure("b", 1.0)], ABOUT, path)
-    history.append([figure("a", 3.0)], ABOUT, path)
-    assert history.newest(path) == {("a", "python"): 3.0, ("b", "python"): 1.0}
+def test_what_is_stored_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    table = "| work | over | ratio |\n| --- | --- | --: |\n| a | python | 2 |\n| b | python | 1 |"
+    path.write_text(f"before\n<!-- ratios -->\n{table}\n<!-- /ratios -->\nbehind\n")
+    speed.store([figure("a", 3.0), figure("c", 12.345)], path)
+    ratios = {("a", "python"): 3.0, ("b", "python"): 1.0, ("c", "python"): 12.3}
+    assert speed.stored_ratios(path) == ratios
+    assert path.read_text().startswith("before\n<!-- ratios -->\n| work |")
+    assert path.read_text().endswith("<!-- /ratios -->\nbehind\n")
 
 
 def test_slower_by_more_than_the_limit_is_a_warning() -> None:
@@ -87,8 +88,6 @@ def test_slower_by_more_than_the_limit_is_a_warning() -> None:
     assert [each.name for each in speed.slower(figures, stored)] == ["a"]
 
 
-def test_what_is_stored_is_what_is_timed_and_shown(tmp_path: Path) -> None:
-    stored = history.newest()
-    timed = [(each.name, each.reference) for each in works(speed.DEMO, tmp_path)]
-    assert set(timed) <= set(stored), "python benchmarks/speed.py --store"
-    assert history.in_readme() == history.shown(stored)
+def test_what_is_timed_is_stored(tmp_path: Path) -> None:
+    timed = {(each.name, each.reference) for each in works(speed.DEMO, tmp_path)}
+    assert timed == set(speed.stored_ratios()), "python benchmarks/speed.py --store"

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_BYTES = 512
+MIN_BYTES = 512
 SCORED_BYTES = 65_536
 """Errors count from this size on."""
-MOST_ALIKE = 2
+MAX_ALIKE = 2
 """Curves of one repository on equal wires that are fitted to; more would outweigh the rest."""
 _FLAWS = ("coarse_timer", "reported_slow", "typed_from_excerpt", "host_differs", "uncertain")
 _FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
@@ -97,7 +97,7 @@ def read_measured(
         about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
         frames.append(points.merge(about, on="curve_id"))
     joined = pd.concat(frames, ignore_index=True)
-    joined = joined[joined["size_bytes"] >= LEAST_BYTES].reset_index(drop=True)
+    joined = joined[joined["size_bytes"] >= MIN_BYTES].reset_index(drop=True)
     if not len(joined):
         raise ModelError(f"{pairs[0][1]}: no points of usable curves")
     calls = calls_of_wires(list(joined["wires"]), joined["size_bytes"].to_numpy(np.float64))

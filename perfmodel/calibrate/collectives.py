@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.collective_data import MOST_ALIKE, SCORED_BYTES, Measured, read_measured
+from perfmodel.calibrate.collective_data import MAX_ALIKE, SCORED_BYTES, Measured, read_measured
 from perfmodel.cost.collectives.calls import Calls, Texts
 from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
@@ -136,7 +136,7 @@ _OCTAVES, _STEP_OCTAVES = 12.0, 1.5
 _CLIP = 1.0
 _MACHINE_SHARE = 0.3
 """Assumed: variance of the level that all curves of a machine share, over that of a shape."""
-_MOST_CURVES = 60
+_MAX_CURVES = 60
 """Drawn by weight; a likelihood takes the cube of their points."""
 _APART, _ALIKE = 1e-3, 1e6
 """Reaches over curves, numbered 0, 1, …, and over sizes: unlike the next, and alike everywhere."""
@@ -147,7 +147,7 @@ def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Cova
     names, number = np.unique(measured.curve, return_inverse=True)
     share = np.bincount(number, measured.weight) / np.bincount(number)
     generator = np.random.default_rng(seed)
-    count = min(_MOST_CURVES, len(names))
+    count = min(_MAX_CURVES, len(names))
     drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
     weighted = np.isin(number, drawn)
     points = np.column_stack([number[weighted], np.log2(measured.calls.size_bytes[weighted])])
@@ -184,7 +184,7 @@ def _kernel() -> Kernel:
 
 
 MOST = 0.7
-FEWEST_REPOSITORIES = 2
+MIN_REPOSITORIES = 2
 _TREES = XGBRegressor(
     n_estimators=150,
     max_depth=4,
@@ -207,7 +207,7 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     _require_several(measured, pairs[0][0])
     begin("all repositories", 0, 0)
     X, y = _table(measured.calls), np.log(measured.time_us)
-    weight = np.where(measured.alike < MOST_ALIKE, measured.weight, 0.0)
+    weight = np.where(measured.alike < MAX_ALIKE, measured.weight, 0.0)
     model = CollectiveRegressor().fit(X, y, weight).model_
     groups = np.where(measured.calls.is_custom, measured.calls.architecture, measured.repo)
     folds, log_us = list(LeaveOneGroupOut().split(X, y, groups)), np.empty(len(X))
@@ -239,10 +239,10 @@ def _require_several(measured: Measured, where: str) -> None:
         n_repositories = len(
             np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)])
         )
-        if n_repositories < FEWEST_REPOSITORIES:
+        if n_repositories < MIN_REPOSITORIES:
             raise ModelError(
                 f"{where}: usable curves {words} of {n_repositories} repositories; errors are "
-                f"those of repositories left out: expected at least {FEWEST_REPOSITORIES}"
+                f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
             )
 
 
@@ -313,10 +313,10 @@ def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
     near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
     line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
     line.fit(near.T, np.abs(ratio), sample_weight=weight)
-    return Spread(tuple(round(max(float(end) / Z90, LEAST_SD), 4) for end in line.coef_))
+    return Spread(tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_))
 
 
-LEAST_SD = 0.02
+MIN_SD = 0.02
 
 
 def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""A CPU device from measurements: parameters of every family, checked on a half held out."""
+"""A CPU device from measurements: parameters of every family, checked on a half held out.
+
+The tables come first as if all had been measured at one speed of the machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +16,144 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.calibrate import Samples, Tables, calibrate
 from perfmodel.calibrate.cpu_step import fit_host, parts_of, step_rows, steps_us, with_host
-from perfmodel.calibrate.device_data import DeviceData, Measured
-from perfmodel.calibrate.reference_units import in_reference_units
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.device_data import IN_STEP, RAW, DeviceData, Measured, joined
+from perfmodel.calibrate.drift import (
+    MIN_PAIRS,
+    drift_of_pairs,
+    level_of,
+    pairs_of,
+    ratio_of,
+    shares_of,
+    unlike,
+    without_reference,
+)
+from perfmodel.calibrate.step_table import MeasuredStep, steps_of
+from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import ALONE, section_of
-from perfmodel.cost.cpu.drift import REFERENCE
+from perfmodel.cost.cpu.drift import LEVELS, REFERENCE, SPREAD, Drift
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
 from perfmodel.ops.vocabulary.host import HOST, STEP
 from perfmodel.progress import Begin, silent
+
+
+@dataclass(frozen=True)
+class Referenced:
+    """Rows and steps at one speed; what the device's file keeps of the reference; remarks."""
+
+    measured: Measured
+    steps: list[MeasuredStep]
+    reference: Mapping[str, float]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The reference's readings beside each row of a table, and what predicts its rows.
+
+    Rounds over all configurations of steps leave one reading to all rows; kernels, which are
+    measured block after block, have each their own.
+    """
+
+    run: Path
+    readings: Floats
+    times: Callable[[Device], Floats]
+    in_rounds: bool
+
+    def ratio(self, level: Floats, base: Device) -> Floats:
+        """By how much longer each row took than it would have at `level`."""
+        usual = level_of(self.readings)
+        if usual is None:
+            return np.ones(len(self.readings))
+        readings = np.tile(usual, (len(self.readings), 1)) if self.in_rounds else self.readings
+        return ratio_of(shares_of(self.times, base), np.log(readings / level))
+
+
+def in_reference_units(data: DeviceData, base: Device) -> Referenced:
+    """`data` with what changed on the machine meanwhile taken out, as far as its reference says.
+
+    The level is that of the first table that holds a reference. Without any, tables that hold the
+    configurations of the first once more stand in for it, and the file keeps no level.
+    """
+    lists = [
+        steps_of(frame, run.name) for frame, run in zip(data.steps, data.step_runs, strict=True)
+    ]
+    tables = [
+        *(
+            _Table(run, it.reference_us, partial(row_times_us, it), IN_STEP in it.kind)
+            for run, it in zip(data.measured_runs, data.measured, strict=True)
+        ),
+        *(
+            _Table(run, np.array([it.reference_us for it in steps]), partial(steps_us, steps), True)
+            for run, steps in zip(data.step_runs, lists, strict=True)
+        ),
+    ]
+    level = next((it for each in tables if (it := level_of(each.readings)) is not None), None)
+    silent = dict.fromkeys(it.run.name for it in tables if level_of(it.readings) is None)
+    notes = [without_reference(list(silent))] if silent else []
+    kept = {} if level is None else dict(zip(LEVELS, level.tolist(), strict=True))
+    if level is None:
+        level, again = np.ones(len(PARTS)), _measured_again(data, base)
+        tables = [replace(it, readings=_tiled(again.get(it.run), it.readings)) for it in tables]
+    logs = {
+        it.run: np.log(it.readings / level) for it in tables if level_of(it.readings) is not None
+    }
+    if not logs:
+        return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
+    spread = max(unlike(each) for each in logs.values())
+    first = next(iter(logs)).name
+    for run, each in logs.items():
+        usual = np.nanmedian(each, axis=0)
+        drift = Drift(dict(zip(PARTS, np.exp(usual), strict=True)), unlike(each - usual))
+        notes += [f"{run.name}: the machine {drift} as for {first}"] if run.name != first else []
+    notes.append(
+        f"the reference work moved by {100 * np.expm1(spread):.1f} % while it was calibrated"
+    )
+    longer = [it.ratio(level, base) for it in tables]
+    rows = zip(data.measured, longer, strict=False)
+    timed = zip(lists, longer[len(data.measured) :], strict=True)
+    return Referenced(
+        joined([replace(it, duration_us=it.duration_us / ratio) for it, ratio in rows]),
+        [
+            replace(step, step_us=step.step_us / by)
+            for steps, ratio in timed
+            for step, by in zip(steps, ratio.tolist(), strict=True)
+        ],
+        kept | {SPREAD: float(np.expm1(spread))},
+        tuple(notes),
+    )
+
+
+def _measured_again(data: DeviceData, base: Device) -> dict[Path, Floats]:
+    """How the parts changed since the first run of steps, of those that hold enough of it again."""
+    runs = data.step_runs
+    lists = [
+        steps_of(frame.assign(p10_us=frame.get(RAW, frame["p10_us"])), run.name)
+        for frame, run in zip(data.steps, runs, strict=True)
+    ]
+    ratios = {
+        run: np.array([*drift_of_pairs(lists[0], steps, base).ratios.values()])
+        for run, steps in zip(runs[1:], lists[1:], strict=True)
+        if len(pairs_of(lists[0], steps)) >= MIN_PAIRS
+    }
+    return {runs[0]: np.ones(len(PARTS)), **ratios} if ratios else {}
+
+
+def _tiled(ratios: Floats | None, readings: Floats) -> Floats:
+    return readings if ratios is None else np.tile(ratios, (len(readings), 1))
+
+
+def row_times_us(measured: Measured, device: Device) -> Floats:
+    """What the CPU models say of every row; 1 where there is none for its family."""
+    times_us = np.ones(len(measured))
+    for family, index in measured.families().items():
+        model = KERNELS.get(f"cpu/{family}/heuristic")
+        if isinstance(model, CpuFamily):
+            times_us[index] = model.estimate(measured.rows.take(index), device).duration_us
+    return times_us
+
 
 HELD_OUT_FRAC = 0.5
 MIN_GROUPS, MIN_STEPS, MIN_FOR_SPREAD = 4, 8, 10

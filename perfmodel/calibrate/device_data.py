@@ -247,11 +247,11 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
     if sums is None or "ops_sum_p10_us" not in frame:
         return frame
     quiet = frame["name"].map(sums) / frame["ops_sum_p10_us"]
-    quiet = quiet.clip(LEAST_QUIET_FRAC, 1.0).fillna(quiet.median())
+    quiet = quiet.clip(MIN_QUIET_FRAC, 1.0).fillna(quiet.median())
     return frame.assign(p10_us=frame["p10_us"] * quiet, **{RAW: frame["p10_us"]})
 
 
-LEAST_QUIET_FRAC = 0.7
+MIN_QUIET_FRAC = 0.7
 RAW = "raw_p10_us"
 """The column of step times as they were measured, where they have been freed of noise."""
 
@@ -349,7 +349,7 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     names = np.array(ops.configuration, object)
     for name in set(ops.configuration):
         own = names == name
-        weight[own] = LEAST_WEIGHT + own.sum() * total_us[own] / total_us[own].sum()
+        weight[own] = MIN_WEIGHT + own.sum() * total_us[own] / total_us[own].sum()
     return Measured(
         ops.rows,
         ops.duration_us,
@@ -361,4 +361,4 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     )
 
 
-LEAST_WEIGHT = 0.3
+MIN_WEIGHT = 0.3

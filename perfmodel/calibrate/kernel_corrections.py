@@ -25,7 +25,7 @@ from perfmodel.cost.learned.features import GAINS
 
 BUILDS_THAT_GROW = ("stream",)
 """Time beyond the domain is a matter of size alone, not of how tiles fall."""
-_FEWEST_FOR_GROWTH = 40
+_MIN_FOR_GROWTH = 40
 _TRUSTS = (0.0, 0.5, 1.0)
 Growths = Mapping[tuple[str, str], Growth]
 """By op and device."""
@@ -37,7 +37,7 @@ def growths(data: Samples, among: np.ndarray) -> Growths:
     by_part = {}
     for (op, device), index in data.frame.groupby(["op", "device"], sort=True).indices.items():
         index = index[among[index]]
-        if len(index) < _FEWEST_FOR_GROWTH:
+        if len(index) < _MIN_FOR_GROWTH:
             continue
         work = data.work[index]
         top = index[work >= np.median(work)]
@@ -101,7 +101,7 @@ _FOLDS = 3
 _SHAPE = KNOWN_TREES | {"n_estimators": 120}
 _LIKE = "align"
 """Beginning of the names of figures that tell the same: left out of the trees."""
-_FEWEST_FOR_GAIN = 100
+_MIN_FOR_GAIN = 100
 """Rows with the figure above `_HIGH`, and below it, from which a slope is told."""
 _HIGH = 2.0
 _STEEPEST = 0.04
@@ -132,7 +132,7 @@ def fitted_gains(data: Samples, build: str, weight: Floats, seed: int) -> Fitted
             continue
         index = index[data.base_us[index] >= np.quantile(data.base_us[index], _LONG_FRAC)]
         high = values[index] >= _HIGH
-        if min(high.sum(), (~high).sum()) >= _FEWEST_FOR_GAIN:
+        if min(high.sum(), (~high).sum()) >= _MIN_FOR_GAIN:
             slopes.setdefault(op, {})[device] = _slope(values[index], residual[index])
     places = {name: place for place, name in enumerate(data.known)}
     own, of_others = nothing.copy(), nothing.copy()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 DECIMALS = 4
-MOST_US = 1e12
+MAX_US = 1e12
 GMAE_OFFSET = 4e-4
 """Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
 
@@ -170,11 +170,11 @@ def read_table(path: Path) -> Table:
     except PerfmodelError as error:
         raise ModelError(f"{path}: {error}") from None
     measured = dims["duration_us"]
-    bad = np.flatnonzero(~((measured > 0) & (measured < MOST_US)))
+    bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
     if len(bad):
         raise ModelError(
             f"{path}: row {bad[0]}: duration_us is {measured[bad[0]]:g}; "
-            f"expected above 0 and below {MOST_US:g}"
+            f"expected above 0 and below {MAX_US:g}"
         )
     for column, known in (("timing", TIMINGS), ("direction", directions())):
         unknown = sorted(set(frame[column]) - set(known))

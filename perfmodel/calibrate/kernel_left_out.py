@@ -22,7 +22,7 @@ _WIDEST = 3.0
 _FEWEST = 20
 _FEW = 500
 """Rows per device, op and dtype that trees are fitted to when devices are left out."""
-_MOST_ERROR = 2.0
+_MAX_ERROR = 2.0
 _COVERED_FRAC = 0.9
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
@@ -162,7 +162,7 @@ def centres(
 def error_left_out(off: Floats, told: Floats, chips: np.ndarray) -> float:
     """Median and mean over chips, added, of their mean absolute error `off` `[n]`, where rows count
     by what they tell; outliers count as 2."""
-    size = np.minimum(np.abs(off), _MOST_ERROR)
+    size = np.minimum(np.abs(off), _MAX_ERROR)
     each = [chips == chip for chip in sorted(set(chips))]
     by_chip = [np.average(size[own], weights=told[own]) for own in each] or [0.0]
     return float(np.median(by_chip) + np.mean(by_chip))

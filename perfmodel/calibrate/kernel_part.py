@@ -57,7 +57,7 @@ from perfmodel.ops.spec import OPS
 
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
-_LEAST_QUANTILE = 0.02
+_MIN_QUANTILE = 0.02
 _FARTHER = 2.0
 """Intervals outside the domain against those of its largest rows: what comes is farther still."""
 
@@ -112,7 +112,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
         unseen, alone = (
             ends_left_out(each[own], chips[own])
-            if len(set(chips[own & np.isfinite(each)])) >= _FEWEST_CHIPS
+            if len(set(chips[own & np.isfinite(each)])) >= _MIN_CHIPS
             else ends
             for ends, each in zip(of_all, left_out, strict=True)
         )
@@ -133,7 +133,7 @@ def _least_us(data: Samples, own: np.ndarray) -> float:
     measured = data.frame["duration_us"].to_numpy(np.float64)
     clear = own & (measured > _CLEAR * data.floor_us)
     if clear.any():
-        return float(np.quantile(data.base_us[clear], _LEAST_QUANTILE))
+        return float(np.quantile(data.base_us[clear], _MIN_QUANTILE))
     return float(data.base_us[own].max()) if own.any() else float(data.base_us.max())
 
 
@@ -168,12 +168,12 @@ def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-_FEWEST_ROWS, _MANY_ROWS = 100, 1000
+_MIN_ROWS, _MANY_ROWS = 100, 1000
 _OUTLIER = np.log(2.0)
-_FEWEST_ALIKE = 3
+_MIN_ALIKE = 3
 """Chips of a maker, more of which can outvote one of them."""
 _LEFT_OUT_TREES = {"n_estimators": 100, "num_parallel_tree": 1}
-_FEWEST_CHIPS = 4
+_MIN_CHIPS = 4
 """From which an op has an interval of its own for devices left out; below, that of all ops."""
 
 
@@ -273,7 +273,7 @@ def set_aside(data: Samples) -> tuple[str, ...]:
             if its_kind == kind and same_maker(data.seen_as[other], data.seen_as[device])
         }
         off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
-        agreed = len({chips[other] for other in alike}) > _FEWEST_ALIKE and off.mean() < 0.5
+        agreed = len({chips[other] for other in alike}) > _MIN_ALIKE and off.mean() < 0.5
         if agreed and off[list(alike).index(device)]:
             kept.append("/".join((device, *kind[:2])))
     return tuple(kept)
@@ -319,6 +319,6 @@ def _measured(data: Samples) -> dict[tuple[str, str], Places]:
             alike @ np.array([(data.devices[among] == name).sum() for name in names])
             for among in (same & (data.ops == op), same)
         )
-        enough = (rows >= _FEWEST_ROWS) | (of_any >= _MANY_ROWS)
+        enough = (rows >= _MIN_ROWS) | (of_any >= _MANY_ROWS)
         places[op, kind] = tuple(np.flatnonzero(enough).tolist())
     return places

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _DIMS = ("b", "m", "n", "k", "rows", "cols", "batch", "in_channels", "out_channels", "kernel_size")
 _MORE_DIMS = ("input_size", "stride", "s", "heads", "kv_heads", "head_dim")
 _KINDS = ("op", "dtype", "framework")
-_LEAST_US = 1e-3
+_MIN_US = 1e-3
 
 
 def plain_trees_us(fitted_to: Samples, asked: Samples, seed: int) -> Floats:
@@ -87,7 +87,7 @@ def _target(data: Samples) -> Floats:
 
 
 def _roofline_us(data: Samples) -> Floats:
-    return np.maximum(data.bound_us, _LEAST_US)
+    return np.maximum(data.bound_us, _MIN_US)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_GROUP = 18_000
-FEWEST_ROWS = 200
+MIN_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def fit_kernels(
         for name, part_rows in sliced(family, rows):
             begin(f"{name}, {len(part_rows):,} rows", done, total)
             done += len(part_rows)
-            if len(part_rows) < FEWEST_ROWS:
+            if len(part_rows) < MIN_ROWS:
                 continue
             with _blamed_on(estimator, name):
                 fitted = fit_rows(
@@ -122,7 +122,7 @@ def fit_kernels(
             )
     if not models:
         raise ModelError(
-            f"{', '.join(map(str, paths))}: no family has {FEWEST_ROWS} rows of GPU kernels; "
+            f"{', '.join(map(str, paths))}: no family has {MIN_ROWS} rows of GPU kernels; "
             f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
         )
     about = _about(tables, parts, ignored, seed) | {"estimator": estimator}

@@ -78,7 +78,7 @@ def show_gains(console: Console, listed: Sequence[Gain]) -> None:
         console.print(f"    {one_line(gain.command)}", soft_wrap=True)
 
 
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Rows of a table for people."""
 
 
@@ -158,7 +158,7 @@ def breakdown(
 
     from perfmodel.cli.prediction_options import DEMO_SOURCE, read_demo
     from perfmodel.timeline.breakdown import breakdown as break_down
-    from perfmodel.timeline.rank import MOST_ROWS
+    from perfmodel.timeline.rank import MAX_ROWS
     from perfmodel.trace import read
 
     with working(f"reading {trace or DEMO_SOURCE}"):
@@ -178,12 +178,12 @@ def breakdown(
     def table(console: Console) -> None:
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
 
-        show_breakdown(console, selected, TableDetail(top or MOST_SHOWN, full_names, bool(rank)))
+        show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
     target.write(
         answer=lambda: (
-            selected.to_dict(top or MOST_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
+            selected.to_dict(top or MAX_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
         ),
         csv=lambda: frame_csv(selected.to_frame()),
         table=table,

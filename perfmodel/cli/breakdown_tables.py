@@ -196,8 +196,8 @@ _SUMMARY_COLUMNS = {
     "comm": "comm_us",
     "exposed": "exposed_comm_us",
 }
-_MOST_THREADS = 4
-_MOST_CAUSES = 12
+_MAX_THREADS = 4
+_MAX_CAUSES = 12
 _WIDE = 94
 """Columns of the table of overheads with its means."""
 
@@ -290,9 +290,9 @@ def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     table = new_table(f"{title} ({times.unit})", "", "time", of)
     total = sum(time_us.values())
     ordered = sorted(time_us.items(), key=lambda item: -item[1])
-    for name, value in ordered[:_MOST_CAUSES]:
+    for name, value in ordered[:_MAX_CAUSES]:
         add(table, named(name), times(value), percent(value, total))
-    rest = sum(value for _, value in ordered[_MOST_CAUSES:])
+    rest = sum(value for _, value in ordered[_MAX_CAUSES:])
     if rest:
         add(table, "others", times(rest), percent(rest, total))
     return table
@@ -316,7 +316,7 @@ def _show_overheads(console: Console, step: StepBreakdown) -> None:
         name: sum(cell["total_us"] for cell in variants["raw"].values())
         for name, variants in threads.items()
     }
-    largest = sorted(threads, key=lambda name: -total_us[name])[:_MOST_THREADS]
+    largest = sorted(threads, key=lambda name: -total_us[name])[:_MAX_THREADS]
     for name in (name for name in threads if name in largest):
         raw, rest = threads[name]["raw"], threads[name]["no_blocking"]
         for kind, cell in raw.items():

@@ -11,7 +11,7 @@ import typer
 
 from perfmodel.api import ALL
 from perfmodel.cli.options import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     FormatOption,
     NodesOption,
     OutputOption,
@@ -45,7 +45,7 @@ def compare(
     batch: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=MOST_SAMPLES, help="Global batch. [default: the workload's]"
+            metavar="N", min=1, max=MAX_SAMPLES, help="Global batch. [default: the workload's]"
         ),
     ] = None,
     nodes: NodesOption = None,

@@ -174,7 +174,7 @@ def _served(found: Comparison, rows: list[DesignResult]) -> Table:
     return shown
 
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 """Points of a sweep that are shown; up to so many, all."""
 MEAN_COLUMNS = ("figure", "mean", "least", "largest")
 
@@ -202,7 +202,7 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
     best = "Pareto front" if len(found.objectives) > 1 else "best"
     rows = [found.row(at) for at in range(len(found.frame))]
     title = f"Points; * {best}"
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title = "Pareto front" if len(found.objectives) > 1 else "Best point"
     axes = sorted(found.axes, key=lambda name: not isinstance(rows[0][name], str))
@@ -214,7 +214,7 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
     table = new_table(title, *heads, *marked, *(head for head, _ in units), texts=texts)
     for column in table.columns[: len(heads)]:
         column.keep = True
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:MAX_ROWS]:
         marks = ["*" if row["point"] in front else "" for _ in marked]
         shown = [
             times(row[name]) if name == STEP else _scaled(row[name], factor)
@@ -222,8 +222,8 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
         ]
         add(table, *(_cell_text(row[name]) for name in axes), *marks, *shown)
     console.show(table)
-    if len(rows) > MOST_ROWS:
-        say(console, f"… {len(rows) - MOST_ROWS} more (--format json)")
+    if len(rows) > MAX_ROWS:
+        say(console, f"… {len(rows) - MAX_ROWS} more (--format json)")
 
 
 J_PER_KWH = 3.6e6
@@ -275,11 +275,11 @@ def _rows(
     columns = sorted(columns, key=lambda name: not isinstance(rows[0][name], str))
     heads = [name.replace(".", ".\n").replace("_usd", "_usd\n") for name in columns]
     table = new_table(title, *heads, texts=texts)
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:MAX_ROWS]:
         add(table, *(_cell_text(row[name]) for name in columns))
     console.show(table)
-    if len(rows) > MOST_ROWS:
-        say(console, f"… {len(rows) - MOST_ROWS} more (--format json)")
+    if len(rows) > MAX_ROWS:
+        say(console, f"… {len(rows) - MAX_ROWS} more (--format json)")
 
 
 def _cell_text(value: Any) -> str:

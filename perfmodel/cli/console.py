@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 FILE_WIDTH = 100
 """Columns of a page that goes to no terminal, unless `COLUMNS` says otherwise."""
-_LEAST_WIDTH, _MOST_WIDTH = 40, 1000
+_MIN_WIDTH, _MAX_WIDTH = 40, 1000
 GAP = 2
 """Blanks between two columns."""
 _BETWEEN_TABLES = 4
-LEAST_NAME = 12
+MIN_NAME = 12
 """Columns that a cut name keeps."""
 _NARROW = str.maketrans("", "", "…–─µ×")
 """Characters of our texts that take one column."""
@@ -37,7 +37,7 @@ _NARROW = str.maketrans("", "", "…–─µ×")
 def file_width() -> int:
     """Columns of what goes to no terminal."""
     asked = os.environ.get("COLUMNS", "")
-    known = asked.isascii() and asked.isdigit() and _LEAST_WIDTH <= int(asked) <= _MOST_WIDTH
+    known = asked.isascii() and asked.isdigit() and _MIN_WIDTH <= int(asked) <= _MAX_WIDTH
     return int(asked) if known else FILE_WIDTH
 
 
@@ -67,7 +67,7 @@ class Column:
 
     def least_width(self, natural: int) -> int:
         """What it can be narrowed to: texts to a name that can be read, numbers not at all."""
-        return natural if self.no_wrap else min(natural, LEAST_NAME)
+        return natural if self.no_wrap else min(natural, MIN_NAME)
 
     def cell_lines(self, text: str, width: int) -> list[str]:
         """A cell as lines of at most `width`."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference
 
 
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 
 
 def diff(
@@ -31,7 +31,7 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
     top: Annotated[
         int, typer.Option(min=1, help="Show this many changes of each kind.")
-    ] = MOST_SHOWN,
+    ] = MAX_SHOWN,
     format: FormatOption = None,
     output: OutputOption = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
@@ -62,7 +62,7 @@ def diff(
 
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
-    from perfmodel.reporting.stored import GROUPS
+    from perfmodel.reporting.difference import GROUPS
 
     say(console, f"A: {compared.a.source} ({compared.a.hardware})")
     say(console, f"B: {compared.b.source} ({compared.b.hardware})")

@@ -79,7 +79,7 @@ _WHAT = {
 }
 _OF = {"step": "step time", "gpu_active": "GPU active"}
 _OF_TABLES = "kernels"
-_MOST_CHANGES = 30
+_MAX_CHANGES = 30
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:
@@ -148,7 +148,7 @@ def show_changes(console: Console, title: str, changes: list[Change]) -> None:
         return
     columns = ("trace", "kind", "name", "figure", "baseline", "now", "by")
     table = new_table(title, *columns, texts=4)
-    for change in changes[:_MOST_CHANGES]:
+    for change in changes[:_MAX_CHANGES]:
         old, new = change.baseline, change.present
         sizes = [figure_text(change, old), figure_text(change, new)]
         by = change.status.value
@@ -156,5 +156,5 @@ def show_changes(console: Console, title: str, changes: list[Change]) -> None:
             by = f"{abs(new) - abs(old):+.2f}"
         add(table, change.trace, change.kind, change.name, change.figure, *sizes, by)
     console.show(table)
-    if len(changes) > _MOST_CHANGES:
-        say(console, f"and {counted(len(changes) - _MOST_CHANGES, 'figure')} more")
+    if len(changes) > _MAX_CHANGES:
+        say(console, f"and {counted(len(changes) - _MAX_CHANGES, 'figure')} more")

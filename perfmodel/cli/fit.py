@@ -313,7 +313,7 @@ def overheads(
     check_target(output)
 
     from perfmodel.calibrate.cpu_step import fit_overheads
-    from perfmodel.calibrate.unwatched import unwatched
+    from perfmodel.calibrate.unprofiled import unprofiled
 
     with working("reading the traces") as begin:
         profile = fit_overheads(
@@ -325,7 +325,7 @@ def overheads(
             begin=begin,
         )
         if ops is not None:
-            profile = unwatched(profile, ops)
+            profile = unprofiled(profile, ops)
     profile.save(output)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(

@@ -16,7 +16,7 @@ from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
 
 FIGURE_COLUMNS = ("part", "figure", "value", "unit", "source")
-_MOST_NAMED = 6
+_MAX_NAMED = 6
 SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
 
 
@@ -58,8 +58,8 @@ def say_assumed_coefficients(
     """Which of the coefficients that a cost model read are assumed."""
     assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
     if assumed:
-        more = len(assumed) - _MOST_NAMED
-        named = ", ".join(assumed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(assumed) - _MAX_NAMED
+        named = ", ".join(assumed[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
         say(console, f"{words} (values: --format json)")
 

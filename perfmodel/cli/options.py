@@ -17,7 +17,7 @@ from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
 
-MOST_SAMPLES = 1_000_000_000
+MAX_SAMPLES = 1_000_000_000
 """Of a batch, as in a workload's file."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     FormatOption,
     NodesOption,
     OutputOption,
@@ -44,7 +44,7 @@ def plan(
     nodes: NodesOption = None,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_SAMPLES, help="Samples per step, of all ranks together."),
+        typer.Option(min=1, max=MAX_SAMPLES, help="Samples per step, of all ranks together."),
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="Plan for the forward pass alone.")

@@ -45,10 +45,10 @@ _NULLS = {
     "+ GPU active": "null_mean_gpu_us",
     "last step": "null_last_us",
 }
-_MOST_ROWS = 12
-_LEAST_US = 1e-3
+_MAX_ROWS = 12
+_MIN_US = 1e-3
 """Parts of a path below it are what is left of sums of floats."""
-_MOST_COLUMNS = 4
+_MAX_COLUMNS = 4
 
 
 def show_prediction(console: Console, prediction: Prediction, demo: Demo | None = None) -> None:
@@ -80,8 +80,8 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
         if len(result.ranks) > 1:
             console.show(_ranks(result, columns))
             say_straggler(console, result.straggler)
-    for at in range(0, len(results), _MOST_COLUMNS):
-        _show_parts(console, results[at : at + _MOST_COLUMNS])
+    for at in range(0, len(results), _MAX_COLUMNS):
+        _show_parts(console, results[at : at + _MAX_COLUMNS])
 
 
 def _title(source: Mapping[str, Any]) -> str:
@@ -340,12 +340,12 @@ def _comparison_table(title: str, prediction: Sequence[tuple[str, dict[str, floa
     columns = ("time", "share") if alone else tuple(name for name, _ in prediction)
     table = new_table(f"{title} ({times.unit})", "", *columns)
     names = sorted(
-        (name for name, us in largest.items() if us >= _LEAST_US), key=lambda name: -largest[name]
+        (name for name, us in largest.items() if us >= _MIN_US), key=lambda name: -largest[name]
     )
-    rows = [(name, [time_us.get(name) for _, time_us in prediction]) for name in names[:_MOST_ROWS]]
-    if names[_MOST_ROWS:]:
+    rows = [(name, [time_us.get(name) for _, time_us in prediction]) for name in names[:_MAX_ROWS]]
+    if names[_MAX_ROWS:]:
         rest = [
-            sum(time_us.get(name, 0.0) for name in names[_MOST_ROWS:]) for _, time_us in prediction
+            sum(time_us.get(name, 0.0) for name in names[_MAX_ROWS:]) for _, time_us in prediction
         ]
         rows.append(("others", list(rest)))
     for name, values in rows:

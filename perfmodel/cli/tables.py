@@ -94,7 +94,7 @@ def source_text(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-MOST_WARNINGS = 4
+MAX_WARNINGS = 4
 """Lines of warnings below a table, where not all are asked for."""
 
 
@@ -113,7 +113,7 @@ def show_warnings(console: Console, lines: Sequence[str], *, every: bool) -> Non
     """
     notes = [line for line in lines if isinstance(line, Note)]
     warnings = [line for line in lines if not isinstance(line, Note)]
-    shown = warnings if every else warnings[:MOST_WARNINGS]
+    shown = warnings if every else warnings[:MAX_WARNINGS]
     more, hidden = len(warnings) - len(shown), 0 if every else len(notes)
     show_cautions(console, shown)
     if every and notes:

@@ -37,7 +37,7 @@ TARGET_US = 150_000.0
 """Time per module, mode and clock: as many calls as fit, within the limits above."""
 AHEAD_BYTES = 256_000_000
 AHEAD_MULTIPLE = 1.5
-MOST_AHEAD = 400
+MAX_AHEAD = 400
 """Memory that is written to keep the device busy while the host runs ahead, and how much longer
 than the host needs."""
 PROFILED_CALLS = 2
@@ -143,7 +143,7 @@ class ModuleClock:
         }
         if self._backend.is_gpu:
             host_us = measured["host_us"]
-            ahead = int(min(AHEAD_MULTIPLE * host_us / self._write_us + 2, MOST_AHEAD))
+            ahead = int(min(AHEAD_MULTIPLE * host_us / self._write_us + 2, MAX_AHEAD))
             queued = [self._queued(called, ahead) for _ in range(max(calls // 2, MIN_CALLS))]
             measured["device_us"] = round(float(np.median(queued)), 3)
         return measured

@@ -104,7 +104,7 @@ def _gpu_probes(backend: Backend) -> dict[str, Probe]:
 HELP = "time what the host pays per call: dispatch, launches, waits, small copies, CUDA graphs"
 _UNTIL_DONE = "until_done_per_call"
 SCHEMA = "perfmodel.collect.overheads/1"
-LEAST_REPEATS = 5
+MIN_REPEATS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> None:
     total_us: dict[str, list[float]] = {name: [] for name in probes}
     try:
         for number in range(arguments.repeats):
-            if number >= LEAST_REPEATS and budget.is_over:
+            if number >= MIN_REPEATS and budget.is_over:
                 break
             readings_us.append(reference.read_us())
             for name, probe in probes.items():

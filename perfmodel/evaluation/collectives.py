@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_BYTES = 65_536
+MIN_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ def evaluate_collectives(
     estimate = given.estimate(calls)
     rows = []
     for curve, index in measured.groupby("curve_id", sort=False).indices.items():
-        asked = index[(sizes[index] >= LEAST_BYTES) & ~is_known[index]]
+        asked = index[(sizes[index] >= MIN_BYTES) & ~is_known[index]]
         if not len(asked):
-            warnings.append(f"{curve}: no points of {LEAST_BYTES} bytes and more to score")
+            warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
             continue
         known = index[is_known[index]]
         result, level = estimate, SPECS

@@ -14,7 +14,7 @@ from perfmodel.evaluation.results import Kind, Row, rows_of
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import LeftOut, naive_predictions, step_of_nodes
+from perfmodel.prediction.leave_out import LeaveOneOutReplay, naive_predictions, step_of_nodes
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of
 from perfmodel.trace import Trace
@@ -151,22 +151,22 @@ def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats
     return predicted, true
 
 
-MOST_HELD_OUT = 12
+MAX_HELD_OUT = 12
 """Steps that are held out at most, spread evenly over the trace: each costs a replay."""
 
 
 def held_out_steps(steady: Ints) -> Ints:
     """The step indices to hold out in turn."""
-    if len(steady) <= MOST_HELD_OUT:
+    if len(steady) <= MAX_HELD_OUT:
         return steady
-    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MOST_HELD_OUT).round().astype(int)]
+    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MAX_HELD_OUT).round().astype(int)]
     return chosen
 
 
 def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
     """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
     step_us = np.full((len(ranks_of(graph)), len(held)), np.nan)
-    replays = LeftOut(graph, held)
+    replays = LeaveOneOutReplay(graph, held)
     for at, index in enumerate(held.tolist()):
         others = np.setdiff1d(steady, [index])
         duration = graph.nodes_.duration_us.copy()

@@ -24,7 +24,7 @@ from perfmodel.progress import Begin, begun, silent
 
 SCHEMA = "perfmodel.evaluation.modules/1"
 NEEDED = ("program", "class", "mode", "training", "device", "median_us", "host_us", "device_us")
-MOST_US = 1e12
+MAX_US = 1e12
 HOST_KINDS = (NodeKind.HOST, NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.ALLOCATOR)
 
 
@@ -183,8 +183,8 @@ def _call(row: Mapping[str | None, str], where: str) -> MeasuredCall:
         given = [float(row["device_us"])] if row["device_us"] else []
     except (TypeError, ValueError):
         raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < MOST_US for us in (*times.values(), *given)):
-        raise UsageError(f"{where}: a time is not above 0, or above {MOST_US:g} us")
+    if not all(0 < us < MAX_US for us in (*times.values(), *given)):
+        raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
     if not row["device"]:
         raise UsageError(f"{where}: no device")
     if not re.fullmatch(r"[\w.-]+", row["program"] or ""):

@@ -38,7 +38,7 @@ EARLIER_SOFTWARE: dict[tuple[str, str], dict[str, object]] = {
 are a group of their own."""
 RATE_COLUMN = {"dlrm": "samples_per_s_logged", "dlrm_dcnv2": "samples_per_s_train_est"}
 """The logged rate contains the evaluations, as the workload's step does."""
-LARGEST_NUMBER = 1e15
+MAX_NUMBER = 1e15
 MLPERF_COLUMNS = (
     *("round", "submitter", "system", "benchmark", "n_nodes", "accel_per_node", "accelerator"),
     *("global_batch", "ttt_min_median", *RATE_COLUMN.values()),
@@ -78,20 +78,20 @@ class Published:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Excluded:
     """A row that is not predicted, and why."""
 
     name: str
     reason: str
 
 
-def read_mlperf(*paths: Path) -> tuple[list[Published], list[LeftOut]]:
+def read_mlperf(*paths: Path) -> tuple[list[Published], list[Excluded]]:
     """Distinct configurations of submissions, each run once, and what is left out by name.
 
     Raises `PerfmodelError` for a file that is no such table.
     """
     published: dict[tuple[object, ...], Published] = {}
-    left: list[LeftOut] = []
+    left: list[Excluded] = []
     seen: set[tuple[str, ...]] = set()
     rows = [(f"{path}: line {line}", row) for path in paths for line, row in _submissions(path)]
     for where, row in rows:
@@ -104,7 +104,7 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[LeftOut]]:
         seen.add(run)
         machine = None if reason else _machine(row, where)
         if not isinstance(machine, Cluster):
-            left.append(LeftOut(name, reason or str(machine)))
+            left.append(Excluded(name, reason or str(machine)))
             continue
         batch = int(_number(row, "global_batch", where))
         settings = EARLIER_SOFTWARE.get((row["benchmark"], row["round"]), {})
@@ -180,7 +180,7 @@ def _number(row: Mapping[str, str], key: str, where: str) -> float:
         number = float(row[key])
     except ValueError:
         number = -1.0
-    if not 0 < number < LARGEST_NUMBER:
+    if not 0 < number < MAX_NUMBER:
         raise PerfmodelError(f"{where}: {key}: expected a positive number, got {row[key][:40]!r}")
     return number
 
@@ -258,7 +258,7 @@ class PublishedErrors:
     """All configurations, and the rows that are not predicted."""
 
     rows: tuple[PublishedError, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[Excluded, ...]
 
     def scaled_error_pct(self, row: PublishedError) -> float | None:
         """Of the rate published of another machine of one node of these GPUs, by their number."""
@@ -337,7 +337,7 @@ class PublishedErrors:
 
 def evaluate_published(
     listed: Sequence[Published],
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[Excluded],
     *,
     begin: Begin = silent,
 ) -> PublishedErrors:
@@ -347,7 +347,7 @@ def evaluate_published(
         try:
             rows.append(PublishedError(each, *_samples_per_s(each)))
         except PerfmodelError as error:
-            left.append(LeftOut(f"{each.group}: {each.name}", str(error)))
+            left.append(Excluded(f"{each.group}: {each.name}", str(error)))
     return PublishedErrors(tuple(rows), tuple(left))
 
 

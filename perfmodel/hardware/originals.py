@@ -16,7 +16,7 @@ from perfmodel.hardware.reads import unrecorded
 _OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
 _OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
 _OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
-_FEWEST_EQUAL = 2
+_MIN_EQUAL = 2
 
 
 def original(device: Device) -> Device:
@@ -42,7 +42,7 @@ def _closest(device: Device) -> Device | None:
         return in_common(known), sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
 
     closest = max(alike, key=nearness, default=None)
-    return None if closest is None or in_common(closest) < _FEWEST_EQUAL else closest
+    return None if closest is None or in_common(closest) < _MIN_EQUAL else closest
 
 
 def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
@@ -55,7 +55,7 @@ def _is_listed(device: Device) -> bool:
     return plain.name in _names() and catalogue_device(plain.name) == plain
 
 
-_FEWEST_OF_RATES = 4
+_MIN_OF_RATES = 4
 
 
 def slower_multiprocessors(device: Device) -> list[str]:
@@ -77,7 +77,7 @@ def slower_multiprocessors(device: Device) -> list[str]:
     )
     in_common = partial(_in_common, _figures(device, _OF_A_BOARD))
     known = max(filter(is_faster_each, boards), key=in_common, default=None)
-    if known is None or in_common(known) < _FEWEST_OF_RATES:
+    if known is None or in_common(known) < _MIN_OF_RATES:
         return []
     return [
         f"{known.name} with {device.sm_count} multiprocessors in the place of {known.sm_count} at "

@@ -39,7 +39,7 @@ _ISSUING = "gpu0/compute"
 """The stream that a collective is issued on where its thread launched no kernel yet."""
 
 
-class _Walk:
+class _GraphBuilder:
     """One rank's host, op by op: where its threads and streams stand."""
 
     def __init__(
@@ -382,15 +382,15 @@ def execution_graph(
     """
     tops, pieces = lowered.by_top_level()
     capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
-    walk = _Walk(lowered, duration_us, times, host_ratio, capture)
+    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, capture)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
     before = all(step < 0 for step in step_of)
     for step, group in groupby(range(len(tops)), key=step_of.__getitem__):
         rows = list(group)
-        bounds = walk.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
+        bounds = builder.step(step, [tops[r] for r in rows], [pieces[r] for r in rows])
         if step >= 0 or before:
             marks.append((step, *bounds))
-    graph = walk.draft.graph(marks, profile, host_ratio, statistic)
-    spared = np.array(walk.spared, np.int64)
-    return Built(graph, np.array(walk.draft.piece), spared, capture.notes)
+    graph = builder.draft.graph(marks, profile, host_ratio, statistic)
+    spared = np.array(builder.spared, np.int64)
+    return Built(graph, np.array(builder.draft.piece), spared, capture.notes)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST = 1e15
 """A dim can be no larger: products of several stay far from overflow."""
-LEAST_MEAN = 1 / MOST
+MIN_MEAN = 1 / MOST
 """A mean is no smaller: one value beside as many as there can be."""
 KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
@@ -217,13 +217,13 @@ class Rows:
             [self.dims[name][index] if name in self.dims else nothing for name in names]
         )
         values = np.where(np.isnan(values), usual, values)
-        is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= LEAST_MEAN))
+        is_good = (values >= least) & (values <= MOST) & ((values == 0) | (values >= MIN_MEAN))
         if not is_good.all():
             dim, row = np.argwhere(~is_good)[0]
             value = values[dim, row]
             what = "is missing" if np.isnan(value) else f"is {value:g}"
             limit = f"at most {MOST:g}" if value > MOST else f"at least {least[dim, 0]:g}"
-            limit = f"0 or at least {LEAST_MEAN:g}" if 0 < value < LEAST_MEAN else limit
+            limit = f"0 or at least {MIN_MEAN:g}" if 0 < value < MIN_MEAN else limit
             raise ModelError(f"{op} (row {index[row]}): {names[dim]} {what}; expected {limit}")
         dims = dict(zip(names, values, strict=True))
         for group in spec.one_of:
@@ -261,7 +261,7 @@ def _dims_of(spec: OpSpec) -> tuple[str, ...]:
 def _least(spec: OpSpec, name: str) -> float:
     if name in spec.defaults:
         return 0.0
-    return LEAST_MEAN if name in spec.means else 1.0
+    return MIN_MEAN if name in spec.means else 1.0
 
 
 def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _AXES_WIDTH_IN = 6.5
 _CHARACTER_IN = 0.056
 _ROOM_FRAC = 0.16
 _SMALL_FRAC = 0.005
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 
 
 class _Bars(NamedTuple):
@@ -107,7 +107,7 @@ def _merge_small(bars: _Bars) -> _Bars:
     """Parts that are small in every bar, and those beyond the largest, as one at the end."""
     total = bars.time_us.sum(axis=1, keepdims=True)
     share = (bars.time_us / np.where(total > 0, total, 1.0)).max(axis=0)
-    largest = np.argsort(-share, kind="stable")[:_MOST_PARTS]
+    largest = np.argsort(-share, kind="stable")[:_MAX_PARTS]
     kept = np.zeros(len(share), bool)
     kept[largest] = share[largest] >= _SMALL_FRAC
     if (~kept).sum() <= 1:

@@ -30,7 +30,7 @@ _WIDTH_IN, _HEIGHT_IN = 6.0, 4.2
 _BAR_IN = 0.34
 _CLOUD = 20_000
 """Points drawn at most: of more, an even share; the front is always whole."""
-_MOST_NUMBERED = 12
+_MAX_NUMBERED = 12
 """Points of a front that are numbered, at most."""
 _BLUE, _ORANGE = FURTHER_COLOURS[0], FURTHER_COLOURS[1]
 
@@ -62,7 +62,7 @@ def pareto_figure(
                 markersize=4,
                 label=f"Pareto front ({len(order):,} of {len(known):,} points)",
             )
-            if len(order) <= _MOST_NUMBERED:
+            if len(order) <= _MAX_NUMBERED:
                 for at in order.tolist():
                     place = (across[at], up[at])
                     axes.annotate(

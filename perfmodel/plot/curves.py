@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH_IN, _HEIGHT_IN = 6.4, 4.0
-_MOST_OWN_TICKS = 8
+_MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
 
 
@@ -63,7 +63,7 @@ def curves_figure(
                 axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axis.set_minor_formatter(NullFormatter())
         write_numbers(axes, ",g")
-        if "x" in log and len(own := np.unique(across)) <= _MOST_OWN_TICKS:
+        if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
             axes.set_xticks([], minor=True)
         if "y" not in log:

@@ -108,7 +108,7 @@ def time_unit(span_us: float) -> tuple[float, str]:
     return 1.0, "us"
 
 
-_MOST_CAUSES = 8
+_MAX_CAUSES = 8
 
 
 class Entry(NamedTuple):
@@ -131,7 +131,7 @@ def cause_entries(
         Entry(None, ""),
         Entry(None, f"{heading}: {human_us(total.sum())}, {share_pct:.0f} %"),
     ]
-    shown = order if len(order) <= _MOST_CAUSES + 1 else order[:_MOST_CAUSES]
+    shown = order if len(order) <= _MAX_CAUSES + 1 else order[:_MAX_CAUSES]
     for at in shown.tolist():
         name = str(names[at])
         entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))

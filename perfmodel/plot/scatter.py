@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _WIDTH_IN, _HEIGHT_IN = 8.0, 4.6
-_MOST_POINTS = 2_000
-_LEAST_RATIO, _MOST_RATIO = 0.1, 10.0
+_MAX_POINTS = 2_000
+_MIN_RATIO, _MAX_RATIO = 0.1, 10.0
 
 
 def errors_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -40,10 +40,10 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
     names = ("measured_us", "predicted_us", "low_us", "high_us")
     measured, *others = (floats(frame, name) for name in names)
     order = np.argsort(measured, kind="stable")
-    order = order[:: max(1, -(-len(order) // _MOST_POINTS))]
+    order = order[:: max(1, -(-len(order) // _MAX_POINTS))]
     group, measured = group[order], measured[order]
     ratio, low, high = (
-        np.clip(values[order] / measured, _LEAST_RATIO, _MOST_RATIO) for values in others
+        np.clip(values[order] / measured, _MIN_RATIO, _MAX_RATIO) for values in others
     )
     missed = (low > 1.0) | (high < 1.0)
     colours = colours_of(sorted(set(group.tolist())))
@@ -135,9 +135,9 @@ def _finish(axes: Axes, name: str, count: NDArray[np.float64], *, with_points: b
 
 
 _ROOFLINE_WIDTH_IN, _ROOFLINE_HEIGHT_IN = 7.2, 4.4
-_LARGEST_AREA, _SMALLEST_AREA = 260.0, 6.0
+_MAX_AREA, _MIN_AREA = 260.0, 6.0
 _POINTS = 200
-_LEAST_FRAC = 1e-3
+_MIN_FRAC = 1e-3
 """Of the time, what a kind of kernel must take to be drawn."""
 GB_PER_TB = 1e3
 
@@ -161,11 +161,11 @@ def roofline_figure(
     if not len(family):
         raise UsageError("no kernels that compute: there is no roofline to draw")
     intensity, rate, time = (floats(frame, k) for k in ("intensity", "tflop_per_s", "time_us"))
-    seen = time >= _LEAST_FRAC * time.sum()
+    seen = time >= _MIN_FRAC * time.sum()
     family, intensity, rate, time = family[seen], intensity[seen], rate[seen], time[seen]
     order = list(dict.fromkeys(family[np.argsort(-time, kind="stable")].tolist()))
     colours = colours_of(order)
-    area = np.maximum(_LARGEST_AREA * time / time.max(), _SMALLEST_AREA)
+    area = np.maximum(_MAX_AREA * time / time.max(), _MIN_AREA)
     left, right = min(intensity.min(), 0.1) / 2, max(intensity.max(), 1e3) * 2
     x = np.geomspace(left, right, _POINTS)
     with look():

@@ -116,7 +116,7 @@ _AXES_WIDTH_IN = 9.8
 _BINS = 3000
 _HALF_HEIGHT = 0.38
 _CHARACTER_IN = 0.056
-_MOST_LABELS = 250
+_MAX_LABELS = 250
 
 
 class _Lane(NamedTuple):
@@ -258,7 +258,7 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     axes.add_collection(LineCollection(cuts, colors="white", linewidths=0.5, zorder=3))
     room = (width_in / _CHARACTER_IN).astype(int) - 1
     named = np.flatnonzero(room >= 5)
-    for i in named[np.argsort(-width_in[named], kind="stable")][:_MOST_LABELS].tolist():
+    for i in named[np.argsort(-width_in[named], kind="stable")][:_MAX_LABELS].tolist():
         middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
         colour = "white" if is_dark(colours[lane.group[i]]) else INK
         text = short_name(lane.label[i])

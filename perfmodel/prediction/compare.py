@@ -26,7 +26,7 @@ from perfmodel.units import US_PER_S, human_us
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
 
-_LEAST_FRAC = 1e-3
+_MIN_FRAC = 1e-3
 _STEPS = 12
 
 
@@ -39,22 +39,22 @@ def break_even_frac(
     More popular samples are taken to make no step longer. Raises `UsageError` for a share that
     cannot be.
     """
-    if not _LEAST_FRAC <= most_frac <= 1.0:
+    if not _MIN_FRAC <= most_frac <= 1.0:
         raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
     limit_us = predict(baseline).results[0].step_us
 
     def is_enough(share: float) -> bool:
         return predict(with_share(share)).results[0].step_us <= limit_us
 
-    if is_enough(_LEAST_FRAC):
-        return _LEAST_FRAC
+    if is_enough(_MIN_FRAC):
+        return _MIN_FRAC
     if not is_enough(most_frac):
         return None
-    low, high = _LEAST_FRAC, most_frac
+    low, high = _MIN_FRAC, most_frac
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
-        if high - low < _LEAST_FRAC:
+        if high - low < _MIN_FRAC:
             break
     return high
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
-from perfmodel.prediction.explain.modelled import ModelGrounds
+from perfmodel.prediction.explain.modelled import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
@@ -165,8 +165,8 @@ class DesignResult:
         words, lever = WORDS.get(name, (name, f"half the work of {name}"))
         if name == "host" and self.deployment.machine.node.device.target == "cpu":
             words, lever = ON_CPU
-        if name == ACCELERATOR and isinstance(result.grounds, ModelGrounds):
-            term = result.grounds.decides(ACCELERATOR)
+        if name == ACCELERATOR and isinstance(result.explainer, ModelExplainer):
+            term = result.explainer.decides(ACCELERATOR)
             words, lever = OF_ACCELERATOR.get(term, (words, lever))
         if name == "compute":
             busy = [row["family"] for row in result.families if row["family"] not in _NO_KERNELS]

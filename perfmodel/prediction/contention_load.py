@@ -28,7 +28,7 @@ from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kerne
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
 from perfmodel.prediction.transferred import source_device
-from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, contended_schedule, lost_us
+from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE
@@ -152,7 +152,7 @@ class UncontendedDurations:
     machine: Cluster
     alone_us: Floats
 
-    def together(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
+    def contended(self, graph: ExecutionGraph, alone_us: Floats) -> Floats:
         """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
         the schedule that they lead to."""
         load = measured_load(self.trace, graph, alone_us, self.machine)
@@ -178,7 +178,7 @@ def without_contention(
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
     return UncontendedDurations(
-        trace, machine, duration_us - np.minimum(lost, MOST_LOST_FRAC * duration_us)
+        trace, machine, duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
     )
 
 

@@ -47,9 +47,9 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 
-MOST_LAUNCHERS = 3
+MAX_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
-LEAST_NOTED_US = 1.0
+MIN_NOTED_US = 1.0
 """Host time per step below this is not worth a warning."""
 
 CLOCKS_US = 25.0
@@ -198,7 +198,7 @@ def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
     """The share of recorded kernels and what launched most of them; waits that nothing explains."""
     on_cpu = machine.node.device.target == CPU
     waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
-    if waited_us >= LEAST_NOTED_US:
+    if waited_us >= MIN_NOTED_US:
         yield (
             f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
             f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
@@ -209,7 +209,7 @@ def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
         by.update(each.by_launcher_us)
     if not total or not by:
         return
-    most = by.most_common(MOST_LAUNCHERS)
+    most = by.most_common(MAX_LAUNCHERS)
     named = ", ".join(f"{name or 'launch not recorded'} {us / total:.1%}" for name, us in most)
     share = f"{sum(by.values()) / total:.1%} of the trace's device time"
     if on_cpu:
@@ -231,7 +231,7 @@ def host_times(
     """
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
-        if loading < LEAST_NOTED_US:
+        if loading < MIN_NOTED_US:
             return {}, []
         return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
     ratio, own = 1.0, profile.own
@@ -246,7 +246,7 @@ def host_times(
 
 def _host_notes(times: dict[int, HostTimes], how: str) -> list[str]:
     longest = max(times.values(), key=_taken_us, default=None)
-    if longest is None or _taken_us(longest) < LEAST_NOTED_US:
+    if longest is None or _taken_us(longest) < MIN_NOTED_US:
         return []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
     return [

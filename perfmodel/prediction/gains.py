@@ -30,9 +30,9 @@ LEAST_FRAC = 0.01
 BOUND_FACTOR = 1.05
 """What a what-if takes off the critical path bounds its gain. The path is that of the measured
 step, the gain that of its replay, a little beside it."""
-MOST_WALKED = 3
+MAX_WALKED = 3
 """Steps whose path is walked for the bounds, those closest to the median."""
-_MOST_OPERATORS = 5
+_MAX_OPERATORS = 5
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     total: defaultdict[str, float] = defaultdict(float)
     for row, us in zip(rows.tolist(), nodes.duration_us[rows].tolist(), strict=True):
         total[graph.labels[row].rpartition(": ")[2]] += us
-    return sorted(total, key=lambda name: -total[name])[:_MOST_OPERATORS]
+    return sorted(total, key=lambda name: -total[name])[:_MAX_OPERATORS]
 
 
 _COLLECTIVE = _Candidate(
@@ -260,7 +260,7 @@ def _path_us(truth: Timeline, walker: PathWalker, steady: Ints) -> Floats:
     median_us = np.array([median(truth.step_us[row]) for row in rows])
     slowest = rows[np.argmax(median_us)]
     typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
-    walked = slowest[typical[:MOST_WALKED]].tolist()
+    walked = slowest[typical[:MAX_WALKED]].tolist()
     total = np.zeros(len(graph))
     for mark in walked:
         for node, edge, _, start_us, end_us in critical_path(truth, mark, walker).plain:

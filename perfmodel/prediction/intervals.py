@@ -42,7 +42,7 @@ _Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
 """The normal quantile that leaves 5 % above it."""
 MOST_NODES = 50_000
 """Of larger graphs the critical path alone is drawn, not scheduled anew."""
-_SMALLEST_US = 1e-9
+_MIN_US = 1e-9
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _factors(errors: ScheduledSteps, nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
     counts as the host."""
     durations = errors.durations
-    middle = np.maximum(durations.duration_us, _SMALLEST_US)
-    low = np.append(np.clip(durations.low_us / middle, _SMALLEST_US, 1.0), 1 - HOST_HALF_FRAC)
+    middle = np.maximum(durations.duration_us, _MIN_US)
+    low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), 1 - HOST_HALF_FRAC)
     high = np.append(np.maximum(durations.high_us / middle, 1.0), 1 + HOST_HALF_FRAC)
     names = [*errors.families, HOST]
     kinds = list(dict.fromkeys(names))

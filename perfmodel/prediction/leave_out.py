@@ -23,10 +23,10 @@ def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -
     Device durations stay the step's own. `steady` are the step indices whose costs count (warm-up
     and outliers do not teach). A step with no other to learn from is nan.
     """
-    return LeftOut(graph).step_us(duration_us, steady)
+    return LeaveOneOutReplay(graph).step_us(duration_us, steady)
 
 
-class LeftOut:
+class LeaveOneOutReplay:
     """Steps whose host costs are taken from other ones: what every replay of a graph shares.
 
     Where only the steps `held` are asked for, what they move is kept from one replay to the next.

@@ -58,7 +58,7 @@ class Durations:
         """With these what-ifs, and with what nodes lose to others beside them in the schedule that
         follows, where they are without it."""
         graph, taken_us = what_if(*self.columns, scales)
-        return Durations(graph, taken_us if apart is None else apart.together(graph, taken_us))
+        return Durations(graph, taken_us if apart is None else apart.contended(graph, taken_us))
 
 
 def steps_result(

@@ -22,7 +22,7 @@ from perfmodel.prediction.types import Prediction
 from perfmodel.units import BYTES_PER_GB
 
 NARROW = ("fp16", "bf16")
-UNWATCHED_FRAC = 0.78
+UNPROFILED_FRAC = 0.78
 """What the host takes without a profiler, over what saved profiles say, all of which were recorded
 under one. Nine machines of KernelBench: 0.25 to 1.26, this is their geometric mean; the bundled
 demo's steps: 0.63."""
@@ -45,7 +45,7 @@ def predict_passes(
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
     results = []
     for machine in machines:
-        costs = partial(_unwatched_costs, profile=profile)
+        costs = partial(_unprofiled_costs, profile=profile)
         result, prediction = predict_on(machine, costs, partial(_pass, graphs))
         if result.memory is not None and not result.memory["fits"]:
             needed = result.memory["total_bytes"] / BYTES_PER_GB
@@ -71,12 +71,12 @@ def _require_units(device: Device, held: set[str]) -> None:
             raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
 
 
-def _unwatched_costs(machine: Cluster, profile: str | None) -> HostCosts:
+def _unprofiled_costs(machine: Cluster, profile: str | None) -> HostCosts:
     costs = host_costs(machine, overheads=profile)
     if costs.profile.provenance.unwatched:
         return costs
-    note = Note(f"{costs.note}; x {UNWATCHED_FRAC} without a profiler")
-    return replace(costs, ratio=costs.ratio * UNWATCHED_FRAC, note=note)
+    note = Note(f"{costs.note}; x {UNPROFILED_FRAC} without a profiler")
+    return replace(costs, ratio=costs.ratio * UNPROFILED_FRAC, note=note)
 
 
 def _pass(graphs: Sequence[OpGraph], machine: Cluster, costs: HostCosts | None) -> Noted:

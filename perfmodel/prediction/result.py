@@ -15,7 +15,7 @@ from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_
 from perfmodel.prediction.leave_out import NaivePredictions, naive_predictions
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
-    LeftOut,
+    LeaveOneOut,
     PathPiece,
     RankPrediction,
     Result,
@@ -196,7 +196,7 @@ def _left_out(
     for number, step in enumerate(rank.steps):
         low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
         said = (None, None, None) if beside is None else beside.of(at, number)
-        steps.append(replace(step, left_out=LeftOut(low, high, *said)))
+        steps.append(replace(step, left_out=LeaveOneOut(low, high, *said)))
     return replace(rank, steps=steps)
 
 

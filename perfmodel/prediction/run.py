@@ -29,7 +29,7 @@ from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import deployment_period, least_deployment_us
-from perfmodel.prediction.explain.measured import ReplayGrounds, TransferGrounds
+from perfmodel.prediction.explain.measured import ReplayExplainer, TransferExplainer
 from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
@@ -217,13 +217,13 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
                 before = replace(plain, duration_us=again.duration_us)
             baseline = steps_result(trace, before, mode, hardware, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
-        replayed = ReplayGrounds(trace, given.graph, taken.duration_us, scales, host)
-        result = replace(result, grounds=replayed)
+        replayed = ReplayExplainer(trace, given.graph, taken.duration_us, scales, host)
+        result = replace(result, explainer=replayed)
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
             coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-            grounds = TransferGrounds(replayed, moved)
-            result = replace(result, coverage=coverage, reads=moved.reads, grounds=grounds)
+            explainer = TransferExplainer(replayed, moved)
+            result = replace(result, coverage=coverage, reads=moved.reads, explainer=explainer)
         results.append(result)
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
     return Prediction(facts_of(trace), results, [*cautions, *warnings])
@@ -279,8 +279,8 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if batch is not None:
         rescaled = [rebatch(graph, batch) for graph in graphs]
         graphs = [each.graph for each in rescaled]
-        undone = dict.fromkeys(line for each in rescaled for line in each.undone)
-        warnings += [f"batch {batch}: {line}" for line in undone]
+        skipped = dict.fromkeys(line for each in rescaled for line in each.skipped)
+        warnings += [f"batch {batch}: {line}" for line in skipped]
     if edits:
         graphs, lines = apply_edits(map(self_contained, graphs), edits)
         warnings += lines

@@ -37,7 +37,7 @@ MEMORY_USD_PER_GB = 4.0
 
 
 @dataclass(frozen=True)
-class PartBill:
+class PartCost:
     """One kind of part of a node: how many, what one draws at most, what one costs."""
 
     part: str
@@ -61,21 +61,21 @@ def share_of_node(node: Node) -> float:
     return min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
 
 
-def parts_of(node: Node, share: float) -> tuple[PartBill, ...]:
-    parts = [_bill("device", node.device, node.gpus)]
+def parts_of(node: Node, share: float) -> tuple[PartCost, ...]:
+    parts = [_part_cost("device", node.device, node.gpus)]
     if node.device.target != "cpu":
-        parts.append(_bill("host", node.host, node.sockets * share))
+        parts.append(_part_cost("host", node.host, node.sockets * share))
     if node.host_memory_bytes:
         gb = node.host_memory_bytes / 1e9 * share
         text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
         text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        parts.append(PartBill("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
+        parts.append(PartCost("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
     if node.nic is not None and node.nics:
-        parts.append(_bill("nic", node.nic, node.nics * share))
+        parts.append(_part_cost("nic", node.nic, node.nics * share))
     if node.expansion is not None:
-        parts.append(replace(_bill("expansion", node.expansion, share), part="memory"))
+        parts.append(replace(_part_cost("expansion", node.expansion, share), part="memory"))
     if node.storage is not None:
-        parts.append(_bill("storage", node.storage, (node.drives or 1) * share))
+        parts.append(_part_cost("storage", node.storage, (node.drives or 1) * share))
     return tuple(parts)
 
 
@@ -84,13 +84,13 @@ UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
 memory."""
 
 
-def _bill(kind: str, part: Part, count: float) -> PartBill:
+def _part_cost(kind: str, part: Part, count: float) -> PartCost:
     peak_w, price_usd = getattr(part, "tdp_w", None), getattr(part, "price_usd", None)
     told = part.sources.get("tdp_w", "not stated")
     if peak_w is None:
         peak_w, told = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
     source = f"{part.name}: {told}; price: {part.sources.get('price_usd', 'not known')}"
-    return PartBill(kind, part.name, count, peak_w, price_usd, source)
+    return PartCost(kind, part.name, count, peak_w, price_usd, source)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class OperatingCosts:
     """
 
     nodes: int
-    parts: tuple[PartBill, ...]
+    parts: tuple[PartCost, ...]
     scale: float
     purchase_usd: float | None
     rent_usd_per_hour: float | None
@@ -301,7 +301,7 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
 
 
 def _money(
-    node: Node, share: float, parts: tuple[PartBill, ...], said: Prices, sources: dict[str, str]
+    node: Node, share: float, parts: tuple[PartCost, ...], said: Prices, sources: dict[str, str]
 ) -> tuple[float | None, float | None]:
     """Price of one node, and its rent per hour where it is rented; says which in `sources`."""
     if said.usd_per_hour is not None:

@@ -29,7 +29,7 @@ from perfmodel.prediction.contention_load import (
     rescheduled,
     with_contention,
 )
-from perfmodel.prediction.explain.modelled import ModelGrounds, with_reads
+from perfmodel.prediction.explain.modelled import ModelExplainer, with_reads
 from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
@@ -244,7 +244,9 @@ def predict_shapes(
         coverage=_coverage(steps, rank),
         memory=None if use is None else use.to_dict(device),
         kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
-        grounds=ModelGrounds(steps, machine, costs, {at: each.ratio for at, each in times.items()}),
+        explainer=ModelExplainer(
+            steps, machine, costs, {at: each.ratio for at, each in times.items()}
+        ),
     )
     devices = [node.device for node, _ in machine.kinds]
     about = (

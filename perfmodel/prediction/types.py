@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.prediction.explain.reason import Explained, Grounds
+    from perfmodel.prediction.explain.reason import Explained, Explainer
     from perfmodel.prediction.kernel_table import KernelTable
 
 
@@ -33,7 +33,7 @@ DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeaveOneOut:
     """A step that was predicted from the others, and what needs no model. Microseconds."""
 
     low_us: float
@@ -59,7 +59,7 @@ class StepPrediction:
     """Share of the step's critical path that is measured host work: near 1, a replay is an echo."""
     unexplained: Unexplained
     """What of the step's critical path waits for something that was not recorded."""
-    left_out: LeftOut | None = None
+    left_out: LeaveOneOut | None = None
     """Where the step was left out of what predicts it."""
 
     @property
@@ -126,7 +126,7 @@ class Result:
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)
     """The figures of the hardware that the prediction follows from."""
-    grounds: Grounds | None = field(default=None, repr=False)
+    explainer: Explainer | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None
     """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
@@ -188,7 +188,7 @@ class Result:
         """
         from perfmodel.prediction.explain.node import explain
 
-        return explain(self.timeline, self.grounds, self.hardware, self.mode, str(node))
+        return explain(self.timeline, self.explainer, self.hardware, self.mode, str(node))
 
     def to_dict(self) -> dict[str, Any]:
         rank, before = self.rank, self.baseline

@@ -298,14 +298,14 @@ def _steps(result: Result) -> str:
 
 def _grounds(result: Result) -> Iterator[str]:
     """Why the longest nodes of the critical path take what they take."""
-    if result.grounds is None:
+    if result.explainer is None:
         return
     path = critical_path(result.timeline, result.median_mark)
     taken = {piece.node: piece.end_us - piece.start_us for piece in path if piece.edge == NONE}
     longest = sorted(taken, key=lambda node: -taken[node])[:EXPLAINED]
     labels, rows = result.timeline.graph.labels, []
     for node in longest:
-        reason = result.grounds.reason(node)
+        reason = result.explainer.reason(node)
         source = reason.terms.get("source") or reason.terms.get("profile") or ""
         bound = reason.terms.get("bound_by", "")
         rows.append((taken[node], node, reason.what, bound, source, labels[node], reason.formula))

@@ -103,7 +103,7 @@ def data(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{name}">{safe}</script>'
 
 
-MOST_BOXES = 60_000
+MAX_BOXES = 60_000
 """Of all views of a page together; one view holds at least its half."""
 PATH_NAME = "critical path"
 Fact = tuple[str, str]
@@ -121,7 +121,7 @@ class Shown(NamedTuple):
 
 def timeline_data(shown: Sequence[Shown], trace: Trace | None) -> dict[str, Any]:
     """The timelines as the page's script reads them: a view for each and for its steps, the step
-    that comes first before the others, as many as `MOST_BOXES` allows.
+    that comes first before the others, as many as `MAX_BOXES` allows.
 
     A view has rows of boxes, by rank: starts (as differences) and lengths in units of 0.1 us,
     indices of `texts` and `kinds` (text and colour), and of `notes` (what is known of a box; of
@@ -129,11 +129,11 @@ def timeline_data(shown: Sequence[Shown], trace: Trace | None) -> dict[str, Any]
     """
     tables = _Tables()
     sources = [_Source(each, trace, tables) for each in shown]
-    views = [source.view(source.shown.mark, MOST_BOXES // 2) for source in sources]
-    left = MOST_BOXES - sum(map(_boxes, views))
+    views = [source.view(source.shown.mark, MAX_BOXES // 2) for source in sources]
+    left = MAX_BOXES - sum(map(_boxes, views))
     for source in sources:
         for mark in source.other_marks():
-            view = source.view(mark, MOST_BOXES)
+            view = source.view(mark, MAX_BOXES)
             if (left := left - _boxes(view)) < 0:
                 break
             views.append(view)

@@ -19,7 +19,7 @@ from perfmodel.timeline.hotspots import Hotspots, NamedSums
 from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.rank import (
-    MOST_ROWS,
+    MAX_ROWS,
     HotTables,
     RankBreakdown,
     StepBreakdown,
@@ -71,7 +71,7 @@ class Breakdown(HotTables):
         first, *others = (rank.rates for rank in self.ranks)
         return first.mean_with(others) if others else first
 
-    def to_dict(self, most: int | None = MOST_ROWS) -> dict[str, Any]:
+    def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """The answer as `docs/schemas/breakdown.json` describes it; tables of at most `most` rows.
 
         Tables beside `ranks` are of the job: in the mean over ranks.

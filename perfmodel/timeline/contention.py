@@ -27,7 +27,7 @@ DAMPED_FROM = 3
 """From this round on durations go half the way, so that two that lengthen one another settle."""
 MATRIX_ELEMENTS = 1 << 18
 """Of what is compared with what at once."""
-MOST_LOST_FRAC = 0.9
+MAX_LOST_FRAC = 0.9
 """assumed: beside others everything keeps at least a tenth of its pace."""
 
 
@@ -85,7 +85,7 @@ def contended_schedule(
     timeline, lost = run(taken)
     for round_ in range(1, MAX_ROUNDS):
         share = np.divide(lost, taken, out=np.zeros(len(taken)), where=taken > 0)
-        longer = alone_us / (1 - np.minimum(share, MOST_LOST_FRAC))
+        longer = alone_us / (1 - np.minimum(share, MAX_LOST_FRAC))
         if (np.abs(longer - taken) <= CONVERGED_FRAC * np.maximum(taken, 1.0)).all():
             break
         taken = longer if round_ < DAMPED_FROM else (longer + taken) / 2
@@ -123,7 +123,7 @@ def lost_us(timeline: Timeline, load: Load) -> Floats:
             left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[others])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)
             result[some] += (overlap * _lost_frac(slower)).sum(axis=1)
-    return _equal_over_ranks(graph, np.minimum(result, MOST_LOST_FRAC * duration))
+    return _equal_over_ranks(graph, np.minimum(result, MAX_LOST_FRAC * duration))
 
 
 def _lost_frac(slower: Floats) -> Floats:
@@ -153,7 +153,7 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
         np.add.at(change, np.searchsorted(edges, stop), -values)
         return np.cumsum(change)[:-1]
 
-    sm, memory = held(sms).clip(0, MOST_LOST_FRAC), held(hbm).clip(0)
+    sm, memory = held(sms).clip(0, MAX_LOST_FRAC), held(hbm).clip(0)
     busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
     columns = (edges[:-1], edges[1:], sm, memory, held(delay), held(wire))
     return _ConstantLoads(*(column[busy] for column in columns))

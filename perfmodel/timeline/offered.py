@@ -17,7 +17,7 @@ from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_S
 
 _ITERATIONS = 200
-_LEAST_SCV = 1e-9
+_MIN_SCV = 1e-9
 _SHARES = 200
 
 
@@ -167,8 +167,8 @@ def _decay(load: float, arrival_scv: float, period_scv: float) -> float:
         served = _log_mgf(x, 1.0, period_scv)
         return served + _log_mgf(-x, 1 / load, arrival_scv)
 
-    high = 1 / period_scv * (1 - 1e-12) if period_scv > _LEAST_SCV else 1.0
-    while period_scv <= _LEAST_SCV and excess(high) < 0 and high < 1e6:
+    high = 1 / period_scv * (1 - 1e-12) if period_scv > _MIN_SCV else 1.0
+    while period_scv <= _MIN_SCV and excess(high) < 0 and high < 1e6:
         high *= 2
     low = 0.0
     for _ in range(_ITERATIONS):
@@ -179,6 +179,6 @@ def _decay(load: float, arrival_scv: float, period_scv: float) -> float:
 
 def _log_mgf(x: float, mean: float, scv: float) -> float:
     """ln E[exp(x V)] of a gamma variable V."""
-    if scv <= _LEAST_SCV:
+    if scv <= _MIN_SCV:
         return x * mean
     return -log1p(-x * mean * scv) / scv

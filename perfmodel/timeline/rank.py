@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perfmodel.timeline.rates import Rates
 
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
 
@@ -190,7 +190,7 @@ class RankBreakdown(HotTables):
         """What the allocators held over the whole recording, per device; GPUs first."""
         return memory_timelines(self.hot.rank, self.hot.links.steps)
 
-    def to_dict(self, most: int | None = MOST_ROWS) -> dict[str, Any]:
+    def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """Steps and tables, at most so many rows of each."""
         return {
             "steps": [_step_dict(step) for step in self.steps],

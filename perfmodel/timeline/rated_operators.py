@@ -71,7 +71,7 @@ def _rated(hot: Hotspots) -> tuple[str, list[Rate], list[str]]:
     return "" if device is None else device.name, rated_rows(hot, trees, device), notes
 
 
-MOST_OPERATORS = 2000
+MAX_OPERATORS = 2000
 """Of all kinds of call tree together: those with most device time are looked at."""
 _MATRIX = ("matmul", "convolution", "attention")
 _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
@@ -79,7 +79,7 @@ _ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_str
 _SHAPES = re.compile(r"[\[\]\d,\s-]*")
 """`Input Dims` of numbers alone."""
 _HIP = re.compile("hip")
-_MOST_SHAPES = 4
+_MAX_SHAPES = 4
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class CallTrees:
 
     @classmethod
     def of(cls, hot: Hotspots) -> CallTrees:
-        """The kinds of tree that took device time, as many as `MOST_OPERATORS` allow."""
+        """The kinds of tree that took device time, as many as `MAX_OPERATORS` allow."""
         rank = hot.rank
         ops = by_thread(rank, rank.of(Category.CPU_OP))
         is_top = np.zeros(len(rank), np.bool_)
@@ -124,7 +124,7 @@ class CallTrees:
             key = np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()
             kinds.setdefault(key, []).append(at)
         example = np.full(len(first), NONE, np.int64)
-        room = MOST_OPERATORS
+        room = MAX_OPERATORS
         for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
             room -= int(ends[same[0]] - first[same[0]])
             if room < 0:
@@ -259,5 +259,5 @@ def _grouped_rates(
 def _shapes_of(op: Op) -> str:
     """`512x1024 1024x4096`: the tensors that it was given, scalars left out."""
     shapes = ["x".join(map(str, tensor.shape)) for tensor in op.tensors if tensor.shape]
-    more = len(shapes) - _MOST_SHAPES
-    return " ".join([*shapes[:_MOST_SHAPES], *([f"and {more} more"] if more > 0 else [])])
+    more = len(shapes) - _MAX_SHAPES
+    return " ".join([*shapes[:_MAX_SHAPES], *([f"and {more} more"] if more > 0 else [])])

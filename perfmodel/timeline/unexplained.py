@@ -63,9 +63,9 @@ def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
     return depths
 
 
-MOST_UNEXPLAINED_FRAC = 0.05
+MAX_UNEXPLAINED_FRAC = 0.05
 """A step of which more is unexplained is said to be so."""
-MOST_ERROR_FRAC = 0.015
+MAX_ERROR_FRAC = 0.015
 """A replay further off than this does not follow from its graph."""
 
 
@@ -100,10 +100,10 @@ class Unexplained:
 
 
 def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
-    """One line per rank of which a step is unexplained to more than `MOST_UNEXPLAINED_FRAC`."""
+    """One line per rank of which a step is unexplained to more than `MAX_UNEXPLAINED_FRAC`."""
     lines = []
     for rank in dict.fromkeys(step.rank for step in steps):
-        many = [s for s in steps if s.rank == rank and s.frac > MOST_UNEXPLAINED_FRAC]
+        many = [s for s in steps if s.rank == rank and s.frac > MAX_UNEXPLAINED_FRAC]
         if many:
             worst = max(many, key=lambda step: step.frac)
             others = f" (and much of {len(many) - 1} more)" if len(many) > 1 else ""
@@ -117,9 +117,9 @@ def unexplained_warnings(steps: Sequence[Unexplained]) -> list[str]:
 
 def error_warnings(rank: int, steps: Sequence[tuple[str, float, float]]) -> list[str]:
     """One line where the replay of a step, as (name, predicted, measured), is off by more than
-    `MOST_ERROR_FRAC`."""
+    `MAX_ERROR_FRAC`."""
     off = [(name, us / true_us - 1) for name, us, true_us in steps if true_us]
-    off = [(name, error) for name, error in off if abs(error) > MOST_ERROR_FRAC]
+    off = [(name, error) for name, error in off if abs(error) > MAX_ERROR_FRAC]
     if not off:
         return []
     name, error = max(off, key=lambda each: abs(each[1]))

@@ -34,7 +34,7 @@ from perfmodel.workload.sharding import Plan, Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
 
-SAMPLED_LOOKUPS, MOST_SAMPLED = 60_000, 1024
+SAMPLED_LOOKUPS, MAX_SAMPLED = 60_000, 1024
 """Of a drawn sample: lookups, and queries at most."""
 
 
@@ -57,7 +57,7 @@ def query_order(tables: tuple[Table, ...], batch: int, order: str) -> QueryOrder
     if order == AS_THEY_COME and not keyed:
         return QueryOrder((), 0.0)
     each = sum(table.pooling for table in tables)
-    queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MOST_SAMPLED)))
+    queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MAX_SAMPLED)))
     drawn = drawn_queries(tables, queries)
     resulting = in_order([drawn], order)
     reuse = measured_reuse(resulting.batches, joined_popularity(tables))

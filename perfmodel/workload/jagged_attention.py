@@ -107,7 +107,7 @@ def _unfused(
     q, k, v = (r.tensor((blocks, length, side), qkv.dtype) for side in sides)
     r.leaf("hstu::pad_jagged", (qkv,), (q, k, v))
     scores, gated, weights = (r.tensor((blocks, length, length), qkv.dtype) for _ in range(3))
-    r.leaf("aten::bmm", (q, _turned(r, k)), scores)
+    r.leaf("aten::bmm", (q, _transposed(r, k)), scores)
     buckets = [_biased(r, scores, lengths.samples, each) for each in bias]
     r.leaf("aten::silu", (scores,), gated)
     mask = r.tensor((length, length), qkv.dtype)
@@ -151,14 +151,14 @@ def _unfused_backward(
     r.leaf("hstu::pad_jagged", (gradient,), padded)
     of_q, of_k, of_v = (r.tensor(each.shape, each.dtype) for each in (q, k, v))
     of_weights, of_gated, of_scores = (r.tensor(scores.shape, scores.dtype) for _ in range(3))
-    r.leaf("aten::bmm", (_turned(r, weights), padded), of_v)
-    r.leaf("aten::bmm", (padded, _turned(r, v)), of_weights)
+    r.leaf("aten::bmm", (_transposed(r, weights), padded), of_v)
+    r.leaf("aten::bmm", (padded, _transposed(r, v)), of_weights)
     r.leaf("aten::mul", (of_weights, mask), of_gated)
     r.leaf("aten::silu_backward", (of_gated, scores), of_scores)
     for flat in buckets:
         _of_bias(r, of_scores, flat, *of_bias)
     r.leaf("aten::bmm", (of_scores, k), of_q)
-    r.leaf("aten::bmm", (_turned(r, of_scores), q), of_k)
+    r.leaf("aten::bmm", (_transposed(r, of_scores), q), of_k)
     r.leaf("hstu::split_jagged", (of_q, of_k, of_v), out)
 
 
@@ -178,6 +178,6 @@ def _of_bias(
     r.leaf("aten::index_add", (of_places, 0, by_place, by_place, 1), of_places)
 
 
-def _turned(r: Recorder, x: Tensor) -> Tensor:
+def _transposed(r: Recorder, x: Tensor) -> Tensor:
     """`x` with rows and columns of each block swapped."""
     return r.view(x, (x.shape[0], x.shape[2], x.shape[1]), (x.strides[0], 1, x.strides[1]))

@@ -115,7 +115,7 @@ class Workload:
         return workload_html(self)
 
 
-MOST_INT32 = 2**31
+MAX_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
 
@@ -211,7 +211,7 @@ def _narrow_keys(workload: Workload, where: str) -> None:
             f"{where}: implementation: key_dtype {software.key_dtype!r}: implementation.name "
             f'"{software.name}" sends int64 keys'
         )
-    if most > MOST_INT32:
+    if most > MAX_INT32:
         raise WorkloadError(
             f"{where}: implementation: key_dtype {software.key_dtype!r}: a table of {most:,} rows "
             "needs int64"

@@ -14,7 +14,7 @@ from cost.kernels.cpu_machine import MACHINE
 from evaluation.test_truth import HEAD
 
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.device import fit_device
+from perfmodel.calibrate.device import fit_device, in_reference_units
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.drift import (
     drift_of_pairs,
@@ -23,7 +23,6 @@ from perfmodel.calibrate.drift import (
     drift_of_steps,
     shares_of,
 )
-from perfmodel.calibrate.reference_units import in_reference_units
 from perfmodel.calibrate.step_table import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted

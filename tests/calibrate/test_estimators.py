@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from benchmarks.nic_cache import HitRateRegressor
 from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
     GENERAL_TREES,
@@ -22,7 +23,6 @@ from perfmodel.calibrate.estimators import (
     trees_or,
     users_regressor,
 )
-from perfmodel.calibrate.nic_cache import HitRateRegressor
 from perfmodel.errors import UsageError
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from perfmodel.calibrate.nic_cache import CACHED_FRAC, document_of, sweep
+from benchmarks.nic_cache import CACHED_FRAC, document_of, sweep
 from perfmodel.cost.tiers.nic.learned import BUNDLED, SCHEMA, read_trees
 
 

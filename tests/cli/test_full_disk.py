@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli.conftest import Run
 
-LEAST_BYTES = 64
+MIN_BYTES = 64
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def _full(monkeypatch: pytest.MonkeyPatch) -> None:
             self.file.close()
 
         def write(self, content: bytes) -> int:
-            self.file.write(content[:LEAST_BYTES])
+            self.file.write(content[:MIN_BYTES])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         def __getattr__(self, name: str) -> Any:

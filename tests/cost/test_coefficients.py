@@ -36,10 +36,9 @@ COMPUTED = {
     "f'{unit}_tiles'": ("vector_tiles", "matrix_tiles"),
 }
 """Arguments of methods that are no texts, and what they can be."""
-OPEN = ("learned", "models/lin2022.py", "durations.py", "host")
+OPEN = ("learned", "durations.py", "host")
 """Folders and files whose numbers stay in code: shapes of learned features, which change with the
-trees that were fitted to them; the formulas of one publication, as printed and used to compare
-with; the reach of a learned growth; quantiles of what a host takes."""
+trees that were fitted to them; the reach of a learned growth; quantiles of what a host takes."""
 ARITHMETIC = {0.0, 0.5, 1.0, 2.0}
 ALLOWED = {
     ("cpu/drift.py", 1.645): "ends of 90 % of a normal distribution",

@@ -22,7 +22,7 @@ from perfmodel.prediction import predict
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
 
-MOST_ROWS = 4_000_000
+MAX_ROWS = 4_000_000
 
 
 def _small(name: str, tables: int, **changes: Any) -> Workload:
@@ -36,7 +36,7 @@ def _small(name: str, tables: int, **changes: Any) -> Workload:
     return replace(
         workload,
         tables=tuple(
-            replace(table, rows=min(4 * table.rows, MOST_ROWS) if table.rows > 1e5 else table.rows)
+            replace(table, rows=min(4 * table.rows, MAX_ROWS) if table.rows > 1e5 else table.rows)
             for table in workload.tables[:tables]
         ),
     )

@@ -11,7 +11,7 @@ from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError
 from perfmodel.evaluation import Evaluation, Job, Kind, Row, evaluate_jobs, evaluate_trace
-from perfmodel.evaluation.held_out import MOST_HELD_OUT, held_out_steps
+from perfmodel.evaluation.held_out import MAX_HELD_OUT, held_out_steps
 from perfmodel.evaluation.results import rows_of
 
 
@@ -108,7 +108,7 @@ def test_one_step_has_a_replay_only() -> None:
 def test_long_traces_hold_some_steps_out() -> None:
     assert held_out_steps(np.arange(5)).tolist() == [0, 1, 2, 3, 4]
     some = held_out_steps(np.arange(100))
-    assert len(some) == len(set(some.tolist())) == MOST_HELD_OUT
+    assert len(some) == len(set(some.tolist())) == MAX_HELD_OUT
     assert (some[0], some[-1]) == (0, 99)
 
 

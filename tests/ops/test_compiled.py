@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from perfmodel.lowering import lower
-from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MOST_ROW, PREFIX, compiled
+from perfmodel.ops.edits.compiled import CALL, CALL_US, INPUT_US, MAX_ROW, PREFIX, compiled
 from perfmodel.ops.graph import BACKWARD, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.prediction import predict
 
@@ -61,7 +61,7 @@ def test_product_with_a_pointwise_op_behind_it_stays_a_call_of_a_library() -> No
     assert names(call("mm", x, w, out=a), call("relu", a, out=b)) == ["aten::mm", "relu"]
 
 
-@pytest.mark.parametrize(("cols", "kernel_count"), [(MOST_ROW, 1), (2 * MOST_ROW, 2)])
+@pytest.mark.parametrize(("cols", "kernel_count"), [(MAX_ROW, 1), (2 * MAX_ROW, 2)])
 def test_softmax_of_short_rows_is_one_kernel_with_its_neighbours(
     cols: int, kernel_count: int
 ) -> None:

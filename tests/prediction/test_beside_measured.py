@@ -44,7 +44,7 @@ def test_a_product_beside_a_collective_is_shorter_alone() -> None:
     apart = without_contention(trace, graph, graph.nodes_.duration_us)
     assert apart is not None
     assert apart.alone_us[_product(graph)] == pytest.approx(1000 * (1 - BLOCKS / SMS))
-    together = apart.together(graph, apart.alone_us)
+    together = apart.contended(graph, apart.alone_us)
     np.testing.assert_allclose(together, graph.nodes_.duration_us, rtol=0.01)
 
 

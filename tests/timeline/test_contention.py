@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.timeline.contention import MOST_LOST_FRAC, Load, contended_schedule, lost_us
+from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 
 KERNEL, COLLECTIVE = 0, 1
@@ -169,7 +169,7 @@ def test_nothing_gets_faster_and_all_keep_a_tenth_of_their_pace(
     timeline, taken = _settled(graph, load)
     alone = graph.nodes_.duration_us
     assert (taken >= alone).all()
-    assert (taken <= alone / (1 - MOST_LOST_FRAC) + 1e-6).all()
+    assert (taken <= alone / (1 - MAX_LOST_FRAC) + 1e-6).all()
     np.testing.assert_array_equal(timeline.end_us - timeline.start_us, taken)
     _, same = _settled(graph, load)
     np.testing.assert_array_equal(taken, same)

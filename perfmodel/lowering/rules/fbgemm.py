@@ -45,7 +45,7 @@ BACKWARD_LAUNCHES = 3
 NARROW_KEY_BYTES = 4.0
 UNPOOLED = 2
 """`PoolingMode.NONE`: a row out for every lookup."""
-BITS_BETWEEN, MOST_BETWEEN = 2, 3
+BITS_BETWEEN, MAX_BETWEEN = 2, 3
 """Steps to `indices` from `hash_size_cumsum` with the bits after it, and from `D_offsets` with
 `total_D` and `max_D` after it."""
 
@@ -94,7 +94,7 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
         pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
         if not pair or isinstance(after, Tensor):
             continue
-        near = range(at - 1, max(at - 1 - MOST_BETWEEN, -1), -1)
+        near = range(at - 1, max(at - 1 - MAX_BETWEEN, -1), -1)
         bounds = next((place for place in near if _is_keys(inputs[place])), None)
         if bounds is not None:
             position = at, bounds
@@ -115,7 +115,7 @@ def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
     if not held:
         raise MissingArguments
     weights = max(held, key=lambda t: size(t.shape))
-    total_dim = inputs[bounds + 1] if at - bounds == MOST_BETWEEN else inputs[bounds - 2]
+    total_dim = inputs[bounds + 1] if at - bounds == MAX_BETWEEN else inputs[bounds - 2]
     stated = isinstance(total_dim, int) and total_dim > 0
     lookups = size(indices.shape)
     mode, shape = inputs[at + 2] if at + 2 < len(inputs) else None, _shape(pooled)

@@ -17,7 +17,7 @@ from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 CONV = "conv2d"
 
-TILE, MOST_TILES, LEAST_K = 64, 24, 256
+TILE, MAX_TILES, MIN_K = 64, 24, 256
 """cuBLAS splits the contraction, and adds up in a second kernel, when so few tiles share so long a
 one. Source: chosen on the fp32 products of one shared A100 trace (right for 119 of 132 shapes);
 of traces not looked at, right for 16 of 19 on V100 (`tests/lowering/test_split_k.py`)."""
@@ -106,7 +106,7 @@ def is_split(product: Piece) -> bool:
     """Whether cuBLAS splits the contraction."""
     m, n, k = (product.dims[name] for name in "mnk")
     tiles = ceil(m / TILE) * ceil(n / TILE)
-    return min(m, n) > 1 and tiles <= MOST_TILES and k >= LEAST_K
+    return min(m, n) > 1 and tiles <= MAX_TILES and k >= MIN_K
 
 
 for _name, _rule in CONVOLUTIONS.items():

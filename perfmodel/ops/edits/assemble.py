@@ -19,7 +19,7 @@ class Edited(NamedTuple):
     """The graph after an edit, and what of it could not be done, in words."""
 
     graph: OpGraph
-    undone: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ WINDOWS = {
 }
 """Pointwise over their outputs, where a window is small."""
 CONVOLUTION, _BIAS, _GROUPS, _IMAGE = "aten::convolution", 2, 8, 4
-MOST_WINDOW = 25
+MAX_WINDOW = 25
 """Elements of a window that Inductor unrolls; larger ones are calls of ATen."""
-MOST_ROW = 16384
+MAX_ROW = 16384
 """Elements of a row that a kernel goes through once more without reading it from memory again."""
 PREFIX = "triton::fused_"
 GROUPED, USUAL = 1.358, 0.823
@@ -62,7 +62,7 @@ CALL, CALL_US = "torch::compiled_call", 70.0
 """What the host does before the first kernel of a compiled module (guards of TorchDynamo, the
 wrappers of AOTAutograd and of Inductor), and how long: the geometric mean over eight GPUs of 31
 measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 with one left out."""
-_MOST_NAMES = 6
+_MAX_NAMES = 6
 
 
 def _axis_row(op: Op) -> int:
@@ -242,7 +242,7 @@ class _Compiler:
                         writes[_key(tensor)] = tensor
             written = tuple(writes.values()) or self.parts[kernel.parts[-1]].writes[:1]
             names = dict.fromkeys(self.parts[i].op.name.rpartition("::")[2] for i in kernel.parts)
-            name = PREFIX + "_".join([each.strip("_") for each in names][:_MOST_NAMES])
+            name = PREFIX + "_".join([each.strip("_") for each in names][:_MAX_NAMES])
             first = self.parts[kernel.parts[-1]].op
             inputs = (*reads.values(), *written)
             yield Op(name, inputs, written, thread=first.thread, phase=first.phase, step=first.step)
@@ -321,10 +321,10 @@ def _parts(op: Op) -> Iterable[_Part]:
         return _normalised(op, reads, writes, NORMALISATIONS[op.name](op))
     if op.name in REDUCTIONS and len(reads) == 1 and writes:
         total, rows = reads[0].elements, max(writes[0].elements, 1)
-        is_short = total // rows <= MOST_ROW
+        is_short = total // rows <= MAX_ROW
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
-    small = op.name in WINDOWS and _window(op) <= MOST_WINDOW
+    small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
     if writes and (op.name in POINTWISE or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
@@ -350,7 +350,7 @@ def _normalised(
 ) -> Iterable[_Part]:
     """Its means, then its elements; both in one kernel where a row is short."""
     total = reads[0].elements
-    if row <= MOST_ROW:
+    if row <= MAX_ROW:
         sizes = frozenset((total, max(total // max(row, 1), 1)))
         return (_Part(op, reads, writes, total, sizes, reduces=True),)
     channels = max((t.elements for t in reads[1:]), default=1)
@@ -363,7 +363,7 @@ def _normalised(
 def _window(op: Op) -> int:
     sizes = op.inputs[1]
     if not isinstance(sizes, tuple):
-        return MOST_WINDOW + 1
+        return MAX_WINDOW + 1
     window = prod(size for size in sizes if isinstance(size, int))
     dims = int(next(c for c in op.name.partition("pool")[2] if c.isdigit()))
     return window if len(sizes) > 1 else prod((window,) * dims)

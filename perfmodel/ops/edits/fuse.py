@@ -65,10 +65,10 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
         if at in made or at not in gone
     ]
     apart = sum(op.name in ELEMENTWISE and op.phase == BACKWARD for op in graph.ops)
-    undone = (f"{apart} elementwise ops of the backward pass stay apart",) if apart else ()
+    skipped = (f"{apart} elementwise ops of the backward pass stay apart",) if apart else ()
     calls = sum(map(len, chains))
     note = f"{calls} elementwise ops fused into {len(made)}"
-    return Edited(assemble(graph, placed, note), undone)
+    return Edited(assemble(graph, placed, note), skipped)
 
 
 def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
@@ -160,10 +160,10 @@ def fuse_tables(graph: OpGraph) -> Edited:
             placed += keep_ops(graph, [index])
     tables = len(groups[0])
     note = f"{tables} embedding lookups per step fused into one"
-    undone = ["preparing each table's indices stays", "the lookups' results are still stacked"]
+    skipped = ["preparing each table's indices stays", "the lookups' results are still stacked"]
     if not any(graph.ops[at].name == _BACKWARD for at in gone):
-        undone.append("no backward of the lookups was found")
-    return Edited(assemble(graph, placed, note), tuple(undone))
+        skipped.append("no backward of the lookups was found")
+    return Edited(assemble(graph, placed, note), tuple(skipped))
 
 
 def _fuse_step(

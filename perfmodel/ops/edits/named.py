@@ -19,16 +19,16 @@ from perfmodel.ops.graph import WAITING, OpGraph
 def cuda_graphs(graph: OpGraph) -> Edited:
     """`graph` marked to be launched as CUDA graphs; lowering to a GPU honours it.
 
-    `undone` names the ops that no graph can hold: one ends before them, another begins behind.
+    `skipped` names the ops that no graph can hold: one ends before them, another begins behind.
     """
     if graph.cuda_graphs:
         return Edited(graph, ("each step is launched as CUDA graphs already",))
     waiting = Counter(op.name for op in graph.ops if op.name in WAITING)
-    undone = tuple(
+    skipped = tuple(
         f"{count} calls of {name} wait for the device: a CUDA graph cannot hold them"
         for name, count in waiting.most_common()
     )
-    return Edited(replace(graph, cuda_graphs=True, notes=(*graph.notes, "CUDA graphs")), undone)
+    return Edited(replace(graph, cuda_graphs=True, notes=(*graph.notes, "CUDA graphs")), skipped)
 
 
 GROWING = {"all_gather": "out_elements", "gather": "out_elements", "reduce_scatter": "in_elements"}
@@ -41,7 +41,7 @@ def ranks(graph: OpGraph, value: str) -> Edited:
 
     Batch and tables grow with the ranks, or tables are dealt out anew: a rank looks up, computes,
     gives to all-to-all and all-reduce, and gets of reduce-scatter as much as before. Collectives
-    among some of the ranks stay as they are and are named in `undone`. All-to-alls become even.
+    among some of the ranks stay as they are and are named in `skipped`. All-to-alls become even.
     """
     if not value.isdecimal() or int(value) < 2:
         raise UsageError(f"--edit 'ranks={value}': expected ranks=COUNT, a number of 2 or more")
@@ -55,15 +55,15 @@ def ranks(graph: OpGraph, value: str) -> Edited:
         for op in graph.ops
         if "collective" in op.attributes and _size(op.attributes, before) != before
     )
-    undone = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
+    skipped = tuple(f"{n} calls of {name} are among some ranks only" for name, n in apart.items())
     if count == before or not any(edited):
-        return Edited(graph, undone or ("no collective among all ranks",))
+        return Edited(graph, skipped or ("no collective among all ranks",))
     ops = tuple(
         op if about is None else replace(op, attributes=about)
         for op, about in zip(graph.ops, edited, strict=True)
     )
     note = f"{count} ranks instead of {before}, each with the work it had"
-    return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), undone)
+    return Edited(replace(graph, ops=ops, world_size=count, notes=(*graph.notes, note)), skipped)
 
 
 def _size(about: Mapping[str, str], world_size: int) -> int:
@@ -171,14 +171,14 @@ def apply_edits(
 
     Raises `WorkloadError` for an edit that changes no rank's graph, unless not `must_change`.
     """
-    edited, undone = list(graphs), list[str]()
+    edited, skipped = list(graphs), list[str]()
     for edit in edits:
         after = [edit(graph) for graph in edited]
-        lines = [f"{edit.text}: {line}" for one in after for line in one.undone]
+        lines = [f"{edit.text}: {line}" for one in after for line in one.skipped]
         changed = any(one.graph is not before for one, before in zip(after, edited, strict=True))
         if must_change and not changed:
-            why = "; ".join(dict.fromkeys(line for one in after for line in one.undone))
+            why = "; ".join(dict.fromkeys(line for one in after for line in one.skipped))
             raise WorkloadError(f"--edit {edit.text!r} changes nothing: {why}")
-        undone += dict.fromkeys(lines)
+        skipped += dict.fromkeys(lines)
         edited = [one.graph for one in after]
-    return edited, undone
+    return edited, skipped

@@ -42,20 +42,20 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
             steps.setdefault(op.step, []).append(index)
     made: dict[int, list[PlacedOp]] = {}
     gone: set[int] = set()
-    undone: defaultdict[str, list[int]] = defaultdict(list)
+    skipped: defaultdict[str, list[int]] = defaultdict(list)
     for step, indices in steps.items():
         dense = [at for at in indices if not _is_sparse(graph.ops[at])]
         kind = kind_of(graph, step)
         if _mode_of([graph.ops[at] for at in dense]) == mode:
-            undone[f"the optimizer is {mode} already"].append(step)
+            skipped[f"the optimizer is {mode} already"].append(step)
             continue
         parameters = _parameters([graph.ops[at] for at in dense])
         if kind not in _UPDATES or not parameters:
-            undone[f"the optimizer {kind or '(not named)'} stays as it is"].append(step)
+            skipped[f"the optimizer {kind or '(not named)'} stays as it is"].append(step)
             continue
         sparse = len(indices) - len(dense)
         if sparse:
-            undone[f"{sparse} updates with sparse gradients stay as they are"].append(step)
+            skipped[f"{sparse} updates with sparse gradients stay as they are"].append(step)
         has_momentum = any(graph.ops[at].name.rstrip("_").endswith("mul") for at in dense)
         calls = _UPDATES[kind](parameters, mode, has_momentum)
         covered = tuple(sorted(subtrees(graph, dense)))
@@ -70,7 +70,7 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     for index in range(len(graph)):
         placed += made.get(index, [])
         placed += [] if index in gone else keep_ops(graph, [index])
-    said = tuple(f"{_steps(of)}: {text}" for text, of in undone.items())
+    said = tuple(f"{_steps(of)}: {text}" for text, of in skipped.items())
     if not made:
         return Edited(graph, said or ("no op belongs to an optimizer",))
     return Edited(assemble(graph, placed, f"optimizer: {mode}"), said)

@@ -44,13 +44,13 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
-    undone = []
+    skipped = []
     if narrow:
-        undone.append(f"only what matrix products read is {dtype}; no op quantises it")
+        skipped.append(f"only what matrix products read is {dtype}; no op quantises it")
     if not optimizer:
-        undone.append("no op casts between the optimizer's types and the model's")
+        skipped.append("no op casts between the optimizer's types and the model's")
     notes = (*graph.notes, f"cast to {dtype}")
-    return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(undone))
+    return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(skipped))
 
 
 def _cast_op(op: Op, dtype: str) -> Op:
@@ -113,14 +113,14 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
     edited = assemble(graph, placed, note)
     new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
     edges = np.array([(new_of[source], target) for source, target in decoded], np.int64)
-    undone = "no gradient of a clamp" if CLAMPED[dtype] else ""
+    skipped = "no gradient of a clamp" if CLAMPED[dtype] else ""
     return Edited(
         replace(
             edited,
             data=_with(edited.data, edges) if len(edited.data) else edited.data,
             waits=None if edited.waits is None else _with(edited.waits, edges),
         ),
-        (undone,) if undone else (),
+        (skipped,) if skipped else (),
     )
 
 

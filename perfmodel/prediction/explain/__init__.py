@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from perfmodel.prediction.explain.node import explain
-from perfmodel.prediction.explain.reason import Explained, Grounds, Reason
+from perfmodel.prediction.explain.reason import Explained, Explainer, Reason
 
 __all__ = [
     "Explained",
-    "Grounds",
+    "Explainer",
     "Reason",
     "explain",
 ]

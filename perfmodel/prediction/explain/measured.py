@@ -38,7 +38,7 @@ SCALE_TOLERANCE_US = 1e-6
 
 
 @dataclass(frozen=True)
-class ReplayGrounds:
+class ReplayExplainer:
     """A measured graph, scheduled again with `duration_us` per node."""
 
     trace: Trace
@@ -152,7 +152,7 @@ def _event(rank: RankTrace, row: int) -> Terms:
     return terms
 
 
-MOST_NAMESAKES = 3
+MAX_NAMESAKES = 3
 """Kernels of the same name whose ratios are told; the mean is of all."""
 
 
@@ -168,10 +168,10 @@ class _Sides:
 
 
 @dataclass(frozen=True)
-class TransferGrounds:
+class TransferExplainer:
     """A measured graph on another machine: `replayed` is what was measured, then what-ifs."""
 
-    replayed: ReplayGrounds
+    replayed: ReplayExplainer
     moved: TransferredDurations
     _made: dict[int, _Sides] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -254,7 +254,7 @@ class TransferGrounds:
             "ratio": ratio,
             "kernels_of_the_name": len(alike),
         }
-        firsts = alike[:MOST_NAMESAKES].tolist()
+        firsts = alike[:MAX_NAMESAKES].tolist()
         for each in firsts:
             terms[f"ratio of node {self._rows[each]}"] = float(self.moved.by_op[each])
         formula = "measured time x the mean ratio, by time, of kernels of its name that have one"
@@ -283,7 +283,7 @@ class TransferGrounds:
         return Reason("ratio of rooflines", formula, was.duration_us * ratio, terms, read, (was,))
 
 
-def _sides_of(moved: TransferGrounds, rows: Ints, rank: int) -> _Sides:
+def _sides_of(moved: TransferExplainer, rows: Ints, rank: int) -> _Sides:
     """Raises `TraceError` where the trace records no shapes."""
     trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
     launched = next(

@@ -90,7 +90,7 @@ def contention_reason(reason: Reason, taken_us: float) -> Reason:
 
 
 @dataclass(frozen=True)
-class ModelGrounds:
+class ModelExplainer:
     """Pieces timed by models on `machine`, the host by a profile."""
 
     found: ScheduledSteps
@@ -235,11 +235,11 @@ def with_reads(
     result: Result, machine: Cluster, log: Iterable[str], costs: HostCosts | None
 ) -> Result:
     """`result`, predicted on a recorded `machine`, with what was read, and on `machine` itself."""
-    kernels, grounds = result.kernels, result.grounds
+    kernels, explainer = result.kernels, result.explainer
     if kernels is not None:
         kernels = replace(kernels, device=machine.seen_by(result.rank.rank).node.device)
-    if isinstance(grounds, ModelGrounds):
-        grounds = replace(grounds, machine=machine)
+    if isinstance(explainer, ModelExplainer):
+        explainer = replace(explainer, machine=machine)
     return replace(
-        result, reads=figures_read(machine, log, costs), kernels=kernels, grounds=grounds
+        result, reads=figures_read(machine, log, costs), kernels=kernels, explainer=explainer
     )

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Ints, Mask
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
-from perfmodel.prediction.explain.reason import Explained, Grounds, Start
+from perfmodel.prediction.explain.reason import Explained, Explainer, Start
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import Timeline, deciding_edges
@@ -19,7 +19,7 @@ from perfmodel.trace import RankTrace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
-MOST_SUGGESTIONS = 4
+MAX_SUGGESTIONS = 4
 """Names that are offered where none fits."""
 SHOWN = 60
 """Characters of a name in a message."""
@@ -93,21 +93,19 @@ def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
 def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
     """The names that look most like `text`."""
     known = sorted({name for name in chain.from_iterable(names) if name})
-    near = (
-        get_close_matches(text, known, n=MOST_SUGGESTIONS, cutoff=0.3) or known[:MOST_SUGGESTIONS]
-    )
+    near = get_close_matches(text, known, n=MAX_SUGGESTIONS, cutoff=0.3) or known[:MAX_SUGGESTIONS]
     return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
 
 
 def explain(
-    timeline: Timeline, grounds: Grounds | None, hardware: str, mode: str, asked: str
+    timeline: Timeline, explainer: Explainer | None, hardware: str, mode: str, asked: str
 ) -> Explained:
     """The node of a predicted timeline that `asked` names (`find_node`), and why it takes what it
     takes. Raises `UsageError` where there is no such node, or nothing is kept of how it was timed.
     """
-    if grounds is None:
+    if explainer is None:
         raise UsageError(f"{hardware}: nothing is kept of how its nodes were timed")
-    graph, ops = timeline.graph, grounds.ops()
+    graph, ops = timeline.graph, explainer.ops()
     node, matches = find_node(timeline, ops, asked)
     mark = int(marks_of(timeline)[node])
     begun = 0.0 if mark < 0 else float(timeline.end_us[graph.marks.start[mark]])
@@ -130,12 +128,12 @@ def explain(
         duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
         slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
         on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=_start(timeline, grounds, node),
-        reason=grounds.reason(node),
+        start=_start(timeline, explainer, node),
+        reason=explainer.reason(node),
     )
 
 
-def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
+def _start(timeline: Timeline, explainer: Explainer, node: int) -> Start | None:
     """The edge that decided; None where nothing did."""
     start = deciding_edges(timeline)
     before = int(start.node[node])
@@ -144,7 +142,7 @@ def _start(timeline: Timeline, grounds: Grounds, node: int) -> Start | None:
     edge = EdgeKind(int(start.kind[node]))
     label = timeline.graph.labels[before]
     lag_us = float(start.lag_us[node])
-    return Start(before, label, edge.name.lower(), lag_us, grounds.lag_source(edge))
+    return Start(before, label, edge.name.lower(), lag_us, explainer.lag_source(edge))
 
 
 def enclosing_rows(rank: RankTrace, row: int) -> Ints:

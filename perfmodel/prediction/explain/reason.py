@@ -44,7 +44,7 @@ class Reason:
         }
 
 
-class Grounds(Protocol):
+class Explainer(Protocol):
     """How a mode of prediction came to the durations of its nodes."""
 
     def lag_source(self, edge: EdgeKind) -> str:

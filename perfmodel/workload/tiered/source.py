@@ -280,7 +280,7 @@ def row_dims(group: Group) -> dict[str, float]:
 
 FETCHED = {"pipeline": "fetch"}
 """Attribute of what brings rows for a later step, beside this one."""
-LEAST_ROWS = 0.5
+MIN_ROWS = 0.5
 """Fewer expected rows than this are none; else at least one is fetched."""
 
 
@@ -367,7 +367,7 @@ LEAST_GB = 1e-3
 
 
 def _fetched(rows: float) -> float:
-    return max(rows, 1.0) if rows >= LEAST_ROWS else 0.0
+    return max(rows, 1.0) if rows >= MIN_ROWS else 0.0
 
 
 def _accesses(group: Group, batches: int) -> list[TableAccess]:

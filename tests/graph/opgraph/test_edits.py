@@ -39,10 +39,10 @@ def edges(graph: OpGraph) -> set[tuple[str, str]]:
 
 
 def test_remove_takes_what_it_calls_and_joins_what_remains() -> None:
-    graph, undone = remove(chain(), "aten::relu")
+    graph, skipped = remove(chain(), "aten::relu")
     assert names(graph) == ["mm", "sigmoid", "sum"]
     assert len(graph) == 3
-    assert not undone
+    assert not skipped
     assert ("mm", "sigmoid") in edges(graph)
 
 
@@ -50,7 +50,7 @@ def test_remove_of_nothing_says_so() -> None:
     graph = chain()
     found = remove(graph, "aten::gelu")
     assert found.graph is graph
-    assert found.undone == ("no op is called aten::gelu",)
+    assert found.skipped == ("no op is called aten::gelu",)
 
 
 def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
@@ -72,9 +72,9 @@ def test_move_keeps_callees_and_refuses_to_break_dependencies() -> None:
 
 
 def test_elementwise_chains_read_what_is_outside_and_write_what_is_read() -> None:
-    graph, undone = fuse(chain(), "elementwise")
+    graph, skipped = fuse(chain(), "elementwise")
     assert names(graph) == ["mm", "triton::fused_relu_sigmoid", "sum"]
-    assert not undone
+    assert not skipped
     fused = graph.ops[1]
     assert [t.tensor_id for t in fused.tensors] == [3, 5]
     assert [t.tensor_id for t in tensors_in(fused.outputs)] == [5]
@@ -90,7 +90,7 @@ def test_unknown_kinds_are_refused() -> None:
 
 def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
     graph = dlrm()
-    fused, undone = fuse(graph, "embeddings")
+    fused, skipped = fuse(graph, "embeddings")
     was, now = Counter(names(graph)), Counter(names(fused))
     assert was["embedding_bag"] == 3
     assert not now["embedding_bag"]
@@ -104,7 +104,7 @@ def test_lookups_of_a_dlrm_become_one_forward_backward_and_update() -> None:
     shapes = {t.shape for t in op.tensors}
     assert {(3 * 100 * 4,), (3 * 8 * 2,), (3 * 8 + 1,)} <= shapes
     assert [t.shape for t in tensors_in(op.outputs)] == [(8, 12)]
-    assert undone
+    assert skipped
     assert all(0 <= edge < len(fused) for edge in fused.data.ravel())
 
 
@@ -129,11 +129,11 @@ def test_optimizers_have_one_call_per_tensor_list_or_step() -> None:
 
 
 def test_sparse_updates_and_unnamed_optimizers_stay() -> None:
-    graph, undone = optimizer(dlrm(), "fused")
-    assert undone == ("step 0: 3 updates with sparse gradients stay as they are",)
+    graph, skipped = optimizer(dlrm(), "fused")
+    assert skipped == ("step 0: 3 updates with sparse gradients stay as they are",)
     assert Counter(names(graph))["_fused_sgd_"] == 1
-    assert optimizer(chain(), "fused").undone == ("no op belongs to an optimizer",)
-    assert "loop already" in optimizer(dlrm(), "loop").undone[0]
+    assert optimizer(chain(), "fused").skipped == ("no op belongs to an optimizer",)
+    assert "loop already" in optimizer(dlrm(), "loop").skipped[0]
 
 
 def test_cast_changes_floating_types_only() -> None:
@@ -145,21 +145,21 @@ def test_cast_changes_floating_types_only() -> None:
     assert now["int64"] == was["int64"]
     assert not now["fp32"]
     kept = cast(graph, "bf16", optimizer=False)
-    assert kept.undone
+    assert kept.skipped
     assert any(t.dtype == "fp32" for op in kept.graph.ops for t in op.tensors)
     narrow = cast(graph, "fp8")
     types = {t.dtype for op in narrow.graph.ops if op.name == "aten::addmm" for t in op.tensors}
     assert types == {"fp8"}
-    assert narrow.undone
+    assert narrow.skipped
 
 
 def test_cuda_graphs_name_what_they_cannot_hold() -> None:
     et = Et()
     et.add("aten::item", [tensor(1)])
     et.add("torch::cuda::synchronize", [tensor(1)])
-    graph, undone = cuda_graphs(et.graph())
+    graph, skipped = cuda_graphs(et.graph())
     assert graph.cuda_graphs
-    assert undone == tuple(
+    assert skipped == tuple(
         f"1 calls of {name} wait for the device: a CUDA graph cannot hold them"
         for name in ("aten::item", "torch::cuda::synchronize")
     )

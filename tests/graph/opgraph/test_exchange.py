@@ -38,12 +38,12 @@ def _names(graph: OpGraph) -> list[str]:
 
 
 def test_encoded_before_the_call_and_decoded_before_what_reads_it() -> None:
-    graph, undone = exchange(GRAPH, "fp16")
+    graph, skipped = exchange(GRAPH, "fp16")
     assert _names(graph) == [
         *("relu", "clamp", "copy_", "alltoall_base_", "record_param_comms"),
         *("neg", "copy_", "exp"),
     ]
-    assert undone == ("no gradient of a clamp",)
+    assert skipped == ("no gradient of a clamp",)
     encode, decode = graph.ops[2], graph.ops[6]
     assert [t.dtype for t in encode.tensors] == ["fp16", "fp32"]
     assert [t.dtype for t in decode.tensors] == ["fp32", "fp16"]
@@ -54,9 +54,9 @@ def test_encoded_before_the_call_and_decoded_before_what_reads_it() -> None:
 
 
 def test_bf16_reaches_as_far_as_fp32_and_is_not_clamped() -> None:
-    graph, undone = exchange(GRAPH, "bf16")
+    graph, skipped = exchange(GRAPH, "bf16")
     assert "clamp" not in _names(graph)
-    assert not undone
+    assert not skipped
 
 
 def test_waits_count_before_data_and_without_either_it_follows_the_call() -> None:
@@ -75,6 +75,6 @@ def test_what_is_not_fp32_stays_and_other_types_are_refused() -> None:
     narrow = replace(GRAPH, ops=tuple(replace(op, attributes={}) for op in GRAPH.ops))
     found = exchange(narrow, "fp16")
     assert found.graph is narrow
-    assert found.undone == ("no all-to-all of fp32",)
+    assert found.skipped == ("no all-to-all of fp32",)
     with pytest.raises(WorkloadError, match="cannot exchange 'fp8'; one of fp16, bf16"):
         exchange(GRAPH, "fp8")

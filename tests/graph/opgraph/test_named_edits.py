@@ -20,22 +20,22 @@ def _graph() -> OpGraph:
 
 
 def _edited(*texts: str) -> tuple[list[str], list[str]]:
-    (graph,), undone = apply_edits([_graph()], map(NamedEdit.parse, texts))
-    return [op.name for op in graph.ops], undone
+    (graph,), skipped = apply_edits([_graph()], map(NamedEdit.parse, texts))
+    return [op.name for op in graph.ops], skipped
 
 
 def test_edits_act_in_turn() -> None:
-    names, undone = _edited("remove=aten::mm", "fuse=elementwise")
+    names, skipped = _edited("remove=aten::mm", "fuse=elementwise")
     assert names == ["triton::fused_relu_sigmoid"]
-    assert not undone
+    assert not skipped
 
 
 def test_types_keep_the_optimizers_when_told_to() -> None:
     (whole,), _ = apply_edits([_graph()], [NamedEdit.parse("cast=bf16")])
-    (kept,), undone = apply_edits([_graph()], [NamedEdit.parse("cast=bf16,keep-optimizer")])
+    (kept,), skipped = apply_edits([_graph()], [NamedEdit.parse("cast=bf16,keep-optimizer")])
     assert {t.dtype for op in whole.ops for t in op.tensors} == {"bf16"}
     assert kept.ops == whole.ops
-    assert undone == [
+    assert skipped == [
         "cast=bf16,keep-optimizer: no op casts between the optimizer's types and the model's"
     ]
 
@@ -80,6 +80,6 @@ def test_an_edit_that_changes_nothing_is_an_error_unless_it_may() -> None:
     edit = NamedEdit.parse("remove=aten::gelu")
     with pytest.raises(WorkloadError, match=r"changes nothing: no op is called aten::gelu"):
         apply_edits([_graph()], [edit])
-    (same,), undone = apply_edits([_graph()], [edit], must_change=False)
+    (same,), skipped = apply_edits([_graph()], [edit], must_change=False)
     assert len(same) == 3
-    assert undone == ["remove=aten::gelu: no op is called aten::gelu"]
+    assert skipped == ["remove=aten::gelu: no op is called aten::gelu"]

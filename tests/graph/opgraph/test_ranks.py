@@ -16,8 +16,8 @@ def collective(kind: str, size: int = 8, **about: int) -> Op:
 
 def among(count: int, *ops: Op) -> tuple[OpGraph, list[str]]:
     given = OpGraph(ops, world_size=8)
-    (graph,), undone = apply_edits([given], [NamedEdit.parse(f"ranks={count}")])
-    return graph, undone
+    (graph,), skipped = apply_edits([given], [NamedEdit.parse(f"ranks={count}")])
+    return graph, skipped
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def among(count: int, *ops: Op) -> tuple[OpGraph, list[str]]:
     ],
 )
 def test_what_a_rank_gives_or_gets_stays(kind: str, given: int, made: int) -> None:
-    graph, undone = among(128, collective(kind))
+    graph, skipped = among(128, collective(kind))
     about = graph.ops[0].attributes
     assert (about["group_size"], about["in_elements"]) == ("128", str(given))
     assert about["out_elements"] == str(made)
     assert graph.world_size == 128
-    assert not undone
+    assert not skipped
 
 
 def test_exchanges_become_even() -> None:
@@ -45,9 +45,9 @@ def test_exchanges_become_even() -> None:
 
 
 def test_groups_of_some_ranks_stay() -> None:
-    graph, undone = among(16, collective("all_reduce"), collective("all_reduce", 2))
+    graph, skipped = among(16, collective("all_reduce"), collective("all_reduce", 2))
     assert [op.attributes["group_size"] for op in graph.ops] == ["16", "2"]
-    assert undone == ["ranks=16: 1 calls of all_reduce are among some ranks only"]
+    assert skipped == ["ranks=16: 1 calls of all_reduce are among some ranks only"]
 
 
 def test_a_graph_without_collectives_cannot_grow() -> None:

@@ -115,13 +115,13 @@ def test_a_profile_alone_is_told_by_its_layers() -> None:
         op("aten::relu", 10, 3, dims=[[8, 8]], types=["float"]),
         op("aten::neg", 20, 3, dims=[[3, 8]], types=["float"]),
     )
-    found, undone = rebatch(op_graph(trace)[0], 20)
+    found, skipped = rebatch(op_graph(trace)[0], 20)
     assert [[t.shape for t in o.tensors] for o in found.ops] == [
         *[[(20, 8), (8, 8)]] * 2,
         [(20, 8)],
         [(3, 8)],
     ]
-    assert "an execution trace shows them exactly" in undone[0]
+    assert "an execution trace shows them exactly" in skipped[0]
 
 
 def test_collectives_scale_with_their_tensors() -> None:

@@ -122,7 +122,7 @@ def fitted_hit_frac(trees: Forest, features: Floats) -> Floats:
 
 
 def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEATURES) -> Forest:
-    """Trees of a file that `perfmodel.calibrate.nic_cache` wrote; `ModelError` for others."""
+    """Trees of a file that `benchmarks/nic_cache.py` wrote; `ModelError` for others."""
     try:
         document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
     except (ValueError, RecursionError, PerfmodelError) as error:

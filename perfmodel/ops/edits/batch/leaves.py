@@ -45,16 +45,18 @@ class AnonymousTensors:
                 self._parameters |= {t.shape for t in weights if t is not None}
         self._parameters |= {shape[::-1] for shape in self._parameters}
 
-    def undone(self) -> list[str]:
+    def skipped(self) -> list[str]:
         """What of a change of the batch is a guess, or is left out."""
         if not self._rows:
             return []
-        undone = [_GUESSED]
+        skipped = [_GUESSED]
         odd = sorted(rows for rows in self._rows if rows % self._batch)
         if odd:
             shown = ", ".join(map(str, odd[:_SHOWN]))
-            undone.append(f"layers of {shown} rows, no multiple of {self._batch}: kept; see `old=`")
-        return undone
+            skipped.append(
+                f"layers of {shown} rows, no multiple of {self._batch}: kept; see `old=`"
+            )
+        return skipped
 
     def is_parameter(self, tensor: Tensor) -> bool:
         """Whether a tensor has the shape of a parameter, and does not begin with the batch."""
@@ -75,7 +77,7 @@ class AnonymousTensors:
         is_left = position == at
         rows = self._scaled(left.shape[0])
         inner = self._scaled(left.shape[1])
-        if inner is not None and op.phase == BACKWARD and (rows is None or _turned(left)):
+        if inner is not None and op.phase == BACKWARD and (rows is None or _transposed(left)):
             return (Size(0, left.shape[0]), inner) if is_left else (inner, Size(0, right.shape[1]))
         if rows is not None:
             return (rows, Size(0, left.shape[1])) if is_left else fixed(right.shape)
@@ -93,7 +95,7 @@ def _tensor(op: Op, position: int) -> Tensor | None:
     return item if isinstance(item, Tensor) else None
 
 
-def _turned(tensor: Tensor) -> bool:
+def _transposed(tensor: Tensor) -> bool:
     """Whether a matrix is read along its columns, as a transposed one is."""
     return len(tensor.strides) == _MATRIX and tensor.strides[0] == 1 < tensor.strides[1]
 

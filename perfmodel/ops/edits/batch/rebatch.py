@@ -213,7 +213,7 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     """`graph` at `batch` samples per rank; `old` is what it was recorded at, found if not given.
 
     The batch enters where a step's inputs do and is followed through every op: products of it
-    (B*T, B*L, flattened) scale with it, parameters and their gradients do not. `undone` says which
+    (B*T, B*L, flattened) scale with it, parameters and their gradients do not. `skipped` says which
     ops have sizes that could be the batch's or not, and how many lengths were scaled in proportion.
     Raises `WorkloadError` for a batch below 1, where fixed parts of the batch do not come out
     whole, and for a matrix product whose operands no longer fit.
@@ -227,19 +227,19 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     unfit = list(conflicts(graph.ops, ops))
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
-    undone = [*unfit[:_SHOWN], *AnonymousTensors(graph, old).undone()]
+    skipped = [*unfit[:_SHOWN], *AnonymousTensors(graph, old).skipped()]
     if sizes.guessed:
         guessed = sorted(set(sizes.guessed))
         names = ", ".join(dict.fromkeys(graph.ops[i].name for i in guessed[:_SHOWN]))
-        undone.append(
+        skipped.append(
             f"{len(guessed)} ops have sizes that may be the batch or not ({names}, …): guessed"
         )
     if scaled.in_proportion:
-        undone.append(f"{scaled.in_proportion} sizes that the data decides: scaled in proportion")
+        skipped.append(f"{scaled.in_proportion} sizes that the data decides: scaled in proportion")
     stated = sum("lookups" in op.attributes for op in ops)
     if stated:
-        undone.append(
+        skipped.append(
             f"{stated} ops state their lookups per table: kept; change the workload instead"
         )
     note = f"batch {old} rescaled to {batch}"
-    return Edited(replace(graph, ops=ops, notes=(*graph.notes, note)), tuple(undone))
+    return Edited(replace(graph, ops=ops, notes=(*graph.notes, note)), tuple(skipped))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.calibrate.nic_cache import replay_capacities
+from benchmarks.nic_cache import replay_capacities
 from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable
 from perfmodel.cost.tiers.nic.cache import in_order, measured_reuse, nic_hits
 from perfmodel.cost.tiers.nic.learned import bundled, fitted_hit_frac, read_trees, trees_of

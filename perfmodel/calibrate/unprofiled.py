@@ -42,7 +42,7 @@ Owner = tuple[str, str]
 """An operator as traces have it, and its thread."""
 
 
-def unwatched(profile: Profile, ops_table: Path) -> Profile:
+def unprofiled(profile: Profile, ops_table: Path) -> Profile:
     """`profile` with each operator at what it took in the steps of `ops_table`.
 
     `NAME.csv` or `NAME.csv.gz` of `collect ops` on a GPU's host, with `NAME_steps.csv` beside it.
@@ -58,7 +58,7 @@ def unwatched(profile: Profile, ops_table: Path) -> Profile:
     if not len(ops):
         raise UsageError(f"{ops_table}: no step whose operators were timed ({METERED})")
     timed = _timed(ops, _in_steps(ops, steps))
-    watched = {owner: _watched(profile.rows, *owner) for owner in _owners(profile.rows)}
+    watched = {owner: _profiled(profile.rows, *owner) for owner in _owners(profile.rows)}
     known = {owner for owner in watched.keys() & timed.keys() if watched[owner][1] > 0.0}
     if not known:
         raise UsageError(f"{ops_table}: none of its operators is in the traces")
@@ -144,7 +144,7 @@ def _owners(rows: Rows) -> set[Owner]:
     return {(op, thread) for kind, op, thread in rows if kind in kinds and op and thread}
 
 
-def _watched(rows: Rows, op: str, thread: str) -> tuple[float, float]:
+def _profiled(rows: Rows, op: str, thread: str) -> tuple[float, float]:
     """Calls of an operator in the traces, and what T2 to T5 in them took, microseconds."""
     kinds = (T2, T3, T4, T5, OP_WITHOUT_LAUNCH)
     parts = {kind: rows.get((kind, op, thread)) for kind in kinds}

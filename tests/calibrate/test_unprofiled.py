@@ -1,4 +1,4 @@
-"""`perfmodel.calibrate.unwatched` on numbers that can be followed by hand."""
+"""`perfmodel.calibrate.unprofiled` on numbers that can be followed by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.calibrate.unwatched import unwatched
+from perfmodel.calibrate.unprofiled import unprofiled
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.profile_file import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic
@@ -30,7 +30,7 @@ def _row(us: float, count: int) -> Statistic:
     return Statistic(count, us, 1.0, us, us, us, us, us, us)
 
 
-def _watched() -> Profile:
+def _profiled() -> Profile:
     backward = AUTOGRAD_NODE + "AddmmBackward0"
     grad = AUTOGRAD_NODE + "torch::autograd::AccumulateGrad"
     rows: Rows = {
@@ -52,7 +52,7 @@ def _tables(folder: Path, ops: str = HEAD + OPS, steps: str = STEPS) -> Path:
 
 
 def test_operators_take_what_they_took_in_steps(tmp_path: Path) -> None:
-    profile = unwatched(_watched(), _tables(tmp_path))
+    profile = unprofiled(_profiled(), _tables(tmp_path))
     assert profile.provenance.unwatched
     means = {key: row.mean_us for key, row in profile.rows.items()}
     # `linear` took (1 + 9) x 2 = 20 us; under the profiler 60 + 10 + 2 x 15 = 100
@@ -85,4 +85,4 @@ def test_other_tables_are_refused(tmp_path: Path, ops: str, steps: str, says: st
     if "x::" in ops:
         ops = ops.replace("AddmmBackward0", "OtherBackward0")
     with pytest.raises(UsageError, match=says):
-        unwatched(_watched(), _tables(tmp_path, ops, steps))
+        unprofiled(_profiled(), _tables(tmp_path, ops, steps))

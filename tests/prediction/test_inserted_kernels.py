@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tiny import COMMS, NCCL, Tiny
 
-from perfmodel.graph.insert import CollectiveNeighbours, with_kernels
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.prediction.payload_codec import CollectiveNeighbours, with_kernels
 from perfmodel.timeline.schedule import schedule
 
 

@@ -1,6 +1,6 @@
 """Fits the learned models of rows in adapters: what a cache finds, and what a step saves by it.
 
-`python -m perfmodel.calibrate.nic_cache FILE` draws queries, replays them exactly, fits trees and
+`python -m benchmarks.nic_cache FILE` draws queries, replays them exactly, fits trees and
 writes them with their errors on exponents that the fit has not seen: what an LRU cache does with
 queries that share rows, in the order in which they come. With `cost` before FILE it schedules
 random steps with and without rows in adapters, and fits what they save, tested on exponents and
@@ -205,7 +205,7 @@ def document_of(seen: Sweep, unseen: Sweep) -> dict[str, Any]:
         "alphas": list(SEEN),
         "held_out_alphas": list(HELD_OUT),
         "held_out_absolute_errors": errors(model, unseen),
-        "source": "perfmodel.calibrate.nic_cache: exact replays of drawn queries, no measurement",
+        "source": "benchmarks.nic_cache: exact replays of drawn queries, no measurement",
     }
     return document
 
@@ -308,7 +308,7 @@ def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:
         "held_out_errors": {
             name: saving_errors(found, unseen.saved_frac) for name, found in answers.items()
         },
-        "source": "perfmodel.calibrate.nic_cache: scheduled steps, no measurement",
+        "source": "benchmarks.nic_cache: scheduled steps, no measurement",
     }
     return document
 
