@@ -17,6 +17,7 @@ from perfmodel.cli.options import (
     NodesOption,
     ProfilerOverheadOption,
     max_bytes,
+    no_configuration,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
@@ -277,7 +278,11 @@ def _said_of_curves(model: Learned) -> str:
 def overheads(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE...", help="Kineto traces, archives or folders of ranks."),
+        typer.Argument(
+            metavar="TRACE...",
+            callback=no_configuration,
+            help="Kineto traces, archives or folders of ranks.",
+        ),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON).")

@@ -29,10 +29,31 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+def no_configuration(named: Any) -> Any:
+    """What a trace argument names, a text or several, as it is: all verbs' callback.
+
+    Raises `UsageError` for a model's configuration.
+    """
+    for each in [named] if isinstance(named, str) else named or ():
+        is_file = (path := Path(each)).suffix == ".toml" and not path.is_dir()
+        if is_file or (not path.exists() and _is_workload(each)):
+            raise UsageError(
+                f"{each}: a configuration, no trace; it goes to perfmodel predict --workload {each}"
+            )
+    return named
+
+
+def _is_workload(name: str) -> bool:
+    from perfmodel.workload import workloads
+
+    return name in workloads()
+
+
 TraceArgument = Annotated[
     str,
     typer.Argument(
         metavar="TRACE",
+        callback=no_configuration,
         help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input.",
     ),
@@ -41,6 +62,7 @@ TraceOrDemoArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="TRACE",
+        callback=no_configuration,
         help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input; without it, the bundled demo.",
     ),
