@@ -30,7 +30,7 @@ from perfmodel.trace.categories import (
 )
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
-from perfmodel.trace.nesting import crossings_us
+from perfmodel.trace.nesting import crossing_at, crossings_us
 from perfmodel.trace.window import find_steps, take_rows
 
 CLOCK_TOLERANCE_US = 100.0
@@ -346,19 +346,20 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
 def _crossings(rank: RankTrace) -> Iterator[str]:
     host = (Category.CPU_OP, Category.ANNOTATION)
     python, calls = (Category.PYTHON,), (Category.RUNTIME,)
-    every_us = crossings_us(rank, rank.of(*host, *python, *calls))
-    if not (every_us > ROUNDING_US).any():
+    every_us, is_near = crossing_at(rank, rank.of(*host, *python, *calls), ROUNDING_US)
+    if not is_near.any():
         return  # then no fewer of them cross either
     is_step = rank.name_matches(STEP_NAME) & np.isin(rank.category, host)
     of_steps = np.flatnonzero(is_step | (rank.category == Category.RUNTIME))
-    for rows, tolerance_us, what in (
+    for among, tolerance_us, what in (
         (rank.of(*host), OVERLAP_US, "operators or annotations"),
         (rank.of(*python), OVERLAP_US, "Python functions"),
         (rank.of(*calls), OVERLAP_US, "calls"),
         (of_steps, CLOCK_TOLERANCE_US, "calls, or the steps that they are within,"),
         (rank.of(*host, *python), PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
     ):
-        yield from _count_beyond(crossings_us(rank, rows), tolerance_us, f"{what} {_CROSSES}")
+        near_us = crossings_us(rank, among[is_near[among]])
+        yield from _count_beyond(near_us, tolerance_us, f"{what} {_CROSSES}")
     every = "calls, or what they are within,"
     yield from _count_beyond(every_us, CALL_OVERLAP_US, f"{every} {_CROSSES}")
 
