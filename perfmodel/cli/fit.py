@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     Format,
@@ -210,7 +211,7 @@ def kernels(
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
-    typer.echo(f"{output}: fitted on rows: {sizes}")
+    typer.echo(one_line(f"{output}: fitted on rows: {sizes}"))
 
 
 def collectives(
@@ -258,7 +259,7 @@ def collectives(
         fitted = fit(
             "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
         )
-    typer.echo(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}")
+    typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
 
 
 def _said_of_logs(fitted: Calibrated) -> str:
@@ -338,7 +339,7 @@ def overheads(
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
-    typer.echo(f"{output}: means {means}")
+    typer.echo(one_line(f"{output}: means {means}"))
 
 
 HELP = """Fit kernels, collectives, devices or overheads to measurements.
