@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.learned.part import SAME_KERNELS
-from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
@@ -145,8 +145,9 @@ def read_table(path: Path) -> Table:
     digest = hashlib.sha256(content).hexdigest()
     try:
         frame = frame_of(content)
+        require_all_rows(path, frame)
     except ValueError as error:
-        raise ModelError(f"{path}: neither Parquet nor CSV that can be read: {error}") from None
+        raise ModelError(f"{path}: cannot be read as a table: {error}") from None
     for column in NEEDED:
         if column not in frame:
             raise ModelError(f"{path}: no column {column!r}; not a measurement table")
@@ -186,16 +187,18 @@ def read_table(path: Path) -> Table:
     return Table(path, digest, kernels)
 
 
-def joined(tables: Iterable[Table]) -> pd.DataFrame:
-    """The rows of all tables in one frame, `device` as its drivers name it."""
+def joined(tables: Sequence[Table]) -> tuple[pd.DataFrame, dict[str, Device]]:
+    """The rows of all tables in one frame, `device` as its drivers name it, and the catalogue's
+    devices by that name. Raises `HardwareError`, naming the table, for an unknown one."""
     import pandas as pd
 
-    return pd.concat([table.frame for table in tables], ignore_index=True)
-
-
-def devices_of(names: Iterable[str]) -> dict[str, Device]:
-    """The catalogue's devices by driver name; raises `HardwareError` for an unknown one."""
-    return {name: hardware.device(name) for name in dict.fromkeys(names)}
+    known: dict[str, Device] = {}
+    for table in tables:
+        try:
+            known |= {name: hardware.device(name) for name in table.frame["device"].unique()}
+        except HardwareError as error:
+            raise HardwareError(f"{table.path}: {error}") from None
+    return pd.concat([table.frame for table in tables], ignore_index=True), known
 
 
 def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:

@@ -35,18 +35,22 @@ def no_configuration(named: Any) -> Any:
     Raises `UsageError` for a model's configuration.
     """
     for each in [named] if isinstance(named, str) else named or ():
-        is_file = (path := Path(each)).suffix == ".toml" and not path.is_dir()
-        if is_file or (not path.exists() and _is_workload(each)):
+        if _is_configuration(each):
             raise UsageError(
                 f"{each}: a configuration, no trace; it goes to perfmodel predict --workload {each}"
             )
     return named
 
 
-def _is_workload(name: str) -> bool:
+def _is_configuration(named: str) -> bool:
+    path = Path(named)
+    if path.suffix == ".toml":
+        return path.is_file() or not path.exists()
+    if path.exists():
+        return False
     from perfmodel.workload import workloads
 
-    return name in workloads()
+    return named in workloads()
 
 
 TraceArgument = Annotated[
