@@ -76,3 +76,20 @@ def test_streams_that_are_closed(tmp_path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
     assert path.stat().st_size
+
+
+def test_who_is_told_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+import perfmodel.cli
+from perfmodel.__main__ import run
+from perfmodel.files import atomic_write
+def main():
+    with atomic_write({str(tmp_path / OUT)!r}):
+        os.kill(os.getpid(), signal.SIGTERM)
+perfmodel.cli.main = main
+run()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert ended.returncode != 0
+    assert not list(tmp_path.iterdir())
