@@ -8,7 +8,7 @@ its own rule.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
@@ -78,9 +78,10 @@ class _Codes(dict[Any, int]):
 
 
 _category = attrgetter("cat")
-_COMPLETE, _INSTANT, _METADATA = 1, 2, 3
+_COMPLETE, _INSTANT, _METADATA, _BEGIN = 1, 2, 3, 4
 _KINDS = {
     **dict.fromkeys(OTHERS, 0),
+    OTHERS[0]: _BEGIN,
     **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
     **dict.fromkeys((Instant, ExactInstant), _INSTANT),
     Metadata: _METADATA,
@@ -185,7 +186,7 @@ def decode_kineto(
         event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
-        warnings=rows.unknown(),
+        warnings=list(rows.left_out()),
     )
 
 
@@ -224,7 +225,7 @@ class _EventRows:
         self._rows_of_texts: dict[tuple[str, ...], TextRows] = {}
         self._columns = EventColumns()
         self._codes = _Codes({text: int(code) for text, code in CATEGORY_OF_TEXT.items()})
-        self._file_count = 0
+        self._file_count = self._begun = 0
 
     def __len__(self) -> int:
         return len(self._columns.category)
@@ -272,13 +273,15 @@ class _EventRows:
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
         return category
 
-    def unknown(self) -> list[str]:
-        """A warning, where events are of categories of which nothing is known."""
+    def left_out(self) -> Iterator[str]:
+        """Warnings of events that are not read, and may have been meant to be."""
+        if self._begun:
+            yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
         others = [text for text, code in self._codes.items() if not code]
         unknown = sorted({*others} - UNUSED_CATEGORIES)
         some = ", ".join(map(repr, unknown[:_MOST_NAMED]))
-        said = f"events of {len(unknown)} categories that are not known are left out: {some}"
-        return [said] if unknown else []
+        if unknown:
+            yield f"events of {len(unknown)} categories that are not known are left out: {some}"
 
     def add(self, events: list[Event]) -> None:
         """Take a block of events over."""
@@ -298,6 +301,7 @@ class _EventRows:
                 if event.name == "thread_name" and event.args:
                     self.thread_names[_integer(event.tid)] = event.args.name
         self._file_count += len(events)
+        self._begun += kinds.count(_BEGIN)
 
     def _within(
         self, window: Window, events: list[Complete], at: Ints

@@ -123,6 +123,15 @@ def test_events_without_a_name() -> None:
     assert fault.startswith("1 events have no name")
 
 
+@pytest.mark.parametrize(("length", "is_said"), [(12, True), (99, False)])
+def test_names_that_were_cut(length: int, is_said: bool) -> None:
+    events = ops()
+    for number, each in enumerate(events):
+        each["name"] = f"{number:02}{'x' * number}"[:length]
+    said = "10 of 20 names are 12 characters long: were they cut?"
+    assert (said in faults(events)) is is_said
+
+
 def launched() -> Tiny:
     t = Tiny()
     t.op("aten::mm", 0, 400)

@@ -38,6 +38,12 @@ def test_categories_that_are_not_known_are_said() -> None:
     assert decode_kineto(document(known), "file").warnings == []
 
 
+def test_events_whose_end_is_another_are_counted() -> None:
+    apart = [{"ph": ph, "cat": "cpu_op", "name": "mm", "ts": 1, "pid": 1, "tid": 1} for ph in "BE"]
+    said = "1 events are left out: their ends are events of their own (ph B, E)"
+    assert decode_kineto(document(event("add", "cpu_op", 0, 1), *apart), "f").warnings == [said]
+
+
 def test_cut_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     content = document(*NEW)
     monkeypatch.setattr(kineto_json, "_BLOCK_BYTES", 300)
