@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,18 +187,24 @@ def read_table(path: Path) -> Table:
     return Table(path, digest, kernels)
 
 
-def joined(tables: Sequence[Table]) -> tuple[pd.DataFrame, dict[str, Device]]:
-    """The rows of all tables in one frame, `device` as its drivers name it, and the catalogue's
-    devices by that name. Raises `HardwareError`, naming the table, for an unknown one."""
+def joined(tables: Iterable[Table]) -> pd.DataFrame:
+    """The rows of all tables in one frame, `device` as its drivers name it. Raises `HardwareError`,
+    naming the table, for a device that is not known."""
     import pandas as pd
 
-    known: dict[str, Device] = {}
+    frames = []
     for table in tables:
         try:
-            known |= {name: hardware.device(name) for name in table.frame["device"].unique()}
+            devices_of(table.frame["device"])
         except HardwareError as error:
             raise HardwareError(f"{table.path}: {error}") from None
-    return pd.concat([table.frame for table in tables], ignore_index=True), known
+        frames.append(table.frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def devices_of(names: Iterable[str]) -> dict[str, Device]:
+    """The catalogue's devices by driver name; raises `HardwareError` for an unknown one."""
+    return {name: hardware.device(name) for name in dict.fromkeys(names)}
 
 
 def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:

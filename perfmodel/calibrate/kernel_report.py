@@ -18,6 +18,7 @@ from perfmodel.calibrate.estimators import GENERAL_TREES, KNOWN_TREES, boosted
 from perfmodel.calibrate.kernel_data import (
     FloorKey,
     KernelErrors,
+    devices_of,
     errors_of,
     joined,
     mape_pct,
@@ -181,7 +182,8 @@ def holdout_errors(
     fitted: Fitted, paths: Sequence[Path], *, seed: int = 0, begin: Begin = silent
 ) -> list[Compared]:
     """Errors per op, device and dtype on the rows of `paths` that a fitted part answers for."""
-    frame, known = joined([read_table(Path(path)) for path in paths])
+    frame = joined([read_table(Path(path)) for path in paths])
+    known = devices_of(frame["device"])
     compared = []
     for part in begun(fitted.parts, begin, lambda part: f"errors of {part.part.name}"):
         own = frame[frame["op"].isin(set(part.data.frame["op"]))]

@@ -14,6 +14,7 @@ from perfmodel.calibrate.kernel_data import (
     FloorKey,
     Table,
     above_launch_floors,
+    devices_of,
     family_rows,
     fitted_floors,
     joined,
@@ -95,7 +96,8 @@ def fit_kernels(
     regressor = None if estimator is None else users_regressor(estimator, seed)
     begin("reading", 0, 0)
     tables = [read_table(Path(path)) for path in paths]
-    frame, known = joined(tables)
+    frame = joined(tables)
+    known = devices_of(frame["device"])
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
     floors = fitted_floors(frame)
     models, parts, ignored = {}, [], _ignored(frame)

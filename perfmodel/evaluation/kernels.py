@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.kernel_data import KernelErrors, errors_of, joined, read_table
+from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
 from perfmodel.cost.durations import durations, durations_of
 from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.evaluation.results import SCHEMA, Kind, Row, Tabular, rows_of
@@ -52,7 +52,8 @@ def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
     """
     import pandas as pd
 
-    frame, known = joined([read_table(Path(path)) for path in paths])
+    frame = joined([read_table(Path(path)) for path in paths])
+    known = devices_of(frame["device"])
     rows: list[KernelErrors] = []
     points: list[pd.DataFrame] = []
     for name, measured in frame.groupby("device", sort=True):
