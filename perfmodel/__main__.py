@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 
 INTERRUPTED = 130
@@ -10,6 +12,10 @@ INTERRUPTED = 130
 
 def run() -> int:
     """The command line in a process of its own."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:  # who started it has closed it
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as it runs
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing half-written
     try:
         from perfmodel.cli import main
     except KeyboardInterrupt:  # it takes a second to load: a user may have thought better of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,23 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError("its rows have more fields than its header")
     return frame
+
+
+def require_all_rows(path: Path, frame: pd.DataFrame) -> None:
+    """Raise `ValueError` for fewer rows than the collector's record beside the file counts: a copy
+    that was cut between two rows looks whole."""
+    record = path.with_name(f"{path.name.split('.')[0]}_meta.json")
+    if not record.is_file():
+        return
+    try:
+        rows = json.loads(read_bytes(record, max_bytes=MAX_TABLE_BYTES))["rows"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return  # counts none; whoever needs more of it says what is wrong
+    if isinstance(rows, int) and len(frame) < rows:
+        raise ValueError(
+            f"it holds {len(frame)} rows, but {record.name} counts {rows}: was it cut? Copy it "
+            "again, or take the record away"
+        )
 
 
 def _check_names(names: Sequence[object]) -> None:

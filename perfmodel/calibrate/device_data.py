@@ -16,7 +16,7 @@ from perfmodel.calibrate.step_table import readings_of
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -260,6 +260,7 @@ def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
     data = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
     try:
         frame = frame_of(data, max_bytes=MAX_TABLE_BYTES)
+        require_all_rows(path, frame)
     except ValueError as error:
         raise UsageError(f"{path}: cannot be read as a table: {error}") from None
     if not len(frame):

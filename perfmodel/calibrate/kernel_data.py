@@ -16,9 +16,9 @@ from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS, Floor
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.learned.part import SAME_KERNELS
-from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
@@ -147,8 +147,9 @@ def read_table(path: Path) -> Table:
     digest = hashlib.sha256(content).hexdigest()
     try:
         frame = frame_of(content)
+        require_all_rows(path, frame)
     except ValueError as error:
-        raise ModelError(f"{path}: neither Parquet nor CSV that can be read: {error}") from None
+        raise ModelError(f"{path}: cannot be read as a table: {error}") from None
     for column in NEEDED:
         if column not in frame:
             raise ModelError(f"{path}: no column {column!r}; not a measurement table")
@@ -189,10 +190,18 @@ def read_table(path: Path) -> Table:
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:
-    """The rows of all tables in one frame, `device` as its drivers name it."""
+    """The rows of all tables in one frame, `device` as its drivers name it. Raises `HardwareError`,
+    naming the table, for a device that is not known."""
     import pandas as pd
 
-    return pd.concat([table.frame for table in tables], ignore_index=True)
+    frames = []
+    for table in tables:
+        try:
+            devices_of(table.frame["device"])
+        except HardwareError as error:
+            raise HardwareError(f"{table.path}: {error}") from None
+        frames.append(table.frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def devices_of(names: Iterable[str]) -> dict[str, Device]:

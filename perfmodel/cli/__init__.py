@@ -17,7 +17,7 @@ from perfmodel import __version__
 from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
 from perfmodel.cli.output import SHOWN, WORDS, Shown
-from perfmodel.errors import ON_COMMAND_LINE
+from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS
 
 VERBS = (
@@ -49,6 +49,8 @@ def collect(context: typer.Context) -> None:
         raise typer.Exit(status)
 
 
+_MOST_CHARACTERS = 4000
+"""Of one word: below what Python makes a number of, and systems a path."""
 DEBUG = "--debug"
 NOTES, SOURCES = ("-v", "--verbose"), "--sources"
 
@@ -119,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before, elsewhere = SHOWN.set(shown), ON_COMMAND_LINE.set(True)
     words_before, inputs_before = WORDS.set(tuple(words)), INPUTS.set(set())
     try:
+        for word in words:
+            if len(word) > _MOST_CHARACTERS:
+                raise UsageError(f"{word[:40]}...: longer than {_MOST_CHARACTERS} characters")
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)

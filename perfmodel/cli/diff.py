@@ -12,6 +12,7 @@ from perfmodel.cli.options import (
     MaxMemoryOption,
     OutputOption,
     max_bytes,
+    no_configuration,
 )
 from perfmodel.cli.output import Output, working
 from perfmodel.cli.tables import Times, add, named, new_table, percent, say
@@ -26,9 +27,17 @@ MAX_SHOWN = 12
 
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A Kineto trace, or the JSON of an answer.")
+        str,
+        typer.Argument(
+            metavar="A",
+            callback=no_configuration,
+            help="A Kineto trace, or the JSON of an answer.",
+        ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
+    b: Annotated[
+        str,
+        typer.Argument(metavar="B", callback=no_configuration, help="What it is compared with."),
+    ],
     top: Annotated[
         int, typer.Option(min=1, help="Show this many changes of each kind.")
     ] = MAX_SHOWN,

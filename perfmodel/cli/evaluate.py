@@ -20,6 +20,7 @@ from perfmodel.cli.options import (
     TrustModelsOption,
     kernel_models,
     max_bytes,
+    no_configuration,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
@@ -181,6 +182,7 @@ def ops(
         list[str] | None,
         typer.Argument(
             metavar="[FOLDER|TRACE...]",
+            callback=no_configuration,
             help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,

@@ -25,6 +25,8 @@ def report_failure(error: BaseException) -> int:
         return INTERRUPTED
     if isinstance(error, PerfmodelError):
         return _say(str(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return _say(f"{error.filename}: {error.strerror}")
     if isinstance(error, MemoryError):
         return _say(
             "not enough memory for this input; --max-memory GB refuses documents above a size"

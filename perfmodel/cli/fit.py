@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     Format,
@@ -17,6 +18,7 @@ from perfmodel.cli.options import (
     NodesOption,
     ProfilerOverheadOption,
     max_bytes,
+    no_configuration,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
@@ -209,7 +211,7 @@ def kernels(
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
-    typer.echo(f"{output}: fitted on rows: {sizes}")
+    typer.echo(one_line(f"{output}: fitted on rows: {sizes}"))
 
 
 def collectives(
@@ -257,7 +259,7 @@ def collectives(
         fitted = fit(
             "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
         )
-    typer.echo(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}")
+    typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
 
 
 def _said_of_logs(fitted: Calibrated) -> str:
@@ -277,7 +279,11 @@ def _said_of_curves(model: Learned) -> str:
 def overheads(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE...", help="Kineto traces, archives or folders of ranks."),
+        typer.Argument(
+            metavar="TRACE...",
+            callback=no_configuration,
+            help="Kineto traces, archives or folders of ranks.",
+        ),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON).")
@@ -333,7 +339,7 @@ def overheads(
         for (kind, op, thread), statistic in profile.rows.items()
         if op is None and thread is None
     )
-    typer.echo(f"{output}: means {means}")
+    typer.echo(one_line(f"{output}: means {means}"))
 
 
 HELP = """Fit kernels, collectives, devices or overheads to measurements.

@@ -29,10 +29,35 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+def no_configuration(named: Any) -> Any:
+    """What a trace argument names, a text or several, as it is: all verbs' callback.
+
+    Raises `UsageError` for a model's configuration.
+    """
+    for each in [named] if isinstance(named, str) else named or ():
+        if _is_configuration(each):
+            raise UsageError(
+                f"{each}: a configuration, no trace; it goes to perfmodel predict --workload {each}"
+            )
+    return named
+
+
+def _is_configuration(named: str) -> bool:
+    path = Path(named)
+    if path.suffix == ".toml":
+        return path.is_file() or not path.exists()
+    if path.exists():
+        return False
+    from perfmodel.workload import workloads
+
+    return named in workloads()
+
+
 TraceArgument = Annotated[
     str,
     typer.Argument(
         metavar="TRACE",
+        callback=no_configuration,
         help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input.",
     ),
@@ -41,6 +66,7 @@ TraceOrDemoArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="TRACE",
+        callback=no_configuration,
         help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input; without it, the bundled demo.",
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, PerfmodelError, TraceError, UsageError
 from perfmodel.files import check_writable, write_text
@@ -50,7 +51,7 @@ _FORMS = {
 
 def wrote(path: Path, what: str) -> None:
     """Say on standard error what was written where, and what to do with it."""
-    print(f"perfmodel: wrote {path}: {what}", file=sys.stderr)
+    print(one_line(f"perfmodel: wrote {path}: {what}"), file=sys.stderr)
 
 
 class Result(Protocol):
@@ -104,7 +105,7 @@ class Output:
         if self.form is Format.CSV:
             for warning in warnings:
                 if SHOWN.get().notes or not isinstance(warning, Note):
-                    print(f"perfmodel: warning: {warning}", file=sys.stderr)
+                    print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
         if self.path and self._with_table:
             Output(Format.TABLE, None).write(
                 answer=answer, csv=csv, table=table, warnings=warnings, cautions=cautions

@@ -207,8 +207,6 @@ class PredictionOptions:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read
 
-        if trace is not None:
-            _refuse_workload(trace)
         limit = max_bytes(self.max_memory)
         kept = steps_slice(self.steps) if self.steps else None
         demo = None
@@ -279,15 +277,6 @@ _OF_WORKLOAD = (
     *("models", "trust_models"),
 )
 _OPTION_NAMES = {"settings": "set"}
-
-
-def _refuse_workload(named: str) -> None:
-    """Raise `UsageError` for a configuration where a trace belongs."""
-    from perfmodel.workload import workloads
-
-    path = Path(named)
-    if path.suffix == ".toml" or (not path.exists() and named in workloads()):
-        raise UsageError(f"{named}: a configuration, no trace; it goes to --workload {named}")
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.options import no_configuration
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
@@ -27,6 +28,7 @@ def report(
         str | None,
         typer.Argument(
             metavar="TRACE|FILE.py:CLASS",
+            callback=no_configuration,
             help="A trace, or a PyTorch module (runs the file); without it, the bundled demo.",
         ),
     ] = None,

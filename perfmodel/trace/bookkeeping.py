@@ -26,6 +26,9 @@ FEW = 3
 """Fewer may take no time in files of whole microseconds."""
 SAMPLED_FRAC = 0.1
 """Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
+LEAST_CUT, CUT_FRAC = 5, 0.2
+"""Where so many names are as long as the longest, they were cut. Real files: 2, and less than a
+twentieth of many."""
 AT_ONCE_US = 1.0
 """Events of one thread that begin so close to one another may be in any order."""
 STEP_GAP_US = 1e3
@@ -57,6 +60,12 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     unnamed = int((~rank.name_contains(re.compile(r"\S"))).sum())
     if unnamed:
         yield f"{unnamed} events have no name: what they are is not known"
+    for rows in (host, rank.of(Category.RUNTIME), np.flatnonzero(rank.is_device)):
+        lengths = [len(rank.strings[name]) for name in distinct(rank.name[rows]).tolist()]
+        most = max(lengths, default=0)
+        count = lengths.count(most)
+        if count >= LEAST_CUT and count > CUT_FRAC * len(lengths):
+            yield f"{count} of {len(lengths)} names are {most} characters long: were they cut?"
     others = rank.memory.numbers
     numbers = rank.event_index[rank.event_index >= 0]
     known = distinct(numbers if others is None else np.concatenate([numbers, others]))

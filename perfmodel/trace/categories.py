@@ -46,6 +46,13 @@ CATEGORY_OF_TEXT: dict[str, Category] = {
     "cuda_sync": Category.CUDA_SYNC,
 }
 
+UNUSED_CATEGORIES = {
+    *("Trace", "overhead", "external_correlation", "cpu_instant_event", "collective_comm"),
+    *("cuda_profiler_range", "gpu_pm_counter", "glow_runtime"),
+    *("mtia_runtime", "mtia_insight", "mtia_ccp_events", "mtia_counters"),
+}
+"""What else Kineto writes, of which nothing is used; events of any other category are missed."""
+
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
 STEP_NAME = re.compile(r"ProfilerStep#\d+")

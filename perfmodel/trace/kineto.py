@@ -8,7 +8,7 @@ its own rule.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
@@ -25,6 +25,7 @@ from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
     DEVICE_CATEGORIES,
     OLD_ANNOTATION_NAME,
+    UNUSED_CATEGORIES,
     Category,
 )
 from perfmodel.trace.columns import (
@@ -52,6 +53,7 @@ from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
+_MOST_NAMED = 4
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
@@ -68,17 +70,18 @@ _WIDE = ("start_ns", "duration_ns", "size_bytes", "in_elements", "out_elements")
 
 
 class _Codes(dict[Any, int]):
-    """Codes by what they stand for; 0 for all else."""
+    """Codes by what they stand for; 0 for all else that was asked for, which it then holds."""
 
     def __missing__(self, key: object) -> int:
+        self[key] = 0
         return 0
 
 
-_CODE_OF_TEXT = _Codes({text: int(category) for text, category in CATEGORY_OF_TEXT.items()})
 _category = attrgetter("cat")
-_COMPLETE, _INSTANT, _METADATA = 1, 2, 3
+_COMPLETE, _INSTANT, _METADATA, _BEGIN = 1, 2, 3, 4
 _KINDS = {
     **dict.fromkeys(OTHERS, 0),
+    OTHERS[0]: _BEGIN,
     **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
     **dict.fromkeys((Instant, ExactInstant), _INSTANT),
     Metadata: _METADATA,
@@ -183,6 +186,7 @@ def decode_kineto(
         event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
+        warnings=list(rows.left_out()),
     )
 
 
@@ -220,7 +224,8 @@ class _EventRows:
         self._raw_texts = TextIndex(self.strings, b"")
         self._rows_of_texts: dict[tuple[str, ...], TextRows] = {}
         self._columns = EventColumns()
-        self._file_count = 0
+        self._codes = _Codes({text: int(code) for text, code in CATEGORY_OF_TEXT.items()})
+        self._file_count = self._begun = 0
 
     def __len__(self) -> int:
         return len(self._columns.category)
@@ -268,6 +273,16 @@ class _EventRows:
             category[is_old[name] & (category == Category.CPU_OP)] = Category.ANNOTATION
         return category
 
+    def left_out(self) -> Iterator[str]:
+        """Warnings of events that are not read, and may have been meant to be."""
+        if self._begun:
+            yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
+        others = [text for text, code in self._codes.items() if not code]
+        unknown = sorted({*others} - UNUSED_CATEGORIES)
+        some = ", ".join(map(repr, unknown[:_MOST_NAMED]))
+        if unknown:
+            yield f"events of {len(unknown)} categories that are not known are left out: {some}"
+
     def add(self, events: list[Event]) -> None:
         """Take a block of events over."""
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
@@ -286,18 +301,19 @@ class _EventRows:
                 if event.name == "thread_name" and event.args:
                     self.thread_names[_integer(event.tid)] = event.args.name
         self._file_count += len(events)
+        self._begun += kinds.count(_BEGIN)
 
     def _within(
         self, window: Window, events: list[Complete], at: Ints
     ) -> tuple[list[Complete], Ints]:
         """Those of a block's events that lie in the window, and where they stand in the file."""
-        category = bytes(map(_CODE_OF_TEXT.__getitem__, map(_category, events)))
+        category = bytes(map(self._codes.__getitem__, map(_category, events)))
         start_ns = self._times("ts", [event.ts for event in events], at)
         keep = window.keeps(start_ns, np.frombuffer(category.translate(_IS_DEVICE), np.bool_))
         return list(compress(events, keep.tobytes())), at[keep]
 
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
-        category = bytes(map(_CODE_OF_TEXT.__getitem__, map(_category, events)))
+        category = bytes(map(self._codes.__getitem__, map(_category, events)))
         put = self._columns.put
         self._columns.category += category
         put("file_index", array("q", file_index.tobytes()))

@@ -22,7 +22,8 @@ from perfmodel.trace.columns import NONE
 
 NO_RAW = msgspec.Raw()
 _OTHER_PHASES = "BEICbneSTFpstfPNODVvRc(),="
-"""The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata)."""
+"""The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata),
+that of a beginning first."""
 _BLOCK_BYTES = 200_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""

@@ -30,13 +30,16 @@ from perfmodel.trace.categories import (
 )
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
-from perfmodel.trace.nesting import crossings_us
+from perfmodel.trace.nesting import crossing_at, crossings_us
 from perfmodel.trace.window import find_steps, take_rows
 
 CLOCK_TOLERANCE_US = 100.0
 """How far the clocks of host and device may be apart before it is said. Real files: up to 50."""
 LONGEST_LAUNCH_US = 1e5
 """Where every operation begins later than this after its launch call, it is said."""
+OUTSIDE_STEPS_FRAC = 0.1
+"""How much of the device's time may be launched before the first step or after the last. Real
+files: below 0.01."""
 USUAL_LAUNCH_US = 10.0
 """From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
@@ -78,6 +81,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         *clock_faults,
         *_lost_kernels(rank, launched),
         *_references(rank, launched),
+        *_calls(rank, launched),
     ]
 
 
@@ -154,6 +158,25 @@ def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     if 0 < nowhere < rank.is_device.sum():
         yield f"{nowhere} device operations name no device, though others do"
     yield from _order(rank, launched)
+
+
+def _calls(rank: RankTrace, launched: _Launched) -> Iterator[str]:
+    """Calls that launched something and should not have: by their name, or by when they were."""
+    calls = rank.of(Category.RUNTIME)
+    calls = calls[~rank.name_matches(LAUNCH_CALL)[calls]]
+    alone = rank.correlation[launched.all_work[~launched.is_launched]]
+    odd = calls[np.isin(rank.correlation[calls], alone)]
+    if len(odd):
+        yield (
+            f"{len(odd)} calls launched operations of the device, though calls of their name are "
+            f"not known to: {rank.text(odd[0])[:60]}"
+        )
+    steps = find_steps(rank)
+    called_us, took_us = rank.start_us[launched.call], rank.duration_us[launched.work]
+    is_out = (called_us < steps.start_us[0]) | (called_us > steps.end_us[-1])
+    if took_us[is_out].sum() > OUTSIDE_STEPS_FRAC * took_us.sum():
+        count = int(is_out.sum())
+        yield f"{count} of {len(is_out)} device operations were launched outside all steps"
 
 
 def _order(rank: RankTrace, launched: _Launched) -> Iterator[str]:
@@ -323,19 +346,20 @@ def _nesting(rank: RankTrace) -> Iterator[str]:
 def _crossings(rank: RankTrace) -> Iterator[str]:
     host = (Category.CPU_OP, Category.ANNOTATION)
     python, calls = (Category.PYTHON,), (Category.RUNTIME,)
-    every_us = crossings_us(rank, rank.of(*host, *python, *calls))
-    if not (every_us > ROUNDING_US).any():
+    every_us, is_near = crossing_at(rank, rank.of(*host, *python, *calls), ROUNDING_US)
+    if not is_near.any():
         return  # then no fewer of them cross either
     is_step = rank.name_matches(STEP_NAME) & np.isin(rank.category, host)
     of_steps = np.flatnonzero(is_step | (rank.category == Category.RUNTIME))
-    for rows, tolerance_us, what in (
+    for among, tolerance_us, what in (
         (rank.of(*host), OVERLAP_US, "operators or annotations"),
         (rank.of(*python), OVERLAP_US, "Python functions"),
         (rank.of(*calls), OVERLAP_US, "calls"),
         (of_steps, CLOCK_TOLERANCE_US, "calls, or the steps that they are within,"),
         (rank.of(*host, *python), PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
     ):
-        yield from _count_beyond(crossings_us(rank, rows), tolerance_us, f"{what} {_CROSSES}")
+        near_us = crossings_us(rank, among[is_near[among]])
+        yield from _count_beyond(near_us, tolerance_us, f"{what} {_CROSSES}")
     every = "calls, or what they are within,"
     yield from _count_beyond(every_us, CALL_OVERLAP_US, f"{every} {_CROSSES}")
 

@@ -53,6 +53,11 @@ def fails(run: Run, tmp_path: Path) -> Callable[..., None]:
 Fails = Callable[..., None]
 
 
+def test_words_beyond_what_a_path_or_a_number_may_have(run: Run, trace: Path) -> None:
+    refused(run("predict", trace, "--explain", "9" * 5000), "longer than 4000 characters")
+    refused(run("breakdown", trace, "-o", "n" * 300), "nnn", "ile name too long")
+
+
 def test_truncated_json(fails: Fails, tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     path.write_text(json.dumps(document())[:-200])

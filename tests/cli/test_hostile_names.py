@@ -13,6 +13,8 @@ from cli.conftest import Run
 from cli.samples import document, write
 from slow import slow_but
 
+from perfmodel.cli import main
+
 EVIL = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -85,3 +87,18 @@ def test_names_reach_the_terminal_without_escapes(name: str, run: Run, tmp_path:
         ran = run(verb, trace)
         assert ran.status == 0
         assert "\x1b" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("odd", ["\udcff", "a\nb", "\x1b[31m"], ids=ascii)
+def test_names_of_folders_are_said_as_text(
+    odd: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes that are no UTF-8, line ends, and what a terminal obeys; what was written stays."""
+    folder = tmp_path / odd
+    folder.mkdir()
+    trace = write(folder / "trace.json", document())
+    for number, words in enumerate((["export"], ["breakdown", "-f", "csv"], ["fit", "overheads"])):
+        assert main([*words, str(trace), "-o", f"{folder}/{number}"]) == 0
+        said = capfd.readouterr()
+        assert "\x1b" not in said.out + said.err
+        assert all("perfmodel: " in line for line in said.err.splitlines())

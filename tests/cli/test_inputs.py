@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,38 @@ def test_a_pipe_is_not_waited_for(run: Run, tmp_path: Path, words: tuple[str, ..
     os.mkfifo(path)
     ran = run(*(word.replace("FILE", str(path)) for word in words))
     refused(ran, "pipe.toml: no regular file")
+
+
+def test_a_device_that_is_not_known_is_said_of_its_table(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("op,device,dtype,b,m,n,k,duration_us\nbmm,NVIDIA H9,fp32,1,8,8,8,20\n")
+    refused(run("evaluate", "kernels", "--data", path), f"{path}: unknown hardware 'NVIDIA H9'")
+
+
+def test_streams_that_are_closed(tmp_path: Path) -> None:
+    """Nobody reads what would be said; the file is written all the same."""
+    path = tmp_path / OUT
+    closed = ("import os, sys", "[os.close(number) for number in range(3)]")
+    start = f"sys.argv[1:] = ['predict', '-o', {str(path)!r}]; sys.stdin = sys.stdout = None"
+    words = "; ".join(
+        [*closed, start, "sys.stderr = None; from perfmodel.__main__ import run; run()"]
+    )
+    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
+    assert path.stat().st_size
+
+
+def test_who_is_told_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+import perfmodel.cli
+from perfmodel.__main__ import run
+from perfmodel.files import atomic_write
+def main():
+    with atomic_write({str(tmp_path / OUT)!r}):
+        os.kill(os.getpid(), signal.SIGTERM)
+perfmodel.cli.main = main
+run()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert ended.returncode != 0
+    assert not list(tmp_path.iterdir())

@@ -45,6 +45,9 @@ def test_a_plan_for_other_tables_or_hardware_is_refused(run: Run, planned: Path)
     found = run("predict", *other, "--plan", str(planned))
     assert found.status == 2
     assert "a plan for other tables" in found.err
+    found = run("predict", *SMALL, "--nodes", "2", "--plan", str(planned))
+    assert (found.status, found.out) == (2, "")
+    assert f"{planned}: ranks 8, but" in found.err
     found = run("plan", *WORKLOAD, "--hardware", "a100-sxm-80gb")
     assert found.status == 2
     assert "on a node or a cluster" in found.err

@@ -219,12 +219,25 @@ def test_an_edit_of_a_workload_is_named_in_the_answer(run: Run) -> None:
 
 
 @pytest.mark.parametrize("named", ["dlrm-dcnv2", "mine.toml"])
-@pytest.mark.parametrize("verb", ["predict", "report", "export"])
-def test_a_configuration_is_no_trace(run: Run, verb: str, named: str) -> None:
-    ran = run(verb, named, *(("-o", "out.json") if verb == "export" else ()))
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ["predict"],
+            ["breakdown"],
+            ["report"],
+            ["export", "-o", "out.json"],
+            ["evaluate", "ops"],
+        ),
+        *(["diff", "a.json"], ["fit", "overheads", "-o", "out.json"]),
+    ],
+    ids=" ".join,
+)
+def test_a_configuration_is_no_trace(run: Run, words: list[str], named: str) -> None:
+    ran = run(*words, named)
     assert ran.status == 2
-    assert ran.err.endswith(f"a configuration, no trace; it goes to --workload {named}\n")
-    assert ran.err.count("\n") == 1
+    said = f"a configuration, no trace; it goes to perfmodel predict --workload {named}\n"
+    assert ran.err == f"perfmodel: {named}: {said}"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from kineto_documents import document, event
 from tiny import Tiny
 
 from perfmodel.trace.bookkeeping import bookkeeping_faults
+from perfmodel.trace.categories import Category
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.recording import checked_recording
 
@@ -122,6 +123,15 @@ def test_events_without_a_name() -> None:
     assert fault.startswith("1 events have no name")
 
 
+@pytest.mark.parametrize(("length", "is_said"), [(12, True), (99, False)])
+def test_names_that_were_cut(length: int, is_said: bool) -> None:
+    events = ops()
+    for number, each in enumerate(events):
+        each["name"] = f"{number:02}{'x' * number}"[:length]
+    said = "10 of 20 names are 12 characters long: were they cut?"
+    assert (said in faults(events)) is is_said
+
+
 def launched() -> Tiny:
     t = Tiny()
     t.op("aten::mm", 0, 400)
@@ -137,6 +147,21 @@ def test_a_stream_runs_in_the_order_of_its_launches() -> None:
     rank.correlation[work[[0, 1]]] = rank.correlation[work[[1, 0]]]
     _, (early,) = checked_recording(rank)
     assert "begin before one of their stream that was launched earlier" in early
+
+
+def test_calls_that_launch_and_are_not_known_to() -> None:
+    rank = launched().rank_trace()
+    rank.name[rank.of(Category.RUNTIME)[0]] = rank.strings.intern("cudaBegin")
+    said = "1 calls launched operations of the device, though calls of their name are not known to"
+    assert checked_recording(rank)[1] == [f"{said}: cudaBegin"]
+
+
+@pytest.mark.parametrize(("begins_us", "is_said"), [(0, False), (150, True)])
+def test_work_that_no_step_launched(begins_us: float, is_said: bool) -> None:
+    t = launched()
+    t.step(1, begins_us, 400)
+    said = "2 of 3 device operations were launched outside all steps"
+    assert (said in checked_recording(t.rank_trace())[1]) is is_said
 
 
 def test_a_stream_has_no_more_time_than_there_is() -> None:

@@ -30,6 +30,20 @@ def test_nothing_and_other_things() -> None:
     assert "occurs twice" in error_of(b'{"traceEvents": [{"ph": "i"}], "traceEvents": []}')
 
 
+def test_categories_that_are_not_known_are_said() -> None:
+    known = event("PyTorch Profiler (0)", "Trace", 0, 9)
+    events = [event("mm", "cpu_op", 0, 1), event("x", "new_op", 1, 1), event("x", "new_op", 2, 1)]
+    said = "events of 1 categories that are not known are left out: 'new_op'"
+    assert decode_kineto(document(known, *events), "file").warnings == [said]
+    assert decode_kineto(document(known), "file").warnings == []
+
+
+def test_events_whose_end_is_another_are_counted() -> None:
+    apart = [{"ph": ph, "cat": "cpu_op", "name": "mm", "ts": 1, "pid": 1, "tid": 1} for ph in "BE"]
+    said = "1 events are left out: their ends are events of their own (ph B, E)"
+    assert decode_kineto(document(event("add", "cpu_op", 0, 1), *apart), "f").warnings == [said]
+
+
 def test_cut_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     content = document(*NEW)
     monkeypatch.setattr(kineto_json, "_BLOCK_BYTES", 300)

@@ -176,7 +176,7 @@ def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placeme
     """The placement of a plan's file for `workload` on `machine`.
 
     Raises `WorkloadError` that names the file and the place for what is no plan, and for one of
-    other tables or more ranks.
+    other tables or ranks.
     """
     try:
         document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
@@ -186,19 +186,21 @@ def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placeme
         if is_torchrec(document):
             placement = placement_of_torchrec(document, workload, machine)
         else:
-            placement = _placement(document, workload)
+            placement = _placement(document, workload, machine)
         plan_of_placement(workload, placement, machine.gpus, machine.linked_gpus)
     except PerfmodelError as error:
         raise WorkloadError(f"{path}: {error}") from None
     return placement
 
 
-def _placement(document: Any, workload: Workload) -> Placement:
+def _placement(document: Any, workload: Workload, machine: Cluster) -> Placement:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise WorkloadError(f"no plan: expected the schema {SCHEMA}, or TorchRec's sharding plan")
     rows, caches = document.get("tables"), document.get("caches", [])
     if not isinstance(rows, list) or not isinstance(caches, list):
         raise WorkloadError("tables, caches: expected lists")
+    if (ranks := document.get("ranks", machine.gpus)) != machine.gpus:
+        raise WorkloadError(f"ranks {str(ranks)[:30]}, but {machine.name} has {machine.gpus}")
     for number, (row, table) in enumerate(zip(rows, workload.tables, strict=False)):
         for key, value in (("table", number), ("rows", table.rows), ("dim", table.dim)):
             if isinstance(row, dict) and row.get(key, value) != value:
