@@ -23,16 +23,8 @@ import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
 
-from perfmodel.calibrate.kernel_data import (
-    FloorKey,
-    above_launch_floors,
-    devices_of,
-    family_rows,
-    fitted_floors,
-    joined,
-    read_table,
-    thinned,
-)
+from perfmodel.calibrate.kernel_data import devices_of, family_rows, joined, read_table, thinned
+from perfmodel.calibrate.kernel_floors import FloorKey, above_launch_floors, fitted_floors
 from perfmodel.calibrate.kernel_report import plain_trees_us
 from perfmodel.calibrate.kernel_samples import samples
 from perfmodel.calibrate.kernels import (

@@ -16,7 +16,6 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.estimators import GENERAL_TREES, KNOWN_TREES, boosted
 from perfmodel.calibrate.kernel_data import (
-    FloorKey,
     KernelErrors,
     devices_of,
     errors_of,
@@ -24,6 +23,7 @@ from perfmodel.calibrate.kernel_data import (
     mape_pct,
     read_table,
 )
+from perfmodel.calibrate.kernel_floors import FloorKey
 from perfmodel.calibrate.kernel_part import FittedPart
 from perfmodel.calibrate.kernel_samples import Samples, samples
 from perfmodel.calibrate.kernels import Fitted

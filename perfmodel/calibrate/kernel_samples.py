@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.kernel_data import FloorKey, floor_columns, told_of, weights
+from perfmodel.calibrate.kernel_data import weights
+from perfmodel.calibrate.kernel_floors import FloorKey, floor_columns, told_of
 from perfmodel.cost.gpu.heuristic import Floor
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.calibrate.estimators import Bounded, users_regressor
 from perfmodel.calibrate.kernel_data import (
-    FloorKey,
     Table,
-    above_launch_floors,
     devices_of,
     family_rows,
-    fitted_floors,
     joined,
     provenance,
     read_table,
     some_unnamed,
     thinned,
 )
+from perfmodel.calibrate.kernel_floors import FloorKey, above_launch_floors, fitted_floors
 from perfmodel.calibrate.kernel_part import FittedPart, fit_part
 from perfmodel.calibrate.kernel_samples import observed_tiles, samples
 from perfmodel.cost.contract import KERNELS

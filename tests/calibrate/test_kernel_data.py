@@ -9,13 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.calibrate.kernel_data import (
-    family_rows,
-    fitted_floors,
-    read_table,
-    some_unnamed,
-    thinned,
-)
+from perfmodel.calibrate.kernel_data import family_rows, read_table, some_unnamed, thinned
+from perfmodel.calibrate.kernel_floors import fitted_floors
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import FRAMEWORKS, Rows
 

@@ -32,7 +32,7 @@ def _tiny(shapes: bool = True) -> Tiny:
 
 def _product_ratio() -> float:
     """Of what the model says, and of half of what it does not: both boards are far apart."""
-    rows = Rows.of([{"op": "mm", "dtype": "fp32", "direction": "fwd", **SIZE}])
+    rows = Rows.of([{"op": "mm", "dtype": "fp32", "framework": "torch", **SIZE}])
     one, other = (float(durations_of(rows, gpu).duration_us[0]) for gpu in (V100, A100))
     assert carried_frac(V100, A100) == 0.5
     return other / one * (400 / one) ** -0.5

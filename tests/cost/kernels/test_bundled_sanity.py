@@ -117,14 +117,14 @@ def test_pytorch_rounds_in_a_kernel_of_its_own() -> None:
 
 
 def test_a_layer_that_rounds_tells_nothing_of_a_product_alone() -> None:
-    """On H100 int8 was measured in a serving library: PyTorch's product is physics."""
+    """On an L40S int8 was measured in a serving library: PyTorch's product is physics."""
     row = {"op": "linear", "dtype": "int8", "m": 512, "n": 4096, "k": 4096, "framework": "torch"}
     part = next(
         each for each in default_models()["matmul"].parts if each.name == "matmul_quantised"
     )
-    rows, h100 = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("h100-sxm")
-    columns = matmul_features(rows, h100, part.tiles)
-    telling = part.telling(part.known_to("linear", "int8"), h100)
+    rows, l40s = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("l40s")
+    columns = matmul_features(rows, l40s, part.tiles)
+    telling = part.telling(part.known_to("linear", "int8"), l40s)
     told = part.told("linear", "int8", columns, np.arange(2), telling)
     assert told.tolist() == pytest.approx([0.0, 1.0])
 
