@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import settings
 # Workers share the processors; threads of one that wait for one another by spinning take them away.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # behind what is installed: only `benchmarks` is found there
 NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
 
 

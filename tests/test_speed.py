@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))  # behind what is installed: only `benchmarks` is found there
+from benchmarks import rounds, speed
+from benchmarks.rounds import Figure, Work
+from benchmarks.works import works
 
-from benchmarks import rounds, speed  # noqa: E402
-from benchmarks.rounds import Figure, Work  # noqa: E402
-from benchmarks.works import works  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 
 def figure(name: str, ratio: float) -> Figure:

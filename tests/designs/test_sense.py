@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 from slow import slow_but
-
-from perfmodel.hardware import KINDS, cluster, names
-from perfmodel.hardware.reads import figures_of
-
-sys.path.append(str(Path(__file__).parents[2]))  # only `benchmarks` is found there
 
 from benchmarks import sense
 from benchmarks.sense_cases import (
@@ -25,6 +18,8 @@ from benchmarks.sense_cases import (
     drawn_machine,
     more_of,
 )
+from perfmodel.hardware import KINDS, cluster, names
+from perfmodel.hardware.reads import figures_of
 
 SEED = 7
 LEFT = {("", "node.nics"), ("", "nic.")}

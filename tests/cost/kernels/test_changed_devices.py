@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.learned.devices import describe, distance
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.settings import with_settings
 from perfmodel.ops.rows import Rows
-
-sys.path.append(str(Path(__file__).parents[3]))  # only `benchmarks` is found there
-
-from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 
 DEVICES = ("a100-pcie-80gb", "h100-sxm", "mi300x", "t4")
 
