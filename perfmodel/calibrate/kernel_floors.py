@@ -50,16 +50,16 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         lowest[key] = floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
         if (group["duration_us"] <= _AT_FLOOR * floor).mean() >= _AT_FLOOR_FRAC:
             piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))
-    least = {
+    measured = {
         key: floor
         for key, floor in lowest.items()
         if floor <= _NEAR_FLOOR * piled.get(key[:2], 0.0)
     }
-    least |= _expected_floors(least, shortest)
+    least = measured | _expected_floors(measured, shortest)
     floors = {}
     for key, floor in least.items():
         offset = _OFFSET_FRAC * floor if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
-        floors[key] = Floor(floor, min(offset, 0.9 * floor))
+        floors[key] = Floor(floor, min(offset, 0.9 * floor), is_measured=key in measured)
     return floors
 
 

@@ -112,6 +112,8 @@ def test_hosts_differ_by_one_figure_for_all_ops() -> None:
     assert found["usual", "add"] == pytest.approx(20.0, rel=0.02)
     assert found["usual", "linear"] == pytest.approx(40.0, rel=0.02)
     assert ("d", "relu") not in found
+    measured = {device for (device, *_), floor in floors.items() if floor.is_measured}
+    assert measured == set(hosts)
 
 
 def test_half_of_the_rows_of_a_fit_lose_their_framework() -> None:

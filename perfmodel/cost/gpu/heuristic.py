@@ -21,10 +21,14 @@ from perfmodel.ops.rows import Kind, Rows
 
 @dataclass(frozen=True)
 class Floor:
-    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel."""
+    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel.
+
+    One that is not measured is what other hosts let expect: it tells of its own host alone.
+    """
 
     floor_us: float
     offset_us: float
+    is_measured: bool = True
 
 
 _C = coefficients("gpu.heuristic")
@@ -32,7 +36,7 @@ SHORTEST_ENDS = _C.table("shortest_ends")["low"], _C.table("shortest_ends")["hig
 """Of the device's shortest kernel, the ends of a 90 % interval."""
 BEHIND_WORK = "event_behind_work"
 """Timing of a kernel whose launch hid behind other work, less what events around no call show."""
-TIMINGS = {name: Floor(*floor) for name, floor in _C.tuples("timings").items()}
+TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 
 def floors_of(rows: Rows) -> tuple[Floats, Floats]:

@@ -168,14 +168,16 @@ class Learned:
         floors = np.stack([usual, usual, usual])
         description = describe(original(device))
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
-            known = self.floors.get(key)
-            if known is None:
+            told = [(each, distance(each.device, description)) for each in self.floors.get(key, ())]
+            told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
+            if not told:
                 continue
-            away = np.array([distance(each.device, description) for each in known])
+            known, away = [each for each, _ in told], np.array([by for _, by in told])
             times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
             middle = np.array([median(each) for each in times[is_like].T])
-            factor = 1.0 if away.min() < _EXACT else _factor_of_hosts(times)
+            is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
+            factor = 1.0 if is_own else _factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             floors[:, :, own] = ends[:, :, None]
         return floors[0], floors[1], floors[2]

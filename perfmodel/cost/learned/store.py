@@ -128,6 +128,7 @@ class _KnownFloor(msgspec.Struct):
     device: _Figures
     floor_us: _Us
     offset_us: _Us
+    is_measured: bool
 
     def __post_init__(self) -> None:
         if set(COLUMNS) - set(self.device):
@@ -300,12 +301,7 @@ def _family(family: str, content: _Family, folder: Path) -> Learned:
         name=f"gpu/{family}/learned",
         heuristic=heuristic,
         parts=tuple(_part_of(part, folder) for part in content.parts),
-        floors={
-            key: tuple(
-                KnownFloor(each.device, Floor(each.floor_us, each.offset_us)) for each in floors
-            )
-            for key, floors in content.floors.items()
-        },
+        floors={key: tuple(map(_floor_of, floors)) for key, floors in content.floors.items()},
     )
 
 
@@ -393,6 +389,10 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
     if set(content) != {"file", "sha256", *Pickled.ABOUT}:
         raise ModelError(f"{folder / MANIFEST}: a regressor without {', '.join(Pickled.ABOUT)}")
     return Pickled(raw, str(path), content)
+
+
+def _floor_of(it: _KnownFloor) -> KnownFloor:
+    return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured))
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:
