@@ -23,8 +23,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.left_out_devices import (
-    FEWEST_ASKED,
     FITTED_TO,
+    MIN_ASKED,
     ROWS,
     SIMPLER,
     nearest_shapes,
@@ -110,7 +110,7 @@ def main() -> None:
     others = tuple(each for each in FITTED_TO if each.resolve() not in given)
     found = cells(errors(frame, thinned(table(others), asked.rows, 2)))
     print(found.to_string(index=False))
-    verdict(found[found["n"] >= FEWEST_ASKED])
+    verdict(found[found["n"] >= MIN_ASKED])
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ FITTED_TO = (*(DATA / f"{name}.parquet" for name in _SHARED), _OWN)
 FAR = DATA / "kernels" / "test_same_devices.parquet"
 """Shapes far beyond those of the other tables: predicted for a device left out, never fitted to."""
 ROWS = 300
-FEWEST_ASKED = 30
+MIN_ASKED = 30
 
 
 def table(paths: tuple[Path, ...]) -> pd.DataFrame:
@@ -233,7 +233,7 @@ def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
             asked = [thinned(rows[rows["device"] == device], most_asked, 1)]
             asked = pd.concat([*asked, thinned_or_none(beyond, device, most_asked)])
             others = set(rows["device"]) - {device}
-            if len(asked) < FEWEST_ASKED or not others:
+            if len(asked) < MIN_ASKED or not others:
                 continue
             model = fitted_without(device, (family, name), rows, known, floors, count)
             elsewhere = rows[rows["device"] != device]
@@ -259,7 +259,7 @@ def main() -> None:
     print(
         each.groupby("part")[["median", "shared", *SIMPLER, "inside"]].mean().round(1).to_string()
     )
-    verdict(each[each["n"] >= FEWEST_ASKED])
+    verdict(each[each["n"] >= MIN_ASKED])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from perfmodel.cost.tiers.nic.learned import (
     COST_FEATURES,
     COST_SCHEMA,
     FEATURES,
-    MOST_FRAC,
+    MAX_FRAC,
     ROOMS,
     SCHEMA,
     cost_features_of,
@@ -282,7 +282,7 @@ def scheduled_savings(
             continue
         features.append(cost_features_of(change))
         saved.append((before - after) / max(change.wire_before_us, 1e-3))
-    return Savings(np.array(features), np.clip(np.array(saved), -MOST_FRAC, MOST_FRAC))
+    return Savings(np.array(features), np.clip(np.array(saved), -MAX_FRAC, MAX_FRAC))
 
 
 def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:

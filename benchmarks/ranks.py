@@ -33,7 +33,7 @@ WHOLE, BY_CLASS = "whole", "by class"
 AIMS = {(WHOLE, 128): (10.0, 4.0), (BY_CLASS, 1024): (90.0, 4.0)}
 """Seconds and GB that a way and number of ranks may take."""
 KB_PER_GB = 1e6 if sys.platform != "darwin" else 1e9
-MOST_GROWTH = 1.5
+MAX_GROWTH = 1.5
 """Time per node at the largest number of ranks over that at the smallest that still is linear."""
 
 
@@ -124,7 +124,7 @@ def main() -> int:
                     number(found["gb"]),
                 ]
             )
-        failed += way == WHOLE and per_node_us[-1] > MOST_GROWTH * per_node_us[0]
+        failed += way == WHOLE and per_node_us[-1] > MAX_GROWTH * per_node_us[0]
     print(table(["way", "ranks", "classes", "nodes", "s", "us per node", "peak GB"], rows))
     return int(options.check and failed > 0)
 

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-LEAST_S = 0.01
+MIN_S = 0.01
 """A sample repeats its work until it takes this long; one of a reference, as long as the work."""
 ROUND_S = 0.1
 """A round takes pairs of samples until they took this long together."""
@@ -66,7 +66,7 @@ def processor_s() -> float:
 class Sampler:
     """One work or reference; its first run, which warms up, does not count."""
 
-    def __init__(self, run: Callable[[], object], least_s: float = LEAST_S) -> None:
+    def __init__(self, run: Callable[[], object], least_s: float = MIN_S) -> None:
         self._run = run
         self._count = 1
         run()

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 
 from benchmarks.rounds import on_one_thread
 
-MOST_EXPONENT = 1.15
-LEAST_S = 0.5
+MAX_EXPONENT = 1.15
+MIN_S = 0.5
 """Sizes whose run takes less say nothing of growth."""
 OP_US, STEP_GAP_US = 20, 50
 OF_TRACES = {
@@ -184,7 +184,7 @@ class Growth:
     def exponent(self) -> float:
         """Slope of the logarithms of the two largest sizes; nan where the largest is too short."""
         (few, many), (before_s, after_s) = self.sizes[-2:], self.seconds[-2:]
-        if after_s < LEAST_S:
+        if after_s < MIN_S:
             return math.nan
         return math.log(after_s / before_s) / math.log(many / few)
 
@@ -277,7 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(each.axis, each.verb, each.sizes, seconds, f"{each.exponent:.2f}", flush=True)
     if given.figure and found:
         draw(found, given.figure)
-    late = [each for each in found if each.exponent > MOST_EXPONENT]
+    late = [each for each in found if each.exponent > MAX_EXPONENT]
     return int(given.check and bool(late))
 
 

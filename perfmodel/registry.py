@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-_MOST_OFFERED = 8
+_MAX_OFFERED = 8
 
 
 def offered(name: str, known: Sequence[str], listed_by: str = "", cutoff: float = 0.4) -> str:
     """An unknown name and what it may have meant: the nearest, all of a few, or how many there
     are and the command that lists them."""
     near = get_close_matches(name[:80], known, n=3, cutoff=cutoff)
-    if not near and len(known) > _MOST_OFFERED:
+    if not near and len(known) > _MAX_OFFERED:
         told = f"`{listed_by}` lists the {len(known)}" if listed_by else f"there are {len(known)}"
     else:
         told = f"nearest: {', '.join(near or known or ['none'])}"

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
 
-MOST_DAMAGES = 4
-MOST_REMOVED = 30
+MAX_DAMAGES = 4
+MAX_REMOVED = 30
 
 
 def damaged(data: st.DataObject, sound: bytes, inserts: Sequence[bytes] = ()) -> bytes:
     """`sound` with one to four damages; `inserts` are put in at some of them."""
     content = bytearray(sound)
     kinds = ["flip", "bit", "cut", "remove", *(["insert"] if inserts else [])]
-    for _ in range(data.draw(st.integers(1, MOST_DAMAGES))):
+    for _ in range(data.draw(st.integers(1, MAX_DAMAGES))):
         if not content:
             break
         at = data.draw(st.integers(0, len(content) - 1))
@@ -28,7 +28,7 @@ def damaged(data: st.DataObject, sound: bytes, inserts: Sequence[bytes] = ()) ->
         elif kind == "insert":
             content[at:at] = data.draw(st.sampled_from(inserts))
         elif kind == "remove":
-            del content[at : at + data.draw(st.integers(1, MOST_REMOVED))]
+            del content[at : at + data.draw(st.integers(1, MAX_REMOVED))]
         else:
             del content[at:]
     return bytes(content)

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "perfmodel"
 WHERE_CODE_IS = ("perfmodel", "tests", "benchmarks", "notebooks")
-MOST_LINES = 400
-REASON = re.compile(rf"longer than {MOST_LINES} lines", re.IGNORECASE)
+MAX_LINES = 400
+REASON = re.compile(rf"longer than {MAX_LINES} lines", re.IGNORECASE)
 """Stands in the first lines of a file that has a reason to be."""
 FIRST_LINES = 20
 LONGEST = 10
@@ -107,7 +107,7 @@ def too_long() -> list[str]:
     return [
         f"{path.relative_to(ROOT)}: {count} lines"
         for path, count in sources(*WHERE_CODE_IS).items()
-        if count > MOST_LINES and not REASON.search(_beginning(path))
+        if count > MAX_LINES and not REASON.search(_beginning(path))
     ]
 
 

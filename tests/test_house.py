@@ -18,7 +18,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 def test_no_file_is_long_without_a_reason() -> None:
     assert not house.too_long(), (
-        f"split it, or say in its first lines why it is longer than {house.MOST_LINES} lines"
+        f"split it, or say in its first lines why it is longer than {house.MAX_LINES} lines"
     )
 
 
@@ -27,7 +27,7 @@ def test_a_reason_in_the_first_lines_is_one(
 ) -> None:
     long, excused = tmp_path / "perfmodel" / "a.py", tmp_path / "perfmodel" / "b.py"
     long.parent.mkdir()
-    body = "x = 1\n" * house.MOST_LINES
+    body = "x = 1\n" * house.MAX_LINES
     long.write_text('"""One purpose."""\n' + body)
     excused.write_text('"""Longer than 400 lines: one table of the standard."""\n' + body)
     monkeypatch.setattr(house, "ROOT", tmp_path)

@@ -63,10 +63,10 @@ def test_a_reference_is_sampled_as_long_as_its_work(monkeypatch: pytest.MonkeyPa
 def test_short_work_is_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(rounds, "processor_s", clock)
-    sample = rounds.Sampler(clock.work(rounds.LEAST_S / 8))
+    sample = rounds.Sampler(clock.work(rounds.MIN_S / 8))
     start_s = clock.now_s
-    assert sample() == pytest.approx(rounds.LEAST_S / 8)
-    assert clock.now_s - start_s == pytest.approx(rounds.LEAST_S)
+    assert sample() == pytest.approx(rounds.MIN_S / 8)
+    assert clock.now_s - start_s == pytest.approx(rounds.MIN_S)
 
 
 def test_what_is_stored_takes_the_place_of_what_was(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_LEAST_SHARE = 0.02
+_MIN_SHARE = 0.02
 _FEWEST = 20
 _FULL_WAVES = 3.0
 _NAMES = (r"MT(\d+)x(\d+)x\d+", r"gemm\w*?_(\d+)x(\d+)")
@@ -57,7 +57,7 @@ def observed_tiles(
         rows[key] = [
             [*map(float, each), _reached(shares[(sizes[index] == each).all(axis=1)])]
             for each in np.unique(sizes[index], axis=0)
-            if each[0] > 0 and (sizes[index] == each).all(axis=1).mean() >= _LEAST_SHARE
+            if each[0] > 0 and (sizes[index] == each).all(axis=1).mean() >= _MIN_SHARE
         ]
     return {key: tiles for key, tiles in rows.items() if tiles}
 

@@ -49,7 +49,7 @@ def collect(context: typer.Context) -> None:
         raise typer.Exit(status)
 
 
-_MOST_CHARACTERS = 4000
+_MAX_CHARACTERS = 4000
 """Of one word: below what Python makes a number of, and systems a path."""
 DEBUG = "--debug"
 NOTES, SOURCES = ("-v", "--verbose"), "--sources"
@@ -122,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words_before, inputs_before = WORDS.set(tuple(words)), INPUTS.set(set())
     try:
         for word in words:
-            if len(word) > _MOST_CHARACTERS:
-                raise UsageError(f"{word[:40]}...: longer than {_MOST_CHARACTERS} characters")
+            if len(word) > _MAX_CHARACTERS:
+                raise UsageError(f"{word[:40]}...: longer than {_MAX_CHARACTERS} characters")
         command = typer.main.get_command(application(first))
         with command.make_context("perfmodel", words) as context:
             command.invoke(context)

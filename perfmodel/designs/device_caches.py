@@ -19,7 +19,7 @@ from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory_tiers import fitting
 from perfmodel.workload.tables import row_bytes
 
-LEAST_FRAC = 1e-3
+MIN_FRAC = 1e-3
 """Of the rows, less than this is not tried in the place of more."""
 MAP_BYTES = 8.0
 """An int64 per row, in each of two maps, and per place of the cache."""
@@ -133,7 +133,7 @@ class SoftwareCache:
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache."""
-        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
+        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
 
 
 DESIGNS.register("software_cache")(SoftwareCache)
@@ -151,7 +151,7 @@ def frequency_aware_bytes(
 
 
 CACHE = "popular"
-LEAST_GB = 0.1
+MIN_GB = 0.1
 """Of popular rows, less than this is not tried in the place of more."""
 
 
@@ -196,7 +196,7 @@ class RecShard:
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With fewer rows in device memory."""
-        return [replace(self, hbm_gb=size) for size in halved(self.hbm_gb, LEAST_GB)]
+        return [replace(self, hbm_gb=size) for size in halved(self.hbm_gb, MIN_GB)]
 
 
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:

@@ -16,7 +16,7 @@ from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)
-LEAST_MIB = 1.0
+MIN_MIB = 1.0
 """Of hot rows, less than this is not tried in the place of more."""
 
 
@@ -147,7 +147,7 @@ def smaller(
 ) -> list[tuple[float, float | None]]:
     """Half of `hot_mib`, a quarter and so on, each with the share of popular samples: as measured,
     or what of it so few rows allow at most. So more popular samples never ask for more rows."""
-    sizes = halved(hot_mib, LEAST_MIB)
+    sizes = halved(hot_mib, MIN_MIB)
     if popular_frac is None:
         return [(size, None) for size in sizes]
     tables = deployment.workload.tables

@@ -33,7 +33,7 @@ GIVEN = "fp32"
 """The type of a batch's features."""
 OF_CALLER = "aten::ones_like"
 """What a layer's backward pass begins with here, and in a step does not."""
-MOST_PRICE, HALVINGS = 1e40, 60
+MAX_PRICE, HALVINGS = 1e40, 60
 Stage = Mapping[tuple[str, str], tuple[float, str]]
 """Of a layer: type that it is given and its own -> microseconds, type that it gives."""
 
@@ -154,7 +154,7 @@ def path_within(
     path = shortest_path(stages, allowed, cost)
     if sum(cost[dtype] for dtype in path) <= most:
         return path
-    while sum(cost[dtype] for dtype in path) > most and high < MOST_PRICE:
+    while sum(cost[dtype] for dtype in path) > most and high < MAX_PRICE:
         low, high = high, high * 10.0
         path = shortest_path(stages, allowed, cost, high)
     for _ in range(HALVINGS):

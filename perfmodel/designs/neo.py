@@ -28,11 +28,11 @@ from perfmodel.workload.tables import Table
 
 TABLES_FRAC = 0.75
 """assumed: of device memory beside the driver's, what tables may fill beside activations."""
-MOST_HALVINGS = 8
+MAX_HALVINGS = 8
 """Of the share that the cache has, where device memory is short."""
 LARGE_FRAC = 0.5
 """assumed: a table of more than so much of a rank's memory is split."""
-LEAST_COLUMNS, GRADIENT_BYTES = 32, 4.0
+MIN_COLUMNS, GRADIENT_BYTES = 32, 4.0
 CACHE = "rows"
 
 
@@ -105,7 +105,7 @@ def _hosted(
     order = np.argsort(use, kind="stable").tolist()
     host = (deployment.machine.node.host_memory_bytes or 0) * deployment.machine.nodes
     missing = np.inf
-    for halvings in range(MOST_HALVINGS):
+    for halvings in range(MAX_HALVINGS):
         cached = cache_frac / 2**halvings
         hosted = np.zeros(len(sizes), bool)
         over = float(sizes.sum()) - room * deployment.ranks
@@ -135,7 +135,7 @@ def _kind(deployment: Deployment, table: Table, full: float, share: float) -> tu
         return ("table_row_wise", linked) if grouped else ("row_wise", ranks)
     parts = 1
     while share > parts and 2 * parts <= ranks and table.dim % (2 * parts) == 0:
-        if table.dim // (2 * parts) < LEAST_COLUMNS:
+        if table.dim // (2 * parts) < MIN_COLUMNS:
             break
         parts *= 2
     return ("column_wise", parts) if parts > 1 else ("table_wise", 1)
@@ -186,7 +186,7 @@ def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Flo
 
 
 SHARDINGS = ("balanced", "as_deployed")
-LEAST_FRAC = 0.005
+MIN_FRAC = 0.005
 Wire = Literal["fp32", "fp16", "bf16"]
 WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
 
@@ -254,5 +254,5 @@ class Neo:
         shardings: dict[Literal["balanced", "as_deployed"], None]
         shardings = dict.fromkeys((self.sharding, "as_deployed"))
         ways = [replace(self, wire=w, sharding=s) for s in shardings for w in wires]
-        caches = [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, LEAST_FRAC)]
+        caches = [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
         return [*ways[1:], *caches]

@@ -12,8 +12,8 @@ from perfmodel.cost.tiers import TIERS
 from perfmodel.designs.baselines import Hybrid, OnHost
 from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase, named_part
 from perfmodel.designs.hot_row_choice import (
-    LEAST_MIB,
     MIB,
+    MIN_MIB,
     choose_hot_rows,
     multi_hot_note,
     require_settings,
@@ -26,10 +26,10 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.units import US_PER_S
 
-LEAST_FRAC = 1e-6
+MIN_FRAC = 1e-6
 """Fewer popular samples, or others, than this share are none."""
 COUNTER_BYTES = 8.0
-MOST_INPUTS = 1e15
+MAX_INPUTS = 1e15
 
 
 @DESIGNS.register("fae")
@@ -61,7 +61,7 @@ class Fae:
         require_settings("fae", self.hot_mib, self.popular_frac)
         if not 0.0 < self.sampled_frac <= 1.0:
             raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
-        if not 1.0 <= self.inputs <= MOST_INPUTS:
+        if not 1.0 <= self.inputs <= MAX_INPUTS:
             raise WorkloadError(f"fae: {self.inputs:g} inputs")
         if not self.switch_every_steps > 0:
             raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
@@ -110,7 +110,7 @@ class Fae:
             replace(self, hot_mib=size, popular_frac=share)
             for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
         ]
-        return [replace(self, hot_mib=min(self.hot_mib, LEAST_MIB), popular_frac=0.0), *fewer]
+        return [replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0), *fewer]
 
     def learning_s(self, deployment: Deployment) -> float:
         """What counting takes: a counter of 8 bytes per row, read and written at random places by
@@ -175,7 +175,7 @@ class Hotline:
             raise WorkloadError(f"hotline: launches {self.launches!r}: expected one of {ways}")
         if not 0.0 <= self.learning_frac < 1.0:
             raise WorkloadError(f"hotline: learns on {self.learning_frac:g} of the inputs")
-        if not 1.0 <= self.inputs <= MOST_INPUTS:
+        if not 1.0 <= self.inputs <= MAX_INPUTS:
             raise WorkloadError(f"hotline: {self.inputs:g} inputs")
         if self.accelerator not in ("", NO_PART):
             named_part(self.accelerator, Accelerator, "hotline.accelerator")
@@ -245,7 +245,7 @@ class Hotline:
     ) -> list[tuple[str, float, Pipeline]]:
         """Kinds of steps: name, share of the steps, and what a step of it does."""
         plain = replace(deployment.pipeline, input_ahead=True, rows_beside=True, writes_behind=True)
-        both = LEAST_FRAC < popular_frac < 1.0 - LEAST_FRAC
+        both = MIN_FRAC < popular_frac < 1.0 - MIN_FRAC
         if self.launches == "as_they_come":
             both, popular_frac = False, 0.0
         if self.launches == "whole_batches" and both:
@@ -262,7 +262,7 @@ class Hotline:
             ]
         share = _in_multiples(popular_frac, deployment.batch // deployment.ranks)
         parts = [MicroBatch(share, popular=True), MicroBatch(1.0 - share)]
-        parts = [part for part in parts if part.samples_frac > (0.0 if both else LEAST_FRAC)]
+        parts = [part for part in parts if part.samples_frac > (0.0 if both else MIN_FRAC)]
         one = replace(parts[0], samples_frac=1.0)
         batches = tuple(parts) if len(parts) > 1 else (one,)
         return [("hot", 1.0, replace(plain, micro_batches=batches))]

@@ -174,7 +174,7 @@ def adapter_shares(deployment: Deployment) -> list[float]:
     ]
 
 
-LEAST_GIB = 1 / 16
+MIN_GIB = 1 / 16
 """Of rows in an adapter, less than this is not tried in the place of more."""
 WHOLE = ("table_wise", "column_wise")
 
@@ -357,7 +357,7 @@ class SmartNic:
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
-        fewer = [replace(self, cache_gib=size) for size in halved(most, LEAST_GIB)]
+        fewer = [replace(self, cache_gib=size) for size in halved(most, MIN_GIB)]
         return [replace(self, applied="never"), *fewer]
 
     def _bytes(self, machine: Cluster) -> float:

@@ -107,7 +107,7 @@ def saving_frac(old_w: float, new_w: float) -> float:
 
 
 GIB = 2**30
-LEAST_GIB = 1 / 32
+MIN_GIB = 1 / 32
 """Of a cache, less than this is not tried in the place of more."""
 
 
@@ -229,7 +229,7 @@ class SoftwareMemory:
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache of the host, without the device's, without tables that stay."""
         own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
-        for cache in (self.cache_gib, *halved(self.cache_gib, LEAST_GIB)):
+        for cache in (self.cache_gib, *halved(self.cache_gib, MIN_GIB)):
             for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
                 for kept in dict.fromkeys((self.keep_gib, 0.0)):
                     sizes = (cache, closer, kept)

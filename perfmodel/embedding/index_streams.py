@@ -20,7 +20,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.files import check_input, read_bytes
 from perfmodel.frames import frame_of
 
-_MOST_SINGLE = 64
+_MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
 
 
@@ -62,8 +62,8 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     if not len(rows):
         raise WorkloadError("index stream: no lookups")
     counts = np.sort(np.unique(rows, return_counts=True)[1])[::-1]
-    single, rest = counts[:_MOST_SINGLE], counts[_MOST_SINGLE:]
-    level = np.where(rest <= _MOST_SINGLE, rest, np.floor(32 * np.log2(np.maximum(rest, 1))) + 1e6)
+    single, rest = counts[:_MAX_SINGLE], counts[_MAX_SINGLE:]
+    level = np.where(rest <= _MAX_SINGLE, rest, np.floor(32 * np.log2(np.maximum(rest, 1))) + 1e6)
     place = np.unique(level, return_inverse=True)[1]
     sizes = np.concatenate([np.ones(len(single)), np.bincount(place)])
     weight = np.concatenate([single.astype(np.float64), np.bincount(place, rest)])

@@ -115,7 +115,7 @@ def _unordered(values: Ints, order: Ints) -> Ints:
 
 _STEPS = 64
 _PRECISION = 1e-10
-_MOST_CLASSES = 4_096
+_MAX_CLASSES = 4_096
 NEVER_FRAC = 1e-200
 """Rows looked up less often than this share of the most popular one are never looked up."""
 
@@ -160,10 +160,10 @@ def few_classes(used: Floats, rate: Floats) -> tuple[Floats, Floats]:
     """The classes that are looked up; those of like rate together where there are too many."""
     active = (rate > NEVER_FRAC * rate.max(initial=0.0)) & (used > 0)
     used, rate = used[active], rate[active]
-    if len(used) <= _MOST_CLASSES:
+    if len(used) <= _MAX_CLASSES:
         return used, rate
     level = np.log(rate)
-    width = np.ptp(level) / _MOST_CLASSES + 1e-300
+    width = np.ptp(level) / _MAX_CLASSES + 1e-300
     place = ((level - level.min()) / width).astype(np.int64)
     together = np.bincount(place, used).astype(np.float64)
     weight = np.bincount(place, used * rate)

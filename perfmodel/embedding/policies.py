@@ -249,7 +249,7 @@ class Lfu(Policy):
 
 
 _PERIODS = 13.0 / 6.0 + 4.0 / 9.0 * np.log(4.0)
-_MOST_COUNTED = 15
+_MAX_COUNTED = 15
 
 
 @POLICIES.register("w_tinylfu")
@@ -343,7 +343,7 @@ class _State:
                 self._admit(self.window.popitem(last=False)[0])
 
     def _count(self, row: int) -> None:
-        self.counts[row] = min(self.counts.get(row, 0) + 1, _MOST_COUNTED)
+        self.counts[row] = min(self.counts.get(row, 0) + 1, _MAX_COUNTED)
         self.counted += 1
         if self.counted == self.sample:
             self.counted = 0

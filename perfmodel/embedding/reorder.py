@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
-MOST_QUERIES = 64
+MAX_QUERIES = 64
 """Rows that more queries than this have in common join nothing: a cache holds them anyway."""
 
 ORDERS: Registry[Callable[[csr_matrix], Ints]] = Registry("order of queries")
@@ -83,7 +83,7 @@ def reordered(queries: Queries, kind: str = "walked") -> Reordering:
     return Reordering(find(graph), pairs, graph.nnz // 2)
 
 
-def query_graph(queries: Queries, most_queries: int = MOST_QUERIES) -> tuple[csr_matrix, int]:
+def query_graph(queries: Queries, most_queries: int = MAX_QUERIES) -> tuple[csr_matrix, int]:
     """Rows that two queries have in common, `[queries, queries]`, and how many pairs were made."""
     from scipy.sparse import csr_matrix
 

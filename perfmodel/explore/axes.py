@@ -69,8 +69,8 @@ class Points:
 
 LINEAR, LOG = SCALES = ("linear", "log")
 GRID, LATIN, TABLE = SAMPLES = ("grid", "latin_hypercube", "table")
-MOST_POINTS = 1 << 40
-MOST_STEPS = 10**7
+MAX_POINTS = 1 << 40
+MAX_STEPS = 10**7
 """Of one axis, whose values are held."""
 
 
@@ -158,8 +158,8 @@ class Space:
         if self.sample == TABLE:
             return sizes[0] if sizes else 0
         count = prod(sizes)
-        if count > MOST_POINTS:
-            raise UsageError(f"a grid of {count:g} points: expected at most {MOST_POINTS:g}")
+        if count > MAX_POINTS:
+            raise UsageError(f"a grid of {count:g} points: expected at most {MAX_POINTS:g}")
         return count
 
     def points(self, begin: int, end: int) -> Points:

@@ -32,7 +32,7 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.trace import Trace, read
 
-WIDTH, LEAST_WIDTH = 4096, 64
+WIDTH, MIN_WIDTH = 4096, 64
 """Points that are scheduled at once, of small graphs and of large ones."""
 BLOCK_CELLS = 1 << 23
 """Durations that are held at once: 32 MB."""
@@ -49,7 +49,7 @@ class TraceSteps:
         self.walk = GraphArrays.of(graph)
         self.ranks = len(ranks_of(graph))
         self.steady = steady_steps(measured(graph))
-        self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), LEAST_WIDTH, WIDTH))
+        self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), MIN_WIDTH, WIDTH))
         """Points that are scheduled at once, so that memory is bounded for any graph."""
 
     def step_us(self, points: Points) -> Floats:

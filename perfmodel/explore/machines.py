@@ -16,7 +16,7 @@ from perfmodel.hardware.schema import CONSISTENCY_RULES
 HARDWARE, NODES = "hardware", "nodes"
 _PROBES = 3
 """Values of a numeric axis that are looked at for which figures it changes."""
-_MOST_REMEMBERED = 20_000
+_MAX_REMEMBERED = 20_000
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Machines:
         """`at`, built once while not too many others come between."""
         key = tuple(values[axis] for axis in self.axes)
         if key not in self._made:
-            if len(self._made) >= _MOST_REMEMBERED:
+            if len(self._made) >= _MAX_REMEMBERED:
                 self._made.clear()
             self._made[key] = self.at(values)
         return self._made[key]
@@ -130,7 +130,7 @@ class MemoizedFigures(Generic[T]):
         """(one answer per group of points that agree, the group of each point)."""
         while True:
             keys, first, group = points.groups(self._axes)
-            if len(self._answers) > max(_MOST_REMEMBERED, 2 * len(keys)):
+            if len(self._answers) > max(_MAX_REMEMBERED, 2 * len(keys)):
                 self._answers.clear()
             if all(
                 key in self._answers or self._ask(key, points, at)

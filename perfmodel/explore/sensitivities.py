@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GRID_VALUES = 33
 """Values over the whole axis that are looked at first: where the objective crosses the value."""
 _CLOSE = 1e-6
-_MOST_STEPS = 60
+_MAX_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _bisected(
 ) -> tuple[float, float]:
     """(value, objective there) between two neighbours of the grid."""
     ends = [(float(grid[at + side]), float(bracket[at + side])) for side in (0, 1)]
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         (left, at_left), (right, _) = ends
         if right - left <= (1.0 if whole else _CLOSE * abs(right)):
             break

@@ -16,7 +16,7 @@ from perfmodel.explore.axes import (
     LATIN,
     LINEAR,
     LOG,
-    MOST_STEPS,
+    MAX_STEPS,
     SAMPLES,
     SCALES,
     TABLE,
@@ -219,8 +219,8 @@ def _axis(name: str, value: Any, sample: str) -> Axis:
     if scale == LOG and low <= 0:
         raise UsageError(f"axes.{name}: a log scale needs low above 0")
     steps = _whole(value, "steps", None) if sample == GRID else None
-    if steps is not None and steps > MOST_STEPS:
-        raise UsageError(f"axes.{name}: {steps:,} steps: expected at most {MOST_STEPS:,}")
+    if steps is not None and steps > MAX_STEPS:
+        raise UsageError(f"axes.{name}: {steps:,} steps: expected at most {MAX_STEPS:,}")
     is_whole = isinstance(low, int) and isinstance(high, int)
     return Range(low, high, steps, scale, is_whole)
 

@@ -36,7 +36,7 @@ MANIFEST = "_sweep.json"
 """Readers of Parquet folders pass over names that begin so."""
 SCHEMA = "perfmodel.sweep-results/2"
 POINT, ERROR = "point", "error"
-_MOST_BYTES = 100_000_000
+_MAX_BYTES = 100_000_000
 _PARTS = "part-*.parquet"
 _PART = re.compile(r"part-(\d{8})-[0-9a-f]{16}\.parquet")
 
@@ -137,7 +137,7 @@ class Store:
             raise UsageError(f"{path}: is a file; results of a sweep are a folder")
         if manifest.is_file():
             try:
-                held = json.loads(read_bytes(manifest, max_bytes=_MOST_BYTES))
+                held = json.loads(read_bytes(manifest, max_bytes=_MAX_BYTES))
             except (ValueError, RecursionError):
                 raise UsageError(f"{manifest}: not JSON, damaged: name another folder") from None
             if not isinstance(held, dict) or held.get("identity") != about["identity"]:

@@ -25,7 +25,7 @@ from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LO
 from perfmodel.trace.columns import NONE
 
 MOST = 5
-LEAST_FRAC = 0.01
+MIN_FRAC = 0.01
 """Of the step: what gains less is not worth a line."""
 BOUND_FACTOR = 1.05
 """What a what-if takes off the critical path bounds its gain. The path is that of the measured
@@ -221,7 +221,7 @@ def gains(
     ranked: list[tuple[float, _Candidate]] = []
     for bound_us, candidate, scale in _bounded(graph, path_us, straggler):
         enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
-        if bound_us * BOUND_FACTOR < max(LEAST_FRAC * base_us, *enough, 0.0):
+        if bound_us * BOUND_FACTOR < max(MIN_FRAC * base_us, *enough, 0.0):
             break
         try:
             changed, taken_us = what_if(graph, duration_us, [scale])
@@ -229,7 +229,7 @@ def gains(
             continue
         walk = ready if changed is graph else ready.with_edges_of(changed)
         gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
-        if gain_us >= LEAST_FRAC * base_us > 0:
+        if gain_us >= MIN_FRAC * base_us > 0:
             ranked.append((gain_us, candidate))
     ranked.sort(key=lambda row: (-row[0], row[1].name))
     return [

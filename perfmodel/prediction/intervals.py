@@ -40,7 +40,7 @@ _ENDS = (1 - COVERED_FRAC) / 2, (1 + COVERED_FRAC) / 2
 _NORMAL = NormalDist()
 _Z_OF_BOUND = _NORMAL.inv_cdf((1 + COVERED_FRAC) / 2)
 """The normal quantile that leaves 5 % above it."""
-MOST_NODES = 50_000
+MAX_NODES = 50_000
 """Of larger graphs the critical path alone is drawn, not scheduled anew."""
 _MIN_US = 1e-9
 
@@ -103,11 +103,11 @@ def drawn_step(errors: ScheduledSteps, rank: int) -> Drawn:
     The error of a family's model on a device is one for all its pieces, so each draw moves all
     pieces of a family together, each within its own interval; families, and the host, are drawn
     independently of one another. Every draw is scheduled, so that what decides the step may change;
-    of a step that repeats, and of graphs above `MOST_NODES`, the critical path alone is drawn.
+    of a step that repeats, and of graphs above `MAX_NODES`, the critical path alone is drawn.
     """
     timeline = errors.timeline
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
-    is_long = errors.copies > 1 or len(timeline.graph) > MOST_NODES
+    is_long = errors.copies > 1 or len(timeline.graph) > MAX_NODES
     return _drawn(timeline, marks, partial(_factors, errors), path_alone=is_long)
 
 
@@ -167,11 +167,11 @@ def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
 
     A class of kernels is off by one factor on a pair of devices, so each draw moves all of a class
     together, classes and the host by themselves. Every draw is scheduled; of graphs above
-    `MOST_NODES` the critical path of the median step alone is drawn.
+    `MAX_NODES` the critical path of the median step alone is drawn.
     """
     graph = timeline.graph
     marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
-    is_long = len(graph) > MOST_NODES
+    is_long = len(graph) > MAX_NODES
     return _drawn(timeline, marks, partial(_ratio_factors, graph), path_alone=is_long).interval
 
 

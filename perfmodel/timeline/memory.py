@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Of a series; of each stretch between two of them the largest value stands."""
 
 
@@ -57,7 +57,7 @@ class MemoryTimeline:
         return pd.DataFrame({"device": self.device, **columns})
 
     def to_dict(self) -> dict[str, Any]:
-        """The peak and a series of at most `MOST_POINTS`."""
+        """The peak and a series of at most `MAX_POINTS`."""
         peak = self.peak
         kept = _largest_of_stretches(self.allocated_bytes)
         has_totals = not self.is_relative
@@ -135,9 +135,9 @@ def _timeline(name: str, of: Allocations, steps: Steps) -> MemoryTimeline:
 
 def _largest_of_stretches(values: Ints) -> Ints:
     """Positions of the first, the last, and the largest value of equally long stretches between."""
-    if len(values) <= MOST_POINTS:
+    if len(values) <= MAX_POINTS:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), MOST_POINTS - 1).astype(np.int64)
+    edges = np.linspace(0, len(values), MAX_POINTS - 1).astype(np.int64)
     largest = [
         low + int(np.argmax(values[low:high]))
         for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

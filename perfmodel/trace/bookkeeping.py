@@ -20,13 +20,13 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.window import find_steps
 
-LEAST_NUMBERED = 8
+MIN_NUMBERED = 8
 """Fewer say nothing."""
 FEW = 3
 """Fewer may take no time in files of whole microseconds."""
 SAMPLED_FRAC = 0.1
 """Files that hold less of what was numbered were sampled or filtered on purpose; real ones: 1 %."""
-LEAST_CUT, CUT_FRAC = 5, 0.2
+MIN_CUT, CUT_FRAC = 5, 0.2
 """Where so many names are as long as the longest, they were cut. Real files: 2, and less than a
 twentieth of many."""
 AT_ONCE_US = 1.0
@@ -39,7 +39,7 @@ END_GAP_US, END_GAP_FRAC = 2e3, 0.02
 SHORTEST_US, LONGEST_US = 0.1, 500.0
 """Of half the calls, operators and operations of the device, and of the quickest tenth of launch
 calls and operators. Real files: medians from 1 us, tenths up to 30 us."""
-MOST_BUSY = 10.0
+MAX_BUSY = 10.0
 """How much longer operations of a stream may take than there is time; real files: 1.05."""
 LATE_US, LATE_FRAC = 100.0, 0.03
 """How long after the profiler's own end events may end; real files: 1.7 % of its time."""
@@ -64,7 +64,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
         lengths = [len(rank.strings[name]) for name in distinct(rank.name[rows]).tolist()]
         most = max(lengths, default=0)
         count = lengths.count(most)
-        if count >= LEAST_CUT and count > CUT_FRAC * len(lengths):
+        if count >= MIN_CUT and count > CUT_FRAC * len(lengths):
             yield f"{count} of {len(lengths)} names are {most} characters long: were they cut?"
     others = rank.memory.numbers
     numbers = rank.event_index[rank.event_index >= 0]
@@ -72,7 +72,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     expected = int(known[-1]) + 1 if len(known) and others is not None else 0
     is_sampled = len(known) < SAMPLED_FRAC * expected
     if is_whole and not is_sampled:
-        if len(known) < expected >= LEAST_NUMBERED:
+        if len(known) < expected >= MIN_NUMBERED:
             yield (
                 f"{expected - len(known)} of the {expected} events that the profiler numbered on "
                 "the host are not in the file"
@@ -88,7 +88,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
 
 def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[str]:
     """Operators whose number another has, and whose numbers do not ascend along their thread."""
-    if len(rows) < LEAST_NUMBERED:
+    if len(rows) < MIN_NUMBERED:
         return
     twice = len(rows) - len(distinct(number[rows]))
     if twice:
@@ -170,10 +170,10 @@ def _units(rank: RankTrace) -> Iterator[str]:
         tenth_us, half_us = np.quantile(rank.duration_us[rows], (0.1, 0.5))
         if half_us < SHORTEST_US and len(rows) >= FEW:
             yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
-        if len(rows) >= LEAST_NUMBERED and tenth_us > LONGEST_US and rows is not work:
+        if len(rows) >= MIN_NUMBERED and tenth_us > LONGEST_US and rows is not work:
             yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: are times microseconds?"
     busiest = _busiest(rank, work)
-    if busiest > MOST_BUSY:
+    if busiest > MAX_BUSY:
         yield (
             f"operations of one stream take {busiest:.0f} times as long as from the first to the "
             "last: are times microseconds?"

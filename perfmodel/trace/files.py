@@ -129,7 +129,7 @@ def documents(path: str | Path, max_bytes: int) -> Iterator[tuple[str, Iterator[
         yield from _unpacked(read_chunks(file, max_bytes=max_bytes), str(file), max_bytes)
 
 
-_MOST_FOLDERS = 5
+_MAX_FOLDERS = 5
 """Folders that are named where traces lie in them, not here."""
 
 
@@ -149,7 +149,7 @@ def files_of(path: str | Path) -> list[Path]:
     files = [each for each in every if each.name.lower().endswith(suffixes)]
     if not files:
         inner = [each.name for each in every if _holds_some(each, suffixes)]
-        some = ", ".join(inner[:_MOST_FOLDERS]) + (", ..." if inner[_MOST_FOLDERS:] else "")
+        some = ", ".join(inner[:_MAX_FOLDERS]) + (", ..." if inner[_MAX_FOLDERS:] else "")
         hint = f"; there are some in {some}" if inner else ""
         raise TraceError(
             f"{path}: no trace in this folder (looked for {', '.join(suffixes)}){hint}"

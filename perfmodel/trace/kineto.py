@@ -53,7 +53,7 @@ from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
@@ -279,7 +279,7 @@ class _EventRows:
             yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
         others = [text for text, code in self._codes.items() if not code]
         unknown = sorted({*others} - UNUSED_CATEGORIES)
-        some = ", ".join(map(repr, unknown[:_MOST_NAMED]))
+        some = ", ".join(map(repr, unknown[:_MAX_NAMED]))
         if unknown:
             yield f"events of {len(unknown)} categories that are not known are left out: {some}"
 

@@ -8,7 +8,7 @@ from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import by_thread, equal_runs
 
-MOST_JUMPS = 200
+MAX_JUMPS = 200
 """Real files: up to 50. Beyond it, what was found by then counts, so that time stays linear."""
 
 
@@ -41,7 +41,7 @@ def crossed_until_us(rank: RankTrace, rows: Ints) -> tuple[Ints, Floats]:
     before = np.arange(len(rows)) - 1
     latest_us = np.full(len(rows), -np.inf)
     open_rows = np.flatnonzero(before >= first)
-    for _ in range(MOST_JUMPS):
+    for _ in range(MAX_JUMPS):
         is_sooner = end_us[before[open_rows]] < end_us[open_rows]
         open_rows = open_rows[is_sooner]
         if not len(open_rows):

@@ -27,7 +27,7 @@ from perfmodel.cost.tiers.nic.cache import (
 )
 from perfmodel.embedding import Placement, RowCache, draw_lookups
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.reorder import MOST_QUERIES, Queries
+from perfmodel.embedding.reorder import MAX_QUERIES, Queries
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.sharding import Plan, Shard
@@ -104,7 +104,7 @@ def _pairs(table: Table, batch: int) -> float:
     """Expected squares of how often each row is looked up, of rows that 2 to so many queries do."""
     popularity = table.popularity()
     mean = popularity.chance * table.lookups(batch)
-    times = np.arange(1.0, MOST_QUERIES + 1)
+    times = np.arange(1.0, MAX_QUERIES + 1)
     log_factorial = np.cumsum(np.log(times))
     log_chance = np.outer(times, np.log(np.maximum(mean, 1e-300))) - mean - log_factorial[:, None]
     squares = np.where(times > 1, times**2, 0.0) @ np.exp(log_chance)

@@ -17,7 +17,7 @@ from fuzz.damage import Damaged
 from fuzz.outcome import VALUE, Outcome
 from fuzz.readers import Kind
 
-MOST_KEPT = 200
+MAX_KEPT = 200
 """Files per kind; the oldest make room."""
 FROM_KEPT = 0.5
 """Share of the runs that start from a kept file, where there is one."""
@@ -51,7 +51,7 @@ class Corpus:
         if is_new and damaged.damage == VALUE and outcome.how == "clean":
             files = self.kept.setdefault(kind.name, [])
             files.append(damaged.content)
-            del files[:-MOST_KEPT]
+            del files[:-MAX_KEPT]
 
     def lines(self) -> list[str]:
         """What to print."""

@@ -14,7 +14,7 @@ from cli.samples import document
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "perfmodel" / "demo"
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE", ROOT.parent / "shared" / "data"))
-MOST_EVENTS = 350
+MAX_EVENTS = 350
 _REFERENCE_TRACES = (
     "critical_path/a100_alexnet.json.gz",
     "critical_path/a100_event_sync.json.gz",
@@ -45,13 +45,13 @@ def trace_seeds() -> tuple[bytes, ...]:
 
 
 def _shortened(trace: dict[str, Any]) -> dict[str, Any]:
-    """The first complete events that end within the time of the first `MOST_EVENTS`, and steps."""
+    """The first complete events that end within the time of the first `MAX_EVENTS`, and steps."""
     events = [e for e in trace["traceEvents"] if e.get("ph") in ("X", "M")]
     timed = sorted((e for e in events if e["ph"] == "X"), key=lambda e: float(e["ts"]))
     kernels = [e for e in timed if e.get("cat") == "kernel"]
     first = float(kernels[0]["ts"]) if kernels else float(timed[0]["ts"])
     from_us = max(float(timed[0]["ts"]), first - 2000)
-    near = [e for e in timed if float(e["ts"]) >= from_us][:MOST_EVENTS]
+    near = [e for e in timed if float(e["ts"]) >= from_us][:MAX_EVENTS]
     until = max(float(e["ts"]) for e in near)
     steps = [e for e in timed if e["name"].startswith("ProfilerStep") and float(e["ts"]) < until]
     keep = {id(e) for e in (*near, *steps)}

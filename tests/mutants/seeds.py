@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE", ROOT.parent / "shared" / "data"))
-MOST_BYTES = 500_000
+MAX_BYTES = 500_000
 """Of a compressed file: larger ones take too long to mutate by the thousand."""
 _FOLDERS = ("traces", "traces_2")
 
@@ -33,7 +33,7 @@ def seeds() -> tuple[Seed, ...]:
     paths = [path for folder in folders for path in sorted(folder.rglob("*.json.gz"))]
     found = []
     for path in paths:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             continue
         content = gzip.decompress(path.read_bytes())
         if b'"traceEvents"' in content:

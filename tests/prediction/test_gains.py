@@ -13,7 +13,7 @@ from tiny import GEMM, Tiny, made_graph, trace_of
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause
 from perfmodel.prediction import predict
-from perfmodel.prediction.gains import LEAST_FRAC, MOST, Gain, gains
+from perfmodel.prediction.gains import MIN_FRAC, MOST, Gain, gains
 from perfmodel.timeline.breakdown import breakdown
 from perfmodel.trace import Trace, read
 
@@ -94,7 +94,7 @@ def test_a_gain_is_of_the_schedule_not_of_the_sum() -> None:
 def test_no_more_than_a_few_and_none_below_a_hundredth() -> None:
     found = of(loading().trace())
     assert 0 < len(found) <= MOST
-    assert min(gain.gain_frac for gain in found) >= LEAST_FRAC
+    assert min(gain.gain_frac for gain in found) >= MIN_FRAC
 
 
 def test_what_no_what_if_scales_gains_nothing() -> None:

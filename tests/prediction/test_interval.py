@@ -57,7 +57,7 @@ def test_of_large_graphs_the_critical_path_alone_is_drawn(
 ) -> None:
     found = _scheduled(*[PRODUCT] * 3)
     whole = _half_widths(found)
-    monkeypatch.setattr("perfmodel.prediction.intervals.MOST_NODES", 0)
+    monkeypatch.setattr("perfmodel.prediction.intervals.MAX_NODES", 0)
     assert _half_widths(found) == pytest.approx(whole, abs=0.01)
 
 

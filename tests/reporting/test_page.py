@@ -21,7 +21,7 @@ from perfmodel.prediction import Prediction
 from perfmodel.reporting.page import page_html
 from perfmodel.reporting.page_parts import Shown, _Source, _Tables, data, sortable
 
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -117,7 +117,7 @@ def views_of(page: str) -> dict[str, Any]:
 def test_the_timeline_holds_all_ranks_and_a_path_across_them(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
     page = page_html(predict(trace), trace=trace)
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     view = views_of(page)["views"][0]
     path, *rows = view["rows"]
     assert {row["rank"] for row in rows} == {0, 1, 2, 3}
@@ -168,7 +168,7 @@ def test_figures_of_the_hardware_stand_with_their_sources(prediction: Prediction
 
 def test_a_large_trace_makes_a_page_of_less_than_three_megabytes(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz")
-    assert len(page_html(predict(trace)).encode()) < MOST_BYTES
+    assert len(page_html(predict(trace)).encode()) < MAX_BYTES
 
 
 SCRIPT = """<script>

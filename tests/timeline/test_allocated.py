@@ -10,7 +10,7 @@ from tiny import Tiny
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.timeline.breakdown import breakdown
 from perfmodel.timeline.memory import (
-    MOST_POINTS,
+    MAX_POINTS,
     memory_figure,
     memory_timelines,
     unpaired_allocations,
@@ -71,12 +71,12 @@ def test_each_device_has_its_own_gpus_first() -> None:
 
 def test_a_long_series_is_bounded_and_keeps_its_peak() -> None:
     t = step()
-    count = 3 * MOST_POINTS
+    count = 3 * MAX_POINTS
     for at in range(count):
         memory(t, 100 + at / 10, 1, GB + (GB if at == 777 else at), address=at)
     rank, links = t.linked()
     told = memory_timelines(rank, links.steps)[0].to_dict()
-    assert len(told["at_us"]) == len(told["allocated_bytes"]) <= MOST_POINTS
+    assert len(told["at_us"]) == len(told["allocated_bytes"]) <= MAX_POINTS
     assert max(told["allocated_bytes"]) == told["peak_allocated_bytes"] == 2 * GB
     assert told["allocated_bytes"][0] == GB
     assert told["at_us"] == sorted(told["at_us"])

@@ -13,7 +13,7 @@ from tiny import Tiny
 
 from perfmodel.trace.categories import Category
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.nesting import MOST_JUMPS, crossing_at, crossings_us
+from perfmodel.trace.nesting import MAX_JUMPS, crossing_at, crossings_us
 from perfmodel.trace.recording import inconsistencies
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
@@ -68,7 +68,7 @@ def test_other_threads_do_not_count() -> None:
     assert (crossings_us(rank, rank.of(Category.CPU_OP)) <= 0).all()
 
 
-@pytest.mark.parametrize("depth", [10, 3 * MOST_JUMPS])
+@pytest.mark.parametrize("depth", [10, 3 * MAX_JUMPS])
 def test_many_open_events_end_in_time(depth: int) -> None:
     nested = [(at, 2 * depth - 2 * at + 1) for at in range(depth)]
     beyond = [(depth + at, 10 * depth) for at in range(depth)]

@@ -58,7 +58,7 @@ ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm", "perfmodel.ne
 
 _RING_TURNS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 _ROOTED = ("broadcast", "reduce")
-MOST_RING_RANKS = 4
+MAX_RING_RANKS = 4
 """Where the switch can add and copy, it does for more ranks of a domain than these."""
 
 
@@ -128,7 +128,7 @@ def multicast(calls: Calls) -> Plan:
         net_bytes=np.where(calls.is_remote, crossings * calls.size_bytes, 0.0),
         message_bytes=calls.size_bytes / _C.message_parts,
         messages=none,
-        applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > MOST_RING_RANKS),
+        applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > MAX_RING_RANKS),
         is_alone=none > 0,
         is_multicast=True,
         protocols=("simple",),

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.algorithms import MOST_RING_RANKS
+from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS
 from perfmodel.cost.collectives.calls import (
     COLLECTIVES,
     Calls,
@@ -76,7 +76,7 @@ def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) ->
     late = np.where(np.isin(calls.op, _EXCHANGES), np.maximum(calls.ranks - 1, 1.0), 1.0)
     ops = calls.op.tolist()
     passes = np.array([_C.table("passes").get(op, _C.ring_passes) for op in ops])
-    in_switch = calls.has_multicast & (calls.local > MOST_RING_RANKS)
+    in_switch = calls.has_multicast & (calls.local > MAX_RING_RANKS)
     turns = np.where(in_switch, 1.0, np.array([_C.table("turns").get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3

@@ -174,9 +174,9 @@ def _possible(size_bytes: float, time_us: float) -> tuple[float, float] | None:
 
 SCHEMA = "perfmodel.collective-points/1"
 NAME = "collective/calibrated"
-_MOST_BYTES = 64_000_000
-_MOST_RANKS = 1_000_000
-_COUNT, _RATE = (1, _MOST_RANKS), (0.0, 1e6)
+_MAX_BYTES = 64_000_000
+_MAX_RANKS = 1_000_000
+_COUNT, _RATE = (1, _MAX_RANKS), (0.0, 1e6)
 _WIRES: Mapping[str, Any] = {
     "link": str,
     "link_gb_per_s": _RATE,
@@ -186,15 +186,15 @@ _WIRES: Mapping[str, Any] = {
     "has_multicast": bool,
     "network": str | None,
     "node_nic_gb_per_s": _RATE,
-    "nics": (0, _MOST_RANKS),
-    "link_peers": (1, _MOST_RANKS),
+    "nics": (0, _MAX_RANKS),
+    "link_peers": (1, _MAX_RANKS),
     "exchange_frac": (1e-3, 1.0),
 }
 _OPTIONAL = ("link_peers", "exchange_frac")
 _POINT: Mapping[str, Any] = {
     "op": str,
-    "ranks": (2, _MOST_RANKS),
-    "nodes": (0, _MOST_RANKS),
+    "ranks": (2, _MAX_RANKS),
+    "nodes": (0, _MAX_RANKS),
     "size_bytes": (1.0, MOST),
     "time_us": (1e-6, MOST),
 }
@@ -236,7 +236,7 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
     Raises `ModelError` for another file.
     """
     try:
-        content = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+        content = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
         if content["schema"] != SCHEMA:
             raise ModelError(
                 f"{path}: not a file of collective measurements (schema {content['schema']!r})"

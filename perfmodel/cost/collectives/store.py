@@ -98,7 +98,7 @@ def _plain(values: NDArray[Any]) -> list[float]:
 SCHEMA = "perfmodel.collective-model/2"
 NAME = "collective/learned"
 _SHIPPED = "fitted.json"
-_MOST_BYTES = 32_000_000
+_MAX_BYTES = 32_000_000
 _LARGEST = 1e6
 """Above every constant that can be: microseconds, bytes, shares and factors."""
 
@@ -112,7 +112,7 @@ def shipped() -> Learned:
 
 def load(path: Path) -> Learned:
     """The model in a file of `save`; raises `ModelError` for another file."""
-    return model_from_dict(_parsed(read_bytes(path, max_bytes=_MOST_BYTES), str(path)), str(path))
+    return model_from_dict(_parsed(read_bytes(path, max_bytes=_MAX_BYTES), str(path)), str(path))
 
 
 def save(path: Path, model: Learned) -> None:

@@ -28,7 +28,7 @@ from perfmodel.ops.spec import OPS
 _C = coefficients("gpu.matmul")
 _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
-_LEAST_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
+_MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _AT_ONCE = 512
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
@@ -89,7 +89,7 @@ def _fastest(
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
     step_us = 2.0 * rows * columns / (per_sm * frac)
     is_split = splits > 1.0
-    least = np.where(is_split, _LEAST_DEPTH[True], _LEAST_DEPTH[False])
+    least = np.where(is_split, _MIN_DEPTH[True], _MIN_DEPTH[False])
     depth = np.maximum(np.ceil(k / (splits * _K_STEP)) * _K_STEP, least)
     rounds = np.ceil(across * splits / sms)
     serial = depth * step_us / alone_frac
@@ -135,8 +135,8 @@ def overlapped(
     Multiplying and moving overlap as far as the kernels of the chip's generation load the next
     operands, and store the last outputs, beside multiplying these.
     """
-    generation, corners = nearest_known(device.architecture, _C.table("corner")), _C.table("corner")
-    own = corners[generation or "usual"]
+    corners = _C.table("corner")
+    own = corners[nearest_known(device.architecture, corners) or "usual"]
     is_half = {each: COMPUTE_DTYPE.get(each, each) in _AS_HALF for each in set(dtypes)}
     on_units = np.array([is_half[each] for each in dtypes]) & has_matrix_units(device, dtypes)
     corner = np.where(on_units, own, corners["usual"])

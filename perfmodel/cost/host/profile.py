@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CATALOGUE = Path(__file__).with_name("catalogue")
 """Folder of the profiles that `load_profile` knows by name."""
 
-LEAST_SAMPLES = 3
+MIN_SAMPLES = 3
 """Fewer hold nothing that a trimmed mean could leave out, and an operator called once is mostly one
 that begins a program: `aten::embedding` of the H100 traces, 76 us, ten times what others take."""
 
@@ -105,11 +105,9 @@ class Profile:
         return replace(self, rows={**self.rows, **more}) if more else self
 
     def of_repeated(self) -> Profile:
-        """This profile without operators of fewer than `LEAST_SAMPLES`."""
+        """This profile without operators of fewer than `MIN_SAMPLES`."""
         rows = {
-            key: row
-            for key, row in self.rows.items()
-            if key[1] is None or row.count >= LEAST_SAMPLES
+            key: row for key, row in self.rows.items() if key[1] is None or row.count >= MIN_SAMPLES
         }
         return replace(self, rows=rows)
 

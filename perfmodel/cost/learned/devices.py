@@ -93,7 +93,7 @@ def kinship(away: float) -> float:
 
 
 _MEASURED = 1e-3
-_LEAST_UNLIKE = 0.5
+_MIN_UNLIKE = 0.5
 
 
 def unlikeness(away: float) -> float:
@@ -103,4 +103,4 @@ def unlikeness(away: float) -> float:
     """
     if away < _MEASURED:
         return 0.0
-    return _LEAST_UNLIKE + (1.0 - _LEAST_UNLIKE) * (1.0 - kinship(away))
+    return _MIN_UNLIKE + (1.0 - _MIN_UNLIKE) * (1.0 - kinship(away))

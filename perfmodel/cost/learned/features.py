@@ -59,14 +59,14 @@ def log(values: Floats) -> Floats:
     return np.log(np.maximum(values, 1e-9))
 
 
-_LEAST_SHARE = 0.25
+_MIN_SHARE = 0.25
 """Of the time a term takes, below which it decides nothing, and its size tells the device apart
 from others instead (assumed)."""
 
 
 def share(part_us: Floats, whole_us: Floats) -> Floats:
     """Natural logarithm of the share that a term takes, where it may decide the time."""
-    return np.log(np.maximum(part_us / whole_us, _LEAST_SHARE))
+    return np.log(np.maximum(part_us / whole_us, _MIN_SHARE))
 
 
 def alignment(values: Floats, most: int = 64) -> Floats:
@@ -207,7 +207,7 @@ they were timed (baidu-research/DeepBench, `PAD_KERNELS`), which rows do not say
 ALIGNED = "align_both"
 """log2 of the elements that the rows of both operands start at multiples of: rows that start within
 a sector make every load of a tile take one sector more."""
-MOST_ALIGNED = 4.0
+MAX_ALIGNED = 4.0
 ROUNDING, _FAR = "rounding", 2.0
 """Of layers that round their activations first, above products alone by so much that what was
 learned of those tells nothing of these."""
@@ -216,7 +216,7 @@ MATMUL_FALLING = ("per_sm", "depth")
 _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf16")
 
 
-MOST_SIDE = 65536.0
+MAX_SIDE = 65536.0
 """The longest side of measured products, but for 128 rows of DeepBench whose k reaches 500,000. One
 more block of rows is then as the block before it: figures of longer ones, in fits too, are those of
 as many, at which their share of the base stays."""
@@ -226,9 +226,9 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of matrix products of any op and dtype."""
     columns = _matmul_columns(rows, device, tiles)
     sides = {name: rows.dims[name] for name in ("m", "n", "k")}
-    if not any(np.any(side > MOST_SIDE) for side in sides.values()):
+    if not any(np.any(side > MAX_SIDE) for side in sides.values()):
         return columns
-    measured = {name: np.minimum(side, MOST_SIDE) for name, side in sides.items()}
+    measured = {name: np.minimum(side, MAX_SIDE) for name, side in sides.items()}
     shorter = replace(rows, dims={**rows.dims, **measured})
     return replace(columns, figures=_matmul_columns(shorter, device, tiles).figures)
 
@@ -275,7 +275,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "blocks_across": log(np.ceil(n / tile_columns)),
         "align_n": alignment(n),
         "align_k": alignment(k),
-        ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MOST_ALIGNED),
+        ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MAX_ALIGNED),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
         "is_layer": rows.of_kinds(lambda kind: kind.op == "linear"),

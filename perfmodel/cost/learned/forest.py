@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.learned.sliced import MOST_DEPTH, Conditions, conditions_of, sums_of_bits
+from perfmodel.cost.learned.sliced import MAX_DEPTH, Conditions, conditions_of, sums_of_bits
 
 DEEPEST = 64
-MOST_LOG = 50.0
+MAX_LOG = 50.0
 """Above the logarithm of every factor that kernels can be off by."""
 _MANY_ROWS = 1024
 """Rows from which bits are faster than walks."""
@@ -83,7 +83,7 @@ class Forest:
 
             across = np.ascontiguousarray(single.T)
             return self.start + np.asarray(sums(self.roots, *nodes, across))
-        is_many = len(single) >= _MANY_ROWS and self.depth <= MOST_DEPTH
+        is_many = len(single) >= _MANY_ROWS and self.depth <= MAX_DEPTH
         rows, found = (_AT_ONCE, self._by_bits) if is_many else (_BLOCK_ROWS, self._walked)
         blocks = [found(single[at : at + rows]) for at in range(0, len(single), rows)]
         return np.concatenate(blocks or [np.zeros(0)])

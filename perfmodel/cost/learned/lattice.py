@@ -143,7 +143,7 @@ _ALIGNED = {"fp8_block": 128.0}
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
 the lattice are aligned, and cap the time of aligned products only."""
 _BATCH = "b"
-_LEAST_LOG2, _MOST_LOG2, _MOST_BATCHED_LOG2, _STEP_LOG2 = 5.0, 16.0, 14.0, 2.0
+_MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2, _STEP_LOG2 = 5.0, 16.0, 14.0, 2.0
 _REACH_LOG2 = 1.0
 _AT_ONCE = 500
 """Points asked about at once: few enough for the walk that needs no XGBoost."""
@@ -253,12 +253,12 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
 
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
     """log2 of the sizes along b (where there are batches), m, n and k."""
-    least = max(_LEAST_LOG2, np.log2(_ALIGNED.get(dtype, 1.0)))
-    any_size = np.arange(0.0, _MOST_LOG2, _STEP_LOG2)
+    least = max(_MIN_LOG2, np.log2(_ALIGNED.get(dtype, 1.0)))
+    any_size = np.arange(0.0, _MAX_LOG2, _STEP_LOG2)
     if _BATCH not in OPS[op].dims:
-        sides = np.arange(least, _MOST_LOG2, _STEP_LOG2)
+        sides = np.arange(least, _MAX_LOG2, _STEP_LOG2)
         return any_size, sides, sides
-    sides = np.arange(least, _MOST_BATCHED_LOG2, _STEP_LOG2)
+    sides = np.arange(least, _MAX_BATCHED_LOG2, _STEP_LOG2)
     return any_size, sides, sides, sides
 
 

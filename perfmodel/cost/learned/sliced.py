@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 
-MOST_DEPTH = 12
+MAX_DEPTH = 12
 """Of trees whose leaves are told apart by a table of all turns."""
 _WORD = 64
 _BLOCK_WORDS = 1 << 15

@@ -24,7 +24,7 @@ from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.corrections import Extension, Gains, Growth
 from perfmodel.cost.learned.devices import COLUMNS
 from perfmodel.cost.learned.features import BUILDS, NOT_BELOW
-from perfmodel.cost.learned.forest import MOST_LOG, Ensemble, Forest
+from perfmodel.cost.learned.forest import MAX_LOG, Ensemble, Forest
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.packed import pack, trees_of, unpack
 from perfmodel.cost.learned.part import Part, Spread
@@ -36,7 +36,7 @@ from perfmodel.provenance import answered_by
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
 SCHEMA = "perfmodel.kernel-models/10"
-_MOST_BYTES = 64_000_000
+_MAX_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
 """Key of a file that is a user's regressor: whether it is there decides how the file is read."""
@@ -44,7 +44,7 @@ _SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 _ALIKE = ("name", "build", "dtypes", "ops", "figures", "share", "as_nearest", "devices", "tiles")
 _REMEDY = "fit it again with perfmodel fit kernels"
 
-_Log = Annotated[float, msgspec.Meta(ge=-MOST_LOG, le=MOST_LOG)]
+_Log = Annotated[float, msgspec.Meta(ge=-MAX_LOG, le=MAX_LOG)]
 _Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 _Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
@@ -163,12 +163,12 @@ class Trees:
         """The ensemble's answers; raises `ModelError` for content that is no ensemble."""
         if self._forest is None:
             try:
-                raw = gunzip(self.packed, self._where, max_bytes=_MOST_BYTES)
+                raw = gunzip(self.packed, self._where, max_bytes=_MAX_BYTES)
                 self._forest = unpack(raw, matrix.shape[1])
             except ValueError as error:
                 raise ModelError(f"{self._where}: not an ensemble of trees: {error}") from None
         factors = self._forest.predict(matrix)
-        if not (np.abs(factors) <= MOST_LOG).all():
+        if not (np.abs(factors) <= MAX_LOG).all():
             raise ModelError(f"{self._where}: answers that are no logarithm of a factor")
         return factors
 
@@ -275,7 +275,7 @@ def _manifest(folder: Path) -> _Manifest:
     if not path.is_file():
         raise ModelError(f"{folder}: not a directory of models: it holds no {MANIFEST}")
     try:
-        content = msgspec.json.decode(read_bytes(path, max_bytes=_MOST_BYTES))
+        content = msgspec.json.decode(read_bytes(path, max_bytes=_MAX_BYTES))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelError(f"{path}: not JSON, cut or damaged; {_REMEDY}") from None
     schema = content.get("schema") if isinstance(content, dict) else None
@@ -376,8 +376,8 @@ def _part_of(stored: _Part, folder: Path) -> Part:
 def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
     path = folder / Path(str(content.get("file"))).name
     try:
-        if _CLASS not in content and path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"{path}: above {_MOST_BYTES} bytes; {_REMEDY}")
+        if _CLASS not in content and path.stat().st_size > _MAX_BYTES:
+            raise ModelError(f"{path}: above {_MAX_BYTES} bytes; {_REMEDY}")
         check_input(path)
         raw = path.read_bytes()
     except (OSError, ValueError) as error:

@@ -32,7 +32,7 @@ _ANY_TILES = (
 )
 _SPLITS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 _SPLIT_US = 3.0
-_LEAST_DEPTH = 128.0
+_MIN_DEPTH = 128.0
 _USUAL_OUTPUTS = 128.0 * 128.0
 """Of a tile that every library has (the largest of CUTLASS's usual ones, NVIDIA/cutlass)."""
 
@@ -114,7 +114,7 @@ def _fastest(
     compute = rounds * np.ceil(problem.k / splits) * step
     is_split = splits > 1.0
     joining = np.where(is_split, _SPLIT_US, 0.0)
-    joining = np.where(is_split & (problem.k < splits * _LEAST_DEPTH), np.inf, joining)
+    joining = np.where(is_split & (problem.k < splits * _MIN_DEPTH), np.inf, joining)
     time = compute / frac + starts + joining
     is_small = (problem.m < rows[:seen].min() / 2.0) | (problem.n < columns[:seen].min() / 2.0)
     time[seen:] = np.where(is_small, time[seen:], np.inf)

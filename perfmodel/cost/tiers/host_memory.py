@@ -44,7 +44,7 @@ from perfmodel.ops.vocabulary.tiers import (
 _C = coefficients("tiers.host_memory")
 COPIES = ("host_gather", "host_scatter")
 NAME = f"{HOST_MEMORY}/heuristic"
-LEAST_POWER = 1e-3
+MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
 
 
@@ -141,7 +141,7 @@ def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
     row = np.arange(len(looked_up))
     larger, smaller = sets[next_ - 1, row], sets[next_, row]
     held = np.minimum(larger, cache_bytes)
-    power = (np.log(larger / smaller) / np.log(PART)).clip(LEAST_POWER, 1.0)
+    power = (np.log(larger / smaller) / np.log(PART)).clip(MIN_POWER, 1.0)
     filled = np.maximum(among[next_ - 1, row] * (held / larger) ** (1.0 / power), held)
     missed = held + (looked_up - filled) * np.minimum(power * held / filled, 1.0)
     missed = np.where(sets[0] > cache_bytes, missed, sets[0])

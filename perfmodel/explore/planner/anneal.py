@@ -100,7 +100,7 @@ HOT_FRACS, COLD_FRAC = (2e-2, 2e-2, 1e-2, 5e-3, 2e-3), 3e-4
 first ones start almost anew, the last ones refine what was best."""
 EVENNESS = (6.0, 3.0, 3.0, 1.0, 0.1)
 """Of each, the weight of all ranks' mean load beside the largest."""
-DRAWS, MOST_WORK, WORK_OF_DRAW = 20_000, 80_000_000, 80
+DRAWS, MAX_WORK, WORK_OF_DRAW = 20_000, 80_000_000, 80
 """Changes tried in each: per table; and of all, no more than so much work, in ranks added up, one
 change being as much as these and the problem's."""
 MEMORY = MEASURES.index(MEMORIES[0])
@@ -179,7 +179,7 @@ def _annealed(
             np.zeros(2),
             np.zeros(len(problem.fixed_us), np.int64),
         ),
-        min(DRAWS * problem.tables, MOST_WORK // (WORK_OF_DRAW + problem.ranks)),
+        min(DRAWS * problem.tables, MAX_WORK // (WORK_OF_DRAW + problem.ranks)),
         hot_frac * layout.step_us,
         cold_frac * layout.step_us,
         seed,

@@ -61,9 +61,9 @@ def _gb(count: float) -> str:
 
 NODES, GAP_FRAC = 400, 1e-3
 """Of the search in whole choices: nodes at most, and the gap that ends it."""
-MOST_COLUMNS = 4000
+MAX_COLUMNS = 4000
 """Choices times groups of linked ranks; beyond so many, all ranks are averaged as one group."""
-MOST_WHOLE = 300
+MAX_WHOLE = 300
 """Shards of a choice in a group are whole numbers where there are no more such columns."""
 DEEPEST = 5
 """So many shards on one rank are counted, at most."""
@@ -78,7 +78,7 @@ def lower_bound(layout: Layout) -> float:
     rank with a shard has that and what all ranks hold.
     """
     problem = layout.problem
-    grouped = problem.groups > 1 and len(problem.choices) * problem.groups <= MOST_COLUMNS
+    grouped = problem.groups > 1 and len(problem.choices) * problem.groups <= MAX_COLUMNS
     return max(_bound(layout, count) for count in {1, problem.groups if grouped else 1})
 
 
@@ -135,7 +135,7 @@ def _bound(layout: Layout, groups: int) -> float:
     upper[place[choices.reach == ANY]] = size
     whole[: EVERYWHERE + 1] = 0.0
     whole[held_at] = 0.0
-    whole[place[loose]] = place[loose].size <= MOST_WHOLE
+    whole[place[loose]] = place[loose].size <= MAX_WHOLE
     solution = solve(rows, STEP, np.zeros(total), upper, whole, nodes=NODES, gap_frac=GAP_FRAC)
     return float(solution.mip_dual_bound or 0.0)
 

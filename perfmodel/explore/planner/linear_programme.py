@@ -101,9 +101,9 @@ def silenced_output() -> Iterator[None]:
             os.close(kept)
 
 
-MOST_BINARIES = 240
+MAX_BINARIES = 240
 """Beyond so many, the exact search is not tried."""
-MOST_NODES = 2_000
+MAX_NODES = 2_000
 """Nodes after which the exact search gives up: its layout is optimal where it ends before."""
 EXACT_FRAC = 1e-9
 """What may be left between the exact search and its proof."""
@@ -172,7 +172,7 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
     choices = problem.choices
     places = [_places(problem, reach) for reach in choices.reach.tolist()]
     counts = np.array([len(each) for each in places])
-    if counts.sum() > MOST_BINARIES:
+    if counts.sum() > MAX_BINARIES:
         return None
     first = EVERYWHERE + 1
     start = first + np.concatenate([[0], np.cumsum(counts)])
@@ -220,7 +220,7 @@ def exact(problem: Problem, most_us: float = np.inf) -> Layout | None:
     whole = np.ones(columns_total)
     whole[:first] = 0.0
     lower = np.zeros(columns_total)
-    solution = solve(rows, STEP, lower, upper, whole, nodes=MOST_NODES, gap_frac=EXACT_FRAC)
+    solution = solve(rows, STEP, lower, upper, whole, nodes=MAX_NODES, gap_frac=EXACT_FRAC)
     if solution.status != 0:
         return None
     chosen, ranks = [], []

@@ -33,7 +33,7 @@ Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
-MOST_VARIATIONS, LEAST_VARIATIONS, SCHEDULED_TABLES = 12, 3, 3000
+MAX_VARIATIONS, MIN_VARIATIONS, SCHEDULED_TABLES = 12, 3, 3000
 """Variations of the fastest layout that are scheduled: so many, fewer of many tables, as schedules
 take longer."""
 RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
@@ -229,7 +229,7 @@ def _variations_tried(
 
 def _most_variations(deployment: Deployment) -> int:
     tables = len(deployment.workload.tables)
-    return min(MOST_VARIATIONS, max(LEAST_VARIATIONS, SCHEDULED_TABLES // tables))
+    return min(MAX_VARIATIONS, max(MIN_VARIATIONS, SCHEDULED_TABLES // tables))
 
 
 def _distinct(deployment: Deployment, made: Surrogate, layouts: list[Layout]) -> list[Layout]:

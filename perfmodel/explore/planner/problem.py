@@ -24,9 +24,9 @@ from perfmodel.embedding import RowDtype, Sharding, TablePlacement
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table
 
-LEAST_COLUMNS = 32
+MIN_COLUMNS = 32
 """Narrower slices of a row waste the sectors that memory is read in."""
-MOST_REPLICATED_BYTES = 1e9
+MAX_REPLICATED_BYTES = 1e9
 """Larger tables are not considered on every rank: their gradients alone take longer than rows."""
 CACHED_FRACS = (0.5, 0.2, 0.05, 0.01)
 """Of a table outside device memory, what its cache there may hold: FBGEMM's 0.2, more and less."""
@@ -68,7 +68,7 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
                 if unpooled:
                     continue
                 size += table.rows * table.dim * GRADIENT_BYTES if deployment.train else 0.0
-                if size <= MOST_REPLICATED_BYTES:
+                if size <= MAX_REPLICATED_BYTES:
                     yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
                 continue
             way = Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
@@ -95,7 +95,7 @@ def _shardings(table: Table, deployment: Deployment) -> Iterator[tuple[Sharding,
     if ranks == 1:
         return
     parts = 2
-    while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= LEAST_COLUMNS:
+    while parts <= ranks and table.dim % parts == 0 and table.dim // parts >= MIN_COLUMNS:
         yield "column_wise", parts, ANY
         parts *= 2
     if table.rows >= ranks:

@@ -25,7 +25,7 @@ from perfmodel.explore.planner.surrogate import Surrogate
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
-MOST_SETS = 6
+MAX_SETS = 6
 """Sets of exchanges of which the best packed layout is refined."""
 HOPELESS = 1.1
 """A set whose lower bound is so many times the best step found is left out: the full schedule would
@@ -60,7 +60,7 @@ def _best_of_sets(problem: Problem) -> list[Layout]:
     ]
     bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
     layouts: list[Layout] = []
-    for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MOST_SETS]:
+    for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MAX_SETS]:
         best_us = min((each.step_us for each in layouts), default=np.inf)
         if bounds[own].step_us > HOPELESS * best_us:
             break

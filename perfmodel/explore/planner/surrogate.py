@@ -41,7 +41,7 @@ from perfmodel.workload.model import counts
 from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table, state_bytes
 
-MOST_TOGETHER = 16
+MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""
 Shape = tuple[Table, RowDtype, int, int]
 """A shard, the type of its rows, samples that look it up, shards in one call with it."""
@@ -115,7 +115,7 @@ def _shape(deployment: Deployment, way: Way) -> Shape:
     )
     if way.sharding == "data_parallel":
         samples //= deployment.ranks
-    together = int(np.clip(round(len(held) * share / deployment.ranks), 1, MOST_TOGETHER))
+    together = int(np.clip(round(len(held) * share / deployment.ranks), 1, MAX_TOGETHER))
     if deployment.workload.sequence.layers:
         return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
     return way.shard, way.dtype, samples, together

@@ -38,7 +38,7 @@ GIB = float(1 << 30)
 KERNELS = ("fused", "dense", "fused_uvm", "fused_uvm_caching")
 SHARDINGS = ("table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel")
 INDEX_BYTES = 8.0
-LEAST_WIDTH = 32
+MIN_WIDTH = 32
 """Narrower rows are read as if they had so many elements; only whole rows of a table are."""
 UVM_SLOWDOWN, DENSE_FRAC = 10.0, 0.5
 BACKWARD = 2.0
@@ -129,7 +129,7 @@ def shard_cost(
     senders = np.where(replicated, 1.0, float(ranks))
 
     read = batch * lookups / parts * senders
-    row_bytes = np.where(whole, np.maximum(width, LEAST_WIDTH), width) * item_bytes
+    row_bytes = np.where(whole, np.maximum(width, MIN_WIDTH), width) * item_bytes
     indices = np.where(whole, np.ceil(read * INDEX_BYTES), read * INDEX_BYTES)
     pooled = batch * senders * width * np.where(replicated, item_bytes, wire_bytes)
     narrow = np.select([width >= 128, width >= 64], [1.0, 1.15], 1.75)
@@ -156,7 +156,7 @@ def _summed(
     return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
 
 
-MOST_PROPOSALS = 100
+MAX_PROPOSALS = 100
 KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
 FP32_BYTES = 4.0
 
@@ -222,7 +222,7 @@ def _proposals(problem: Problem) -> Iterator[Ints]:
     for cost in (shard, whole):
         ordered = [own[np.argsort(cost[own], kind="stable")] for own in problem.of_table]
         place = np.zeros(problem.tables, np.int64)
-        for _ in range(MOST_PROPOSALS):
+        for _ in range(MAX_PROPOSALS):
             chosen = np.array([own[at] for own, at in zip(ordered, place, strict=True)])
             yield chosen
             left = np.array([at + 1 < len(own) for own, at in zip(ordered, place, strict=True)])

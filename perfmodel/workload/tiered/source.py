@@ -359,11 +359,11 @@ def _too_small(cache: RowCache, needed_bytes: float) -> str:
 
 
 def _size(value_bytes: float) -> str:
-    large = value_bytes >= LEAST_GB * BYTES_PER_GB
+    large = value_bytes >= MIN_GB * BYTES_PER_GB
     return f"{value_bytes / BYTES_PER_GB:.3g} GB" if large else f"{value_bytes:,.0f} bytes"
 
 
-LEAST_GB = 1e-3
+MIN_GB = 1e-3
 
 
 def _fetched(rows: float) -> float:

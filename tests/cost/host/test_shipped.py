@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.cost.host import TYPES, load_profile
-from perfmodel.cost.host.profile import LEAST_SAMPLES, SHIPPED, Shipped, shipped_for
+from perfmodel.cost.host.profile import MIN_SAMPLES, SHIPPED, Shipped, shipped_for
 from perfmodel.cost.host.samples import T2
 from perfmodel.hardware import device, devices, host
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
@@ -27,7 +27,7 @@ def test_every_profile_times_whatever_a_host_does(shipped: Shipped) -> None:
 def test_an_operator_of_one_or_two_samples_costs_what_its_thread_does() -> None:
     whole = load_profile("h100-inference")
     repeated = whole.of_repeated()
-    once = {op for (_, op, _), row in whole.rows.items() if op and row.count < LEAST_SAMPLES}
+    once = {op for (_, op, _), row in whole.rows.items() if op and row.count < MIN_SAMPLES}
     assert "aten::embedding" in once  # the first operator of a program
     usual = repeated.lookup(T2, thread="main")
     assert repeated.lookup(T2, "aten::embedding", "main") == usual

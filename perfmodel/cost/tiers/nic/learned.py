@@ -94,7 +94,7 @@ SCHEMA = "perfmodel.nic_cache/1"
 BUNDLED = Path(__file__).with_name("cache.json")
 FITTED_POLICIES = ("lru",)
 _C = coefficients("tiers.learned")
-_MOST_BYTES = 64_000_000
+_MAX_BYTES = 64_000_000
 
 
 class Learned:
@@ -124,7 +124,7 @@ def fitted_hit_frac(trees: Forest, features: Floats) -> Floats:
 def read_trees(path: Path, schema: str = SCHEMA, features: tuple[str, ...] = FEATURES) -> Forest:
     """Trees of a file that `benchmarks/nic_cache.py` wrote; `ModelError` for others."""
     try:
-        document = json.loads(read_bytes(path, max_bytes=_MOST_BYTES))
+        document = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
     except (ValueError, RecursionError, PerfmodelError) as error:
         raise ModelError(f"{path}: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != schema:
@@ -149,7 +149,7 @@ COST_FEATURES = (
     *("closed_frac", "wire_after_frac", "probe_frac", "read_frac", "write_frac"),
     *("log_wire_us", "log_samples", "log_ranks", "log_vector_bytes", "in_rows", "train"),
 )
-MOST_FRAC = 4.0
+MAX_FRAC = 4.0
 """Savings, and parts, of more than so many times the wire's time are taken as so many."""
 
 
@@ -160,7 +160,7 @@ def cost_features_of(change: StepChange) -> Floats:
     shares = np.array([NIC_COSTS["heuristic"].saved_us(change), *parts]) / wire
     sizes = np.log([wire, change.samples, change.ranks, change.vector_bytes])
     kinds = [float(change.in_rows), float(change.train)]
-    return np.concatenate([np.clip(shares, -MOST_FRAC, MOST_FRAC), sizes, kinds])
+    return np.concatenate([np.clip(shares, -MAX_FRAC, MAX_FRAC), sizes, kinds])
 
 
 def fitted_saving_frac(trees: Forest, features: Floats) -> Floats:
