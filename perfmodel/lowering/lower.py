@@ -16,7 +16,7 @@ from perfmodel.lowering.context import complete_ops
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.graph import NO_OP, OpGraph
-from perfmodel.ops.rows import Rows
+from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, Rows
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import HOST_COPIES
 
@@ -108,9 +108,11 @@ class Lowered:
         return tuple(notes)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per piece as a pandas frame: owner, kind, stream, op, dtype, direction, dims."""
+        """One row per piece as a pandas frame: owner, kind, stream, op, dtype, direction, dims, and
+        the framework whose kernels run, where it is known."""
         import pandas as pd
 
+        names = ("", *FRAMEWORKS)
         ops, owners = self.graph.ops, self.owner.tolist()
         return pd.DataFrame(
             {
@@ -125,6 +127,7 @@ class Lowered:
                 "dtype": self.rows.dtype,
                 "direction": self.rows.direction,
                 **self.rows.dims,
+                FRAMEWORK: [names[int(code)] for code in self.rows.in_framework().tolist()],
             }
         )
 

@@ -174,6 +174,8 @@ def test_one_op(name: str, inputs: Sequence[Argument], expected: str) -> None:
 def test_products_are_by_pytorch() -> None:
     (piece,) = pieces(Op("aten::mm", (X, T((32, 4))), ()))
     assert piece.dims[FRAMEWORK] == framework_code(TORCH)
+    graph = OpGraph((Op("aten::mm", (X, T((32, 4))), ()), Op("aten::relu", (X,), ())))
+    assert lower(graph, "cuda").to_frame()[FRAMEWORK].tolist() == [TORCH, ""]
 
 
 def test_split_contractions_on_cuda_only() -> None:
