@@ -96,8 +96,9 @@ def _fastest(
     starts = starts_us(rounds, rows * columns, device)
     compute = np.maximum(serial, rounds * depth * step_us) + starts
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
+    start = max(_C.prologue_us, device.kernel_floor_us)
     joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
-    time = np.maximum(compute, loads) + _C.prologue_us + joining
+    time = np.maximum(compute, loads) + start + joining
     best = time.argmin(axis=0)
     at = np.arange(len(m))
     chosen, wide, tall = across[best, at], columns[best, 0], rows[best, 0]

@@ -325,7 +325,8 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     known = part.known_to(rows.op[0], rows.dtype[0])
     told, telling = np.ones(len(rows)), part.telling(known, device)
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
-        told[index] = part.told(op, dtype, columns, index, telling)
+        is_alone = part.name in WITH_PHYSICS and not telling
+        told[index] = 0.0 if is_alone else part.told(op, dtype, columns, index, telling)
     asked = [(op, index[told[index] > 0.0]) for op, index in groups]
     asked = [(op, index) for op, index in asked if len(index)]
     answer = part.log_factors(columns, asked, device, known)

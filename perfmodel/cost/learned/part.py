@@ -213,11 +213,11 @@ class Part:
 
     def telling(self, known: Places, device: Device) -> Places:
         """Those of the devices `known` that an answer for `device` rests on: the most similar of
-        its maker and those that are alike; all where there is none of its maker."""
+        its maker and those that are alike; none where there is none of its maker."""
         description = describe(device)
         alike = [at for at in known if same_maker(self.devices[at], description)]
         if not alike:
-            return known
+            return ()
         near, _ = nearest(description, [self.devices[at] for at in alike])
         return tuple(at for at in alike if kinship(distance(near, self.devices[at])) > 0.0)
 

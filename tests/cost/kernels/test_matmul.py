@@ -141,6 +141,28 @@ def test_many_tiny_products_wait_for_their_blocks() -> None:
     assert found.kernel_us[0] > found.features["starts_us"][0] > 50 * found.bound_us[0]
 
 
+def test_of_a_maker_of_whom_none_was_measured_products_are_physics() -> None:
+    """No AMD GPU was measured in 16 bits; in fp32 MI100 was."""
+    device = hardware.device("mi300x")
+    rows = Rows.of([LONG | {"dtype": dtype} for dtype in ("bf16", "fp32")])
+    by_physics_us = matmul.analyse(rows, device).kernel_us
+    found_us = durations_of(rows, device).duration_us
+    assert found_us[0] == pytest.approx(by_physics_us[0], rel=1e-6)
+    assert found_us[1] != pytest.approx(by_physics_us[1], rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "start_us"), [("mi300x", 3.6), ("v100-sxm2-16gb", 1.6)])
+def test_a_product_takes_as_long_as_the_shortest_kernel_and_its_loop(
+    name: str, start_us: float
+) -> None:
+    tiling = matmul.fastest(
+        *(np.array([each]) for each in (1.0, 32.0, 32.0, 32.0, 4.0, 1e7)),
+        hardware.device(name),
+        is_matrix_unit=False,
+    )
+    assert tiling.time_us[0] == pytest.approx(start_us + tiling.serial_us[0])
+
+
 @pytest.mark.parametrize(
     ("device", "dtype", "corner"),
     [
