@@ -15,8 +15,12 @@ from slow import slow_but
 import perfmodel
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import with_placement
-from perfmodel.lowering.walk import Target
+from perfmodel.lowering.walk import Target, pieces_by_op
 from perfmodel.ops.read import op_graph
+from perfmodel.ops.rows import FRAMEWORK
+from perfmodel.ops.spec import OPS
+
+TRACES = Path(__file__).parents[2] / "traces"
 
 GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
     "dlrm_v100x8": ("cuda", 1.0, 1.0, 1.0, 1.004),
@@ -41,6 +45,20 @@ def test_device_time_is_lowered(reference: Path, name: str) -> None:
     found = lowered_shares(lower(graph, target), rank, links)
     assert found[0] >= 0.98
     assert found == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["h200/dlrm/dlrm_mlperf_b512_kineto.json.gz", "h200_second/hstu/hstu_long_b48_kineto.json.gz"],
+)
+def test_ops_know_the_dims_that_they_are_given(path: str) -> None:
+    """A dim that an op does not know would be passed over without a word."""
+    graph = op_graph(perfmodel.read(TRACES / path))[0]
+    pieces = [piece for own in pieces_by_op(graph.ops, "cuda")[0].values() for piece in own]
+    given = {(piece.op, dim) for piece in pieces for dim in piece.dims}
+    assert ("copy", "apart") in given
+    unknown = {(op, dim) for op, dim in given if dim not in OPS[op].dims + tuple(OPS[op].defaults)}
+    assert {dim for _, dim in unknown} <= {FRAMEWORK}
 
 
 def test_every_rank_of_the_paired_dlrm_is_lowered(reference: Path) -> None:

@@ -21,7 +21,7 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.ops.spec import Dims
+from perfmodel.ops.spec import OPS, Dims
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,10 @@ Source: aten/src/ATen/native/cuda/Copy.cu (`bfloat16tofloat32_copy_kernel_cuda`:
 def indexing_us(group: Group, device: Device) -> Floats:
     """Threads that find by divisions where each element of a smaller operand lies, or of one whose
     stretches lie apart, or that load one by one what they widen; 0 for others."""
-    dims, none = group.dims, np.zeros(len(group.index))
-    elements = (
-        dims["elements"] if "elements" in dims else dims.get("rows", none) * dims.get("cols", none)
-    )
-    clocks = elements / (device.sm_count * device.boost_mhz)
+    dims, none, size = group.dims, np.zeros(len(group.index)), OPS[group.op].size
+    if size is None:
+        return none
+    clocks = size(dims) / (device.sm_count * device.boost_mhz)
     widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
     each = np.maximum(dims.get("apart", none), widened)
     indexed = dims.get("broadcast", none) / _C.table("indexed_per_sm_per_clock")[device.target]

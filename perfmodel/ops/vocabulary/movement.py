@@ -32,7 +32,9 @@ def _copied(dims: Dims) -> Floats:
     return elements(dims) / 2.0
 
 
-OPS.register("copy")(streaming(_copied, ("elements",), flop=0.0, defaults=STRIDED))
+OPS.register("copy")(
+    streaming(_copied, ("elements",), flop=0.0, defaults={**STRIDED, "apart": 0.0})
+)
 OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`

@@ -126,6 +126,13 @@ def test_elements_are_loaded_one_by_one(way: str) -> None:
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 
 
+def test_a_copy_of_stretches_that_lie_apart_moves_elements_one_by_one() -> None:
+    """Its `elements` are those read and those written."""
+    waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
+    found = in_program_us("copy", elements=2e8, apart=1.0)
+    assert found == pytest.approx(waited_us + STREAMING.start_us)
+
+
 def test_rows_have_a_block_each_or_one_after_another() -> None:
     """As norms of 512 bf16 were measured, and fitted to: 337,408 rows in 256 us, 32 blocks of two
     warps on a multiprocessor; their gradients, 8 blocks there, in 541 us."""
