@@ -88,13 +88,8 @@ def _text(value: Any) -> str:
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "device": (
-        "sm_count",
-        "hbm_bytes",
-        "hbm_gb_per_s",
-        "fp32_tflop_per_s",
-        "fp16_tflop_per_s",
-        "link_gb_per_s",
-        "tdp_w",
+        *("sm_count", "hbm_bytes", "hbm_gb_per_s", "fp32_tflop_per_s", "fp16_tflop_per_s"),
+        *("link_gb_per_s", "tdp_w"),
     ),
     "host": ("cores", "boost_mhz", "single_thread_ratio", "dram_gb_per_s"),
     "link": ("gb_per_s",),

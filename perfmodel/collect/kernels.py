@@ -193,8 +193,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
     parser.add_argument(
-        "--histogram",
-        help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'",
+        "--histogram", help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'"
     )
     parser.add_argument("--minutes", type=minutes, default=10.0, help="time to spend (default 10)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
