@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 import perfmodel
-from perfmodel.collect.families import Scope, informative_order, load_families
+from perfmodel.collect.families import FAMILIES, Scope, informative_order
 from perfmodel.ops.rows import KERNEL
 from perfmodel.workload.implementations.hstu import NORM_BACKWARD_FLOP, NORM_FLOP
 
@@ -28,7 +28,7 @@ SHOWN = ("op", "dtype", "direction", "variant", "layout")
 
 def predicted() -> pd.DataFrame:
     """A row per case: what tells it, and `predicted_us low_us high_us`."""
-    family = load_families()["hstu"]
+    family = FAMILIES["hstu"]
     cases = [case for _, case in informative_order({"hstu": list(family.cases(SCOPE))})]
     rows = pd.DataFrame(
         {

@@ -27,6 +27,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.rounds import on_one_thread
+from perfmodel.plot.figure import open_frame
+from perfmodel.plot.style import FURTHER_COLOURS, look
 
 MAX_EXPONENT = 1.15
 MIN_S = 0.5
@@ -243,22 +245,28 @@ def draw(found: list[Growth], path: Path) -> None:
     from matplotlib.figure import Figure
 
     axes = list(dict.fromkeys(each.axis for each in found))
+    verbs = list(dict.fromkeys(each.verb for each in found))
     columns = min(3, len(axes))
     lines = math.ceil(len(axes) / columns)
-    figure = Figure(figsize=(4.0 * columns, 3.4 * lines), layout="constrained")
-    for axis, panel in zip(axes, figure.subplots(lines, columns, squeeze=False).flat, strict=False):
-        for each in (growth for growth in found if growth.axis == axis):
-            label = each.verb + ("" if math.isnan(each.exponent) else f" {each.exponent:.2f}")
-            panel.loglog(each.sizes, each.seconds, marker="o", markersize=3, label=label)
-        ticks = sorted({size for g in found if g.axis == axis for size in g.sizes})
-        panel.minorticks_off()
-        panel.set(xlabel=axis, ylabel="processor time (s)", xticks=ticks, ylim=(0.08, 40))
-        panel.set_xticklabels([f"{size:,}" for size in ticks])
-        panel.set(yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
-        panel.legend(fontsize="x-small", framealpha=0.6)
-    for panel in figure.axes[len(axes) :]:
-        panel.remove()
-    figure.savefig(path)
+    with look():
+        figure = Figure(figsize=(4.6 * columns, 3.0 * lines), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False).flat
+        for axis, panel in zip(axes, panels, strict=False):
+            growths = [each for each in found if each.axis == axis]
+            for each in sorted(growths, key=lambda each: -each.seconds[-1]):
+                label = each.verb + ("" if math.isnan(each.exponent) else f" {each.exponent:.2f}")
+                colour = FURTHER_COLOURS[verbs.index(each.verb) % len(FURTHER_COLOURS)]
+                panel.plot(each.sizes, each.seconds, ".-", color=colour, label=label)
+            panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="processor time (s)")
+            panel.set(ylim=(0.08, 40), yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
+            ticks = growths[0].sizes
+            panel.set_xticks(ticks, [f"{size:,}" for size in ticks])
+            panel.minorticks_off()
+            open_frame(panel)
+            panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
+        for panel in figure.axes[len(axes) :]:
+            panel.remove()
+        figure.savefig(path, dpi=110)
 
 
 def main(arguments: list[str] | None = None) -> int:

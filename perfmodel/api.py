@@ -222,13 +222,7 @@ def evaluate(
     jobs = find_jobs(given, max_bytes=max_bytes)
     if not paths:
         jobs.insert(0, demo_job())
-    return evaluate_jobs(
-        jobs,
-        find_tables(given),
-        strict=strict,
-        max_bytes=max_bytes,
-        begin=begin,
-    )
+    return evaluate_jobs(jobs, find_tables(given), strict=strict, max_bytes=max_bytes, begin=begin)
 
 
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:

@@ -1,7 +1,8 @@
-"""CSV and Parquet files to pandas frames: within limits, one line where they are damaged."""
+"""CSV and Parquet files to pandas frames or rows, within limits; of damaged ones one line."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -66,6 +67,39 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFram
     if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError("its rows have more fields than its header")
     return frame
+
+
+def csv_rows(
+    path: str | Path, *layouts: Sequence[str], error: type[PerfmodelError] = PerfmodelError
+) -> list[tuple[str, dict[str, str]]]:
+    """Rows of a CSV file as texts by column, each with its file and line; what is missing is empty.
+
+    Raises `error`, naming the file, for what is no such text, and where the columns of none of the
+    `layouts` are there; naming the line, for fields beyond the header's.
+    """
+    rows = []
+    try:
+        text = read_bytes(Path(path), max_bytes=MAX_TABLE_BYTES).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        names = list(reader.fieldnames or ())
+        _check_names(names)
+        if not any(set(names).issuperset(layout) for layout in layouts):
+            missing = [name for name in layouts[0] if name not in names]
+            raise ValueError(f"no column {', '.join(missing)}")
+        for row in reader:
+            if None in row:
+                raise ValueError(f"line {reader.line_num}: has more fields than the header")
+            where = f"{path}: line {reader.line_num}"
+            rows.append((where, {name: value or "" for name, value in row.items()}))
+    except PerfmodelError as problem:
+        raise error(str(problem)) from None
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: byte {problem.start} is not UTF-8 text") from None
+    except csv.Error as problem:
+        raise error(f"{path}: line {reader.line_num + 1}: is not CSV: {problem}") from None
+    except ValueError as problem:
+        raise error(f"{path}: {problem}") from None
+    return rows
 
 
 def require_all_rows(path: Path, frame: pd.DataFrame) -> None:

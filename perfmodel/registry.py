@@ -41,11 +41,7 @@ class Registry(Generic[T]):
     """
 
     def __init__(
-        self,
-        kind: str,
-        group: str | None = None,
-        home: str | None = None,
-        listed_by: str = "",
+        self, kind: str, group: str | None = None, home: str | None = None, listed_by: str = ""
     ) -> None:
         self.kind = kind
         self._listed_by = listed_by

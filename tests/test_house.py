@@ -49,9 +49,9 @@ def test_a_circle_is_found_also_within_functions(
     assert set(house.circle()) == {"perfmodel.a", "perfmodel.b"}
 
 
-def test_every_room_is_in_the_table_of_the_architecture() -> None:
+def test_every_package_is_in_the_table_of_the_architecture() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    table = text[text.index("## Rooms") : text.index("## Reading")]
+    table = text[text.index("## Packages") : text.index("## Reading")]
     named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([\w./]+)`", table)}
     rooms = {room for floor in house.layers() for room in floor} - {"__main__"}
     assert not rooms - named

@@ -33,6 +33,11 @@ EVALUATE = "autograd::engine::evaluate_function: "
 Span = tuple[float, float]
 
 
+def float_inputs(*dims: list[int]) -> dict[str, Any]:
+    """Arguments of an event: fp32 tensors of these shapes."""
+    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
+
+
 class Tiny:
     """One rank's trace, event by event. Calls return their correlation, other events nothing."""
 
@@ -143,6 +148,26 @@ class Tiny:
     ) -> int:
         """A copy call and its copy on the device."""
         return self.launch(start, end, copy, name, stream, thread, call, category="gpu_memcpy")
+
+    def product(self, begin: float, kernel: Span) -> None:
+        """A matrix product with its shapes: an operator of 20 us and its kernel."""
+        self.op("aten::mm", begin, begin + 20, **float_inputs([64, 32], [32, 16]))
+        self.launch(begin + 5, begin + 10, kernel=kernel)
+
+    def around_an_exchange(self, op: str, exchange: str, kernels: tuple[str, str, str]) -> None:
+        """`op` with the first of the `kernels`, whose end a collective on a stream of its own waits
+        for; `op` with the second beside that; `op` with the third, which waits for it."""
+        make, beside, read = kernels
+        self.op(op, 0, 10)
+        self.launch(2, 4, kernel=(10, 50), name=make)
+        self.op(exchange, 10, 20)
+        self.call("cudaStreamWaitEvent", 11, 12)
+        self.launch(13, 15, kernel=(52, 152), name=NCCL, stream=COMMS)
+        self.op(op, 20, 30)
+        self.launch(22, 24, kernel=(51, 91), name=beside)
+        self.op(op, 30, 50)
+        self.call("cudaStreamWaitEvent", 31, 32)
+        self.launch(33, 35, kernel=(155, 195), name=read)
 
     def document(self) -> dict[str, Any]:
         return self.head | {"traceEvents": self.events}

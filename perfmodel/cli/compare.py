@@ -10,13 +10,7 @@ from typing import Annotated
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli.options import (
-    MAX_SAMPLES,
-    FormatOption,
-    NodesOption,
-    OutputOption,
-    set_option,
-)
+from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
 from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
@@ -101,8 +95,7 @@ def compare(
         ),
     ] = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf)."),
+        Path | None, typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf).")
     ] = None,
     latency: Annotated[
         Path | None,

@@ -29,9 +29,7 @@ def diff(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A",
-            callback=no_configuration,
-            help="A Kineto trace, or the JSON of an answer.",
+            metavar="A", callback=no_configuration, help="A Kineto trace, or the JSON of an answer."
         ),
     ],
     b: Annotated[

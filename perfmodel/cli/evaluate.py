@@ -249,8 +249,7 @@ def modules(
         Path, typer.Argument(metavar="TABLE.csv", help="Calls as `collect modules` measured them.")
     ],
     programs: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="The files that were measured; they are executed."),
+        Path, typer.Option(metavar="DIR", help="The files that were measured; they are executed.")
     ],
     hardware: Annotated[
         str | None,

@@ -37,7 +37,7 @@ def export(
             help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
             "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
             "nsight: the tables of an Nsight Systems export. [default: graph for .graphml, chakra "
-            "for .et, nsight for .sqlite, else timeline]",
+            "for .et, nsight for .sqlite, else timeline]"
         ),
     ] = None,
     options: PredictionOptions = DEFAULTS,

@@ -38,7 +38,8 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
         console.print(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})"))
     else:
         counts = " and ".join(f"{len(texts)} {grounds}" for grounds, texts in every.items())
-        say(console, f"{name} rests on {counts} figures (--sources)")
+        noun = "figure" if sum(map(len, every.values())) == 1 else "figures"
+        say(console, f"{name} rests on {counts} {noun} (--sources)")
 
 
 def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None:
@@ -87,13 +88,8 @@ def _text(value: Any) -> str:
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "device": (
-        "sm_count",
-        "hbm_bytes",
-        "hbm_gb_per_s",
-        "fp32_tflop_per_s",
-        "fp16_tflop_per_s",
-        "link_gb_per_s",
-        "tdp_w",
+        *("sm_count", "hbm_bytes", "hbm_gb_per_s", "fp32_tflop_per_s", "fp16_tflop_per_s"),
+        *("link_gb_per_s", "tdp_w"),
     ),
     "host": ("cores", "boost_mhz", "single_thread_ratio", "dram_gb_per_s"),
     "link": ("gb_per_s",),
@@ -128,6 +124,7 @@ def show_list(console: Console, parts: Sequence[Part]) -> None:
         inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
         texts = ["maker", "name", *inner]
         table = new_table(kind, *texts, *map(_heading, keys), texts=len(texts))
+        table.columns[1].no_wrap = True  # a name is typed
         last = ""
         for part in of_kind:
             maker = part.maker or NOTHING

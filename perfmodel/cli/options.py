@@ -197,10 +197,7 @@ def set_option(changed: str) -> Any:
     return typer.Option("--set", metavar="WHAT.KEY=VALUE", help=more)
 
 
-NodesOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="A cluster of N such nodes."),
-]
+NodesOption = Annotated[int | None, typer.Option(metavar="N", help="A cluster of N such nodes.")]
 
 
 def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:

@@ -70,12 +70,7 @@ class Output:
     """
 
     def __init__(
-        self,
-        form: Format | None,
-        path: Path | None,
-        *,
-        hint: str = "",
-        with_table: bool = False,
+        self, form: Format | None, path: Path | None, *, hint: str = "", with_table: bool = False
     ):
         suffix = path.suffix.lstrip(".").lower() if path else ""
         self.form = form or (Format(suffix) if suffix in ("json", "csv") else Format.TABLE)

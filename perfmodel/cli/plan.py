@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.options import (
-    MAX_SAMPLES,
-    FormatOption,
-    NodesOption,
-    OutputOption,
-    set_option,
-)
+from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.cli.tables import Times, add, counted, new_table, say
 from perfmodel.files import write_text
@@ -88,10 +82,7 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
     target = Output(
-        format,
-        output,
-        hint="the plan; use it with --plan of predict and compare",
-        with_table=True,
+        format, output, hint="the plan; use it with --plan of predict and compare", with_table=True
     )
     if torchrec is not None:
         check_target(torchrec)
@@ -154,16 +145,17 @@ def _show(console: Console, planned: Plan, other: Plan | None) -> None:
     table = new_table("Tables, those with most work first", *names, texts=len(names))
     for column in table.columns[:-1]:
         column.no_wrap = True
+    table.columns[5].justify = "right"
     ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
     for row in ordered[:SHOWN]:
         add(
             table,
             str(row["table"]),
-            f"{row['rows']:.3g} x {row['dim']} x {row['pooling']:.3g}",
+            f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}",
             row["sharding"],
             _ranks(row["ranks"]),
             row["tier"],
-            f"{row['hbm_gb']:.3g}",
+            "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}",
             row.get("why", ""),
         )
     table.columns[-1].overflow = "fold"

@@ -168,8 +168,7 @@ def predict(
     ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Save the trace's host costs as a profile."),
+        Path | None, typer.Option(metavar="FILE", help="Save the trace's host costs as a profile.")
     ] = None,
     plan: Annotated[
         Path | None,

@@ -124,7 +124,7 @@ class PredictionOptions:
             "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager, "
             "compiled (by Inductor) or graphs (captured in CUDA graphs). "
             "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
-            "on --hardware; else transfer with --hardware, and replay without]",
+            "on --hardware; else transfer with --hardware, and replay without]"
         ),
     ] = None
     replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False
@@ -140,8 +140,7 @@ class PredictionOptions:
         ),
     ] = False
     et: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE."),
+        Path | None, typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE.")
     ] = None
     overheads: Annotated[
         str | None,

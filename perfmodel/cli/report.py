@@ -9,11 +9,7 @@ import typer
 
 from perfmodel.cli.options import no_configuration
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
-from perfmodel.cli.prediction_options import (
-    DEFAULTS,
-    PredictionOptions,
-    takes_prediction_options,
-)
+from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, takes_prediction_options
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 from perfmodel.reporting.written import require_page

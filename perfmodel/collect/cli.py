@@ -6,16 +6,7 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import (
-    collectives,
-    kernels,
-    modules,
-    ops,
-    overheads,
-    reference,
-    trace,
-    truth,
-)
+from perfmodel.collect import collectives, kernels, modules, ops, overheads, reference, trace, truth
 from perfmodel.collect.arguments import Parser, fault
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 

@@ -12,15 +12,7 @@ import numpy as np
 
 from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.families import (
-    FAMILIES,
-    Case,
-    Prepared,
-    Scope,
-    informative_order,
-    load_families,
-    scope_of,
-)
+from perfmodel.collect.families import FAMILIES, Case, Prepared, Scope, informative_order, scope_of
 from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
@@ -189,12 +181,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--families",
         default=ALL,
-        help=f"comma-separated, of {', '.join(load_families())} (default: {ALL})",
+        help=f"comma-separated, of {', '.join(FAMILIES)} (default: {ALL})",
     )
     parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
     parser.add_argument(
-        "--histogram",
-        help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'",
+        "--histogram", help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'"
     )
     parser.add_argument("--minutes", type=minutes, default=10.0, help="time to spend (default 10)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
@@ -245,7 +236,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def chosen_families(text: str) -> list[str]:
     """Family names of the comma-separated `text`; `PerfmodelError` for an unknown one."""
-    load_families()
     if text == ALL:
         return list(FAMILIES)
     names = [name.strip() for name in text.split(",") if name.strip()]

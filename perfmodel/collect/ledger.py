@@ -143,11 +143,12 @@ class Ledger:
 
 
 def dims_of(config: TruthConfig) -> dict[str, Any]:
-    """What the table says of `config`: widths joined by `-`, runs of equal tables as `8x100`."""
+    """What the table says of `config`: widths joined by `-`, runs of equal tables as `2x5 1x7`."""
+    runs = [f"{len(list(run))}x{rows}" for rows, run in groupby(config.rows)]
     return {
         "name": config.name,
         "tables": len(config.rows),
-        "rows_per_table": _runs(config.rows),
+        "rows_per_table": " ".join(runs),
         "table_bytes": config.table_bytes,
         "dim": config.dim,
         "pooling": config.pooling,
@@ -156,8 +157,3 @@ def dims_of(config: TruthConfig) -> dict[str, Any]:
         "bottom_mlp": "-".join(map(str, config.bottom)),
         "top_mlp": "-".join(map(str, config.top)),
     }
-
-
-def _runs(values: Sequence[int]) -> str:
-    """`8x100000`, or `2x5 1x7` where neighbours differ."""
-    return " ".join(f"{len(list(run))}x{value}" for value, run in groupby(values))

@@ -19,15 +19,8 @@ from perfmodel.collect.backend import Backend
 
 _LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
 _SMI_FIELDS = (
-    "driver_version",
-    "clocks.sm",
-    "clocks.mem",
-    "clocks.max.sm",
-    "clocks.max.mem",
-    "power.limit",
-    "temperature.gpu",
-    "pcie.link.gen.current",
-    "pcie.link.width.current",
+    *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
+    *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
 )
 
 

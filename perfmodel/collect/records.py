@@ -58,12 +58,11 @@ PARTS = ("compute", "cache", "memory", "python")
 REFERENCE_COLUMNS = tuple(f"reference_{part}_us" for part in PARTS)
 
 IDENTITY = (
-    *("op", "device", "dtype", "direction", "timing", "cache", "variant"),
-    *("b", "m", "n", "k", "layout", "bias", "rows", "cols", "elements", "tensors"),
-    *("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"),
-    *("hash_size", "dim", "pooling", "zipf_alpha", "histogram", "ranks", "library"),
-    *("tokens", "pairs", "heads", "head_dim", "value_dim", "max_length", "lengths"),
-    *("reads", "writes", "flop_per_element"),
+    *("op", "device", "dtype", "direction", "timing", "cache", "variant", "b", "m", "n", "k"),
+    *("layout", "bias", "rows", "cols", "elements", "tensors", "batch", "in_channels"),
+    *("out_channels", "kernel_size", "input_size", "stride", "padding", "hash_size", "dim"),
+    *("pooling", "zipf_alpha", "histogram", "ranks", "library", "tokens", "pairs", "heads"),
+    *("head_dim", "value_dim", "max_length", "lengths", "reads", "writes", "flop_per_element"),
 )
 """What tells one measurement from another; empty where a dim does not apply."""
 

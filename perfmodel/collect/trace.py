@@ -30,7 +30,7 @@ from perfmodel.collect.capture import (
     step_record,
     trace_head,
 )
-from perfmodel.collect.models import MODELS, Options, Ranks, Training, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks, Training
 from perfmodel.collect.ranks import run_ranks
 from perfmodel.collect.records import write_record
 from perfmodel.errors import PerfmodelError, UsageError
@@ -219,7 +219,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose a model."""
-    parser.add_argument("--model", default="dlrm", help=f"one of {', '.join(load_models())}")
+    parser.add_argument("--model", default="dlrm", help=f"one of {', '.join(MODELS)}")
     parser.add_argument("--preset", default="", help="configuration of the model")
     parser.add_argument("--batch", type=count, default=512, help="samples per rank")
     parser.add_argument("--max-rows", type=count, help="cap on the rows of every table")
@@ -241,7 +241,7 @@ def model_options(arguments: argparse.Namespace) -> Options:
 
 def run(arguments: argparse.Namespace) -> None:
     """Capture, and print one line per rank."""
-    load_models()[arguments.model]
+    MODELS[arguments.model]
     folder = output_folder(arguments.output)
     options = model_options(arguments)
     words = [arguments.model, options.preset, f"b{options.batch}"]
@@ -280,7 +280,6 @@ def _trace_rank(
     provenance: dict[str, Any],
     cuda_graph: bool,
 ) -> None:
-    load_models()
     try:
         training = MODELS[model](backend, ranks, options)
         if cuda_graph:

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import kronecker, log_between
-from perfmodel.collect.models import MODELS, Options, Ranks, Training, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks, Training
 from perfmodel.collect.models.configuration import FP32_BYTES
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
 from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS, TruthConfig
@@ -134,7 +134,6 @@ class Workload:
 
 def calibration_workloads(wanted: int) -> list[Workload]:
     """`wanted` workloads; every beginning of the list covers the space."""
-    load_models()
     others = [_other(*other) for other in OTHERS]
     configs = islice(calibration_configs(), wanted)
     listed: list[Workload] = []

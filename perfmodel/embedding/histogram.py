@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
-from perfmodel.files import check_input
+from perfmodel.frames import csv_rows
 
 _COLUMNS = (
     *("file", "avg_indices", "avg_unique_rows"),
@@ -104,25 +103,12 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
     Raises `WorkloadError` that names the file, and the line, where it cannot be read.
     """
     bins: dict[str, list[list[float]]] = {}
-    try:
-        check_input(Path(path))
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise WorkloadError(f"{path}: columns missing: {', '.join(missing)}")
-            for record in reader:
-                if None in record:
-                    raise WorkloadError(f"{path}: line {reader.line_num}: more fields than columns")
-                try:
-                    values = [float(record[name]) for name in _COLUMNS[1:]]
-                except (TypeError, ValueError):
-                    raise WorkloadError(
-                        f"{path}: line {reader.line_num}: a number cannot be read"
-                    ) from None
-                bins.setdefault(record["file"], []).append(values)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{path}: cannot be read: {error}") from None
+    for where, record in csv_rows(path, _COLUMNS, error=WorkloadError):
+        try:
+            values = [float(record[name]) for name in _COLUMNS[1:]]
+        except ValueError:
+            raise WorkloadError(f"{where}: a number cannot be read") from None
+        bins.setdefault(record["file"], []).append(values)
     if not bins:
         raise WorkloadError(f"{path}: holds no histogram")
     return {name: _of_shares(name, values, str(path)) for name, values in bins.items()}

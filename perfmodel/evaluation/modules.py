@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
 from perfmodel.evaluation.results import Tabular
-from perfmodel.files import read_bytes
+from perfmodel.frames import csv_rows
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.program import EAGER, HOW, Call, Program, as_run
@@ -157,37 +155,23 @@ def read_calls(path: Path) -> list[MeasuredCall]:
 
     Raises `UsageError` that names the file and the line where it is none.
     """
-    try:
-        reader = csv.DictReader(io.StringIO(read_bytes(path).decode("utf-8-sig")))
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not text: expected a table of `collect modules`") from None
-    try:
-        names = reader.fieldnames or ()
-        for name in NEEDED:
-            if names.count(name) != 1:
-                what = "two columns" if name in names else "no column"
-                raise UsageError(f"{path}: {what} {name!r}: expected a table of `collect modules`")
-        calls = [_call(row, f"{path}: line {number}") for number, row in enumerate(reader, 2)]
-    except csv.Error as error:
-        raise UsageError(f"{path}: line {reader.line_num + 1}: is not CSV: {error}") from None
+    calls = [_call(row, where) for where, row in csv_rows(path, NEEDED, error=UsageError)]
     if not calls:
         raise UsageError(f"{path}: the table has no rows")
     return calls
 
 
-def _call(row: Mapping[str | None, str], where: str) -> MeasuredCall:
-    if None in row:
-        raise UsageError(f"{where}: has more fields than the header")
+def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
     try:
         times = {name: float(row[name]) for name in ("median_us", "host_us")}
         given = [float(row["device_us"])] if row["device_us"] else []
-    except (TypeError, ValueError):
+    except ValueError:
         raise UsageError(f"{where}: a time is no number") from None
     if not all(0 < us < MAX_US for us in (*times.values(), *given)):
         raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
     if not row["device"]:
         raise UsageError(f"{where}: no device")
-    if not re.fullmatch(r"[\w.-]+", row["program"] or ""):
+    if not re.fullmatch(r"[\w.-]+", row["program"]):
         raise UsageError(f"{where}: program {row['program']!r}: expected the name of a file")
     if row["training"] not in ("0", "1"):
         raise UsageError(f"{where}: training {row['training']!r}: 0 or 1")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -18,8 +16,8 @@ from perfmodel.errors import HardwareError, TraceError
 from perfmodel.evaluation.jobs import find_jobs
 from perfmodel.evaluation.results import DECIMALS, LEFT_OUT, Tabular
 from perfmodel.evaluation.shapes import device_of_rank, shape_times
-from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES
+from perfmodel.files import DEFAULT_MAX_BYTES
+from perfmodel.frames import csv_rows
 from perfmodel.hardware import Device, device
 from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
@@ -139,21 +137,14 @@ def read_lookups(path: Path) -> list[MeasuredOp]:
     timings with configurations (`op gpu batch tables rows_per_table dim pooling phase time_us`).
     Raises `TraceError` for anything else.
     """
+    rows = [row for _, row in csv_rows(path, _TIMING_TABLE, _KERNEL_TABLE, error=TraceError)]
+    is_of_kernels = bool(rows) and rows[0].keys() >= set(_KERNEL_TABLE)
     try:
-        text = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode()
-        rows = list(csv.DictReader(io.StringIO(text)))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: not a CSV table: {error}") from None
-    columns = set(rows[0]) if rows else set()
-    for needed, of in ((_KERNEL_TABLE, _kernel_times), (_TIMING_TABLE, _lookup_timings)):
-        if columns.issuperset(needed):
-            try:
-                return list(_predicted(path.name, of(rows)))
-            except ValueError as error:
-                raise TraceError(f"{path}: {error}") from None
-    raise TraceError(
-        f"{path}: neither {' '.join(_KERNEL_TABLE)} nor {' '.join(_TIMING_TABLE)} among its columns"
-    )
+        return list(
+            _predicted(path.name, (_kernel_times if is_of_kernels else _lookup_timings)(rows))
+        )
+    except ValueError as error:
+        raise TraceError(f"{path}: {error}") from None
 
 
 PublishedTime = tuple[str, Device, dict[str, Any], float]

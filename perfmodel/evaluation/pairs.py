@@ -123,10 +123,7 @@ class PairErrors:
 
 
 def evaluate_pairs(
-    paths: Sequence[str | Path],
-    *,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Begin = silent,
+    paths: Sequence[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES, begin: Begin = silent
 ) -> PairErrors:
     """`paths` by twos: the same program on two machines, moved both ways.
 
@@ -188,7 +185,10 @@ def _transferred(source: _Side, target: _Side) -> Direction:
         roofline_us = before_us * ratio[name] if name in ratio else None
         return TransferredTime(name, us, before_us, roofline_us, measured_us)
 
-    before, after, measured = (_families(each) for each in (source.result, result, target.result))
+    before, after, measured = (
+        {row["family"]: row["time_us"] for row in each.families or ()}
+        for each in (source.result, result, target.result)
+    )
     names = sorted({*after, *measured}, key=lambda name: -measured.get(name, 0.0))
     assert result.low_us is not None
     assert result.high_us is not None
@@ -204,10 +204,6 @@ def _transferred(source: _Side, target: _Side) -> Direction:
             for name in names
         ),
     )
-
-
-def _families(result: Result) -> dict[str, float]:
-    return {row["family"]: row["time_us"] for row in result.families or ()}
 
 
 def _mean(errors_pct: Sequence[float | None]) -> float:

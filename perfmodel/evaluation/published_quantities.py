@@ -6,12 +6,7 @@ from statistics import fmean
 from typing import Annotated, TypeAlias
 
 from perfmodel.cost.collectives.durations import collective_durations
-from perfmodel.cost.tiers.drives import (
-    BLOCK_BYTES,
-    read_amplification,
-    read_iops,
-    read_latency_us,
-)
+from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
 from perfmodel.evaluation.published_designs import QUANTITIES, Study
 from perfmodel.evaluation.published_files import Count

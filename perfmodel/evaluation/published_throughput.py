@@ -7,10 +7,10 @@ DLRM-DCNv2 alone, with `samples_per_s_train`, the rate between evaluations.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES
+from perfmodel.frames import csv_rows
 from perfmodel.hardware import Cluster, from_driver_name, node_of
 from perfmodel.prediction import predict
 from perfmodel.progress import Begin, begun, silent
@@ -93,8 +92,7 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[Excluded]]:
     published: dict[tuple[object, ...], Published] = {}
     left: list[Excluded] = []
     seen: set[tuple[str, ...]] = set()
-    rows = [(f"{path}: line {line}", row) for path in paths for line, row in _submissions(path)]
-    for where, row in rows:
+    for where, row in chain.from_iterable(map(_submissions, paths)):
         name = f"{row['round']} {row['submitter']} {row['system']}"
         rate = row[RATE_COLUMN[row["benchmark"]]] if row["benchmark"] in RATE_COLUMN else ""
         reason = _unusable(row, rate)
@@ -121,13 +119,13 @@ def read_mlperf(*paths: Path) -> tuple[list[Published], list[Excluded]]:
     return list(published.values()), left
 
 
-def _submissions(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of either table, with the columns of `MLPERF_COLUMNS`."""
-    for line, row in _rows(path, MLPERF_COLUMNS, DCNV2_COLUMNS):
+def _submissions(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of either table and where they are, with the columns of `MLPERF_COLUMNS`."""
+    for where, row in csv_rows(path, MLPERF_COLUMNS, DCNV2_COLUMNS):
         if BETWEEN_EVALUATIONS in row:
             rates = {"samples_per_s_train_est": row[BETWEEN_EVALUATIONS]}
             row = {"benchmark": "dlrm_dcnv2", **row, **rates, "samples_per_s_logged": ""}
-        yield line, row
+        yield where, row
 
 
 def _unusable(row: Mapping[str, str], rate: str) -> str:
@@ -156,23 +154,6 @@ def _machine(row: Mapping[str, str], where: str) -> Cluster | str:
     if usual.link is None and gpus > 1:
         return f"{machine.name}: {NO_LINKS}"
     return Cluster(name=machine.name, node=replace(usual, gpus=gpus), nodes=nodes)
-
-
-def _rows(path: Path, *layouts: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of a table of one of the `layouts`, with their numbers."""
-    try:
-        lines = read_bytes(path, max_bytes=MAX_TABLE_BYTES).decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise PerfmodelError(f"{path}: byte {error.start} is not UTF-8 text") from None
-    if max(map(len, lines), default=0) > csv.field_size_limit():
-        raise PerfmodelError(f"{path}: a line of more than {csv.field_size_limit()} characters")
-    reader = csv.DictReader(lines)
-    named = set(reader.fieldnames or ())
-    if not any(named.issuperset(layout) for layout in layouts):
-        missing = [name for name in layouts[0] if name not in named]
-        raise PerfmodelError(f"{path}: no column {', '.join(missing)}")
-    for line, row in enumerate(reader, 2):
-        yield line, {key: value or "" for key, value in row.items() if key is not None}
 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float:
@@ -336,10 +317,7 @@ class PublishedErrors:
 
 
 def evaluate_published(
-    listed: Sequence[Published],
-    left_out: Sequence[Excluded],
-    *,
-    begin: Begin = silent,
+    listed: Sequence[Published], left_out: Sequence[Excluded], *, begin: Begin = silent
 ) -> PublishedErrors:
     """Predictions of `listed`; what cannot be predicted joins `left_out` with the reason."""
     rows, left = [], list(left_out)

@@ -89,10 +89,9 @@ class StepError:
 
     def to_dict(self) -> dict[str, Any]:
         keys = (
-            *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us"),
-            *("error_pct", "within", "spread_pct", "drift_ratio"),
-            *("referenced_us", "referenced_low_us", "referenced_high_us"),
-            *("referenced_error_pct", "referenced_within", "is_error"),
+            *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us", "error_pct"),
+            *("within", "spread_pct", "drift_ratio", "referenced_us", "referenced_low_us"),
+            *("referenced_high_us", "referenced_error_pct", "referenced_within", "is_error"),
         )
         return {key: getattr(self, key) for key in keys}
 

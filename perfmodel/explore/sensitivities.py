@@ -234,8 +234,8 @@ class Sensitivity:
             [f"{each.axis}: {each.low:,.4g} to {each.high:,.4g}" for each in own],
             np.array([each.low_pct for each in own]),
             np.array([each.high_pct for each in own]),
-            title=f"What moves {OBJECTIVES[name].text}",
-            label="change (%) where the axis goes down and up",
+            title=f"Sensitivity of {OBJECTIVES[name].text}",
+            label="change (%)",
         )
 
 

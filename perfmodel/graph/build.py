@@ -217,11 +217,7 @@ def rank_nodes(
     is_host_collective = waits.cause == Cause.COMMUNICATION
     host_kind = np.where(is_host_collective, NodeKind.COLLECTIVE, host_kind)
     host_scope = np.select(
-        [
-            pieces.call == ALLOCATOR,
-            is_host_collective,
-            waits.cause == Cause.WAITING_FOR_INPUT,
-        ],
+        [pieces.call == ALLOCATOR, is_host_collective, waits.cause == Cause.WAITING_FOR_INPUT],
         [Scope.ALLOCATOR, Scope.COMM, Scope.INPUT],
         Scope.HOST,
     )

@@ -33,11 +33,7 @@ class MatchedCollectives:
 
 
 def match_collectives(
-    graphs: list[ExecutionGraph],
-    shift_us: Floats,
-    wheres: list[str],
-    *,
-    whole: bool = False,
+    graphs: list[ExecutionGraph], shift_us: Floats, wheres: list[str], *, whole: bool = False
 ) -> list[MatchedCollectives]:
     """Match the collectives of every process group that two or more of the ranks recorded.
 

@@ -5,9 +5,4 @@ from __future__ import annotations
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.piece import LOWERINGS, Piece
 
-__all__ = [
-    "LOWERINGS",
-    "Lowered",
-    "Piece",
-    "lower",
-]
+__all__ = ["LOWERINGS", "Lowered", "Piece", "lower"]

@@ -150,7 +150,9 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
                 ops[index] = replace(op, outputs=(made,), attributes=_marked(op, {}))
         elif op.attributes.get("collective") == ALL_REDUCE and GUESSED in op.attributes:
             gradients = 0
-        elif op.name == COLLECTIVE and not ("in_elements" in op.attributes or _waits(op)):
+        elif op.name == COLLECTIVE and not (
+            "in_elements" in op.attributes or op.attributes.get("collective") == "wait"
+        ):
             word = _word(ops, index)
             if word is None:
                 continue
@@ -163,10 +165,6 @@ def with_guesses(ops: list[Op], world_size: int) -> None:
                 about |= {"in_elements": str(elements), "out_elements": str(elements)}
                 about["dtype"] = given.dtype if given is not None else "fp32"
             ops[index] = replace(op, attributes=_marked(op, about))
-
-
-def _waits(op: Op) -> bool:
-    return op.attributes.get("collective") == "wait"
 
 
 def _marked(op: Op, about: dict[str, str]) -> dict[str, str]:

@@ -123,11 +123,7 @@ class Draft:
             self.edges.append((source, target, kind))
 
     def graph(
-        self,
-        marks: list[tuple[int, int, int]],
-        profile: Profile,
-        host_ratio: float,
-        statistic: str,
+        self, marks: list[tuple[int, int, int]], profile: Profile, host_ratio: float, statistic: str
     ) -> ExecutionGraph:
         """The graph with `marks` (step, start, end), its host timed by that of `profile`."""
         duration = np.array(self.duration, np.float64)

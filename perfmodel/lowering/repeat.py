@@ -48,10 +48,7 @@ def with_carried_edges(built: Built, lowered: Lowered) -> Built:
     kept = graph.edges_
     apart = np.isin(kept.kind, _WAITS) & (stage[kept.source] != stage[kept.target])
     links = [_of_host(graph), *_of_streams(graph), *_of_pipeline(graph, stage)]
-    return replace(
-        built,
-        graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)),
-    )
+    return replace(built, graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)))
 
 
 def serial_steps(built: Built) -> Built:

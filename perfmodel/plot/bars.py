@@ -145,11 +145,14 @@ def _dress(axes: Axes, bars: _Bars, y: list[float], total: Floats) -> None:
     """Names and totals of the bars, and the axis."""
     first: dict[str, float] = {}
     for step, height, time_us in zip(bars.step, y, total.tolist(), strict=True):
-        text = f" {human_us(time_us)}"
+        text = human_us(time_us)
         if step in first and first[step] > 0:
             text += f"  ({100 * (time_us / first[step] - 1):+.1f} %)"
         first.setdefault(step, time_us)
-        axes.text(time_us, height, text, ha="left", va="center", fontsize=7.5, color=INK)
+        axes.annotate(
+            text, (time_us, height), xytext=(3, 0), textcoords="offset points", ha="left",
+            va="center", fontsize=7.5, color=INK,
+        )  # fmt: skip
     several = len(first) > 1 or not any(bars.source)
     names = [
         "  ".join(word for word in (step if several else "", source) if word)

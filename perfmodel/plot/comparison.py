@@ -66,8 +66,9 @@ def pareto_figure(
                 for at in order.tolist():
                     place = (across[at], up[at])
                     axes.annotate(
-                        names[at], place, fontsize=7, xytext=(4, 4), textcoords="offset points"
-                    )
+                        names[at], place, xytext=(-5, 5), textcoords="offset points", ha="right",
+                        fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
+                    )  # fmt: skip
             axes.legend()
         _finish(axes, labels, plain=True)
     return figure
@@ -105,8 +106,8 @@ def tornado_figure(
         figure = new_figure(_WIDTH_IN, 1.3 + _BAR_IN * len(order))
         axes = figure.subplots()
         half = 0.36
-        axes.barh(place + half / 2, low[order], color=_ORANGE, height=half, label="less of it")
-        axes.barh(place - half / 2, high[order], color=_BLUE, height=half, label="more of it")
+        axes.barh(place + half / 2, low[order], color=_ORANGE, height=half, label="lower")
+        axes.barh(place - half / 2, high[order], color=_BLUE, height=half, label="higher")
         axes.axvline(0.0, color=INK, linewidth=0.8)
         axes.set_yticks(place, [names[at] for at in order.tolist()])
         axes.set_title(title)

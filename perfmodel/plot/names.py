@@ -17,7 +17,7 @@ def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -
     """An HTML table of `rows` (sequences in the order of `columns`, or mappings by column).
 
     Numbers stand right with thousands separated: whole ones as they are, others with one decimal,
-    small ones with three figures. None and NaN show as a dash.
+    small ones that are no percentages with three figures. None and NaN show as a dash.
     """
     from html import escape  # with all names of characters: only notebooks need it
 
@@ -27,7 +27,7 @@ def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -
     listed = (
         [row.get(name) for name in columns] if isinstance(row, Mapping) else row for row in rows
     )
-    body = "".join(f"<tr>{''.join(map(_cell, values))}</tr>" for values in listed)
+    body = "".join(f"<tr>{''.join(map(_cell, values, columns))}</tr>" for values in listed)
     title = f'<caption style="{_CAPTION}">{escape(caption)}</caption>' if caption else ""
     return (
         f'<table class="perfmodel" style="border-collapse:collapse">{title}'
@@ -47,8 +47,8 @@ def list_html(lines: Iterable[str], title: str) -> str:
     )
 
 
-def text_of(value: object) -> str:
-    """A value as a table shows it."""
+def text_of(value: object, column: str = "") -> str:
+    """A value as a table shows it in a column of that name."""
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -58,22 +58,26 @@ def text_of(value: object) -> str:
     number = float(value)
     if not isfinite(number):
         return MISSING
-    if number == 0 or abs(number) >= 1:
+    if column == "count":
+        return f"{number:,.4g}" if number < _WHOLE else f"{number:,.0f}"
+    if number == 0 or abs(number) >= 1 or column.endswith("_pct"):
         return f"{number:,.1f}"
     return f"{number:.3g}"
 
 
+_WHOLE = 1e4
+"""From this count on, a mean over steps is shown without decimals."""
 _CAPTION = "text-align:left;font-weight:bold;caption-side:top"
 _RIGHT = ' style="text-align:right"'
 _LEFT = ' style="text-align:left"'
 _UNITS = ("_us", "_ms", "_pct", "_frac", "_bytes", "_flop", "_per_s", "_w", "_usd")
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, column: str) -> str:
     from html import escape
 
     is_number = value is None or (isinstance(value, Real) and not isinstance(value, bool))
-    return f"<td{_RIGHT if is_number else _LEFT}>{escape(text_of(value))}</td>"
+    return f"<td{_RIGHT if is_number else _LEFT}>{escape(text_of(value, column))}</td>"
 
 
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")

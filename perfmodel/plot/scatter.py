@@ -95,7 +95,7 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
     groups = list(dict.fromkeys(group.tolist()))
     with look():
         figure = new_figure(_AXES_IN * len(groups), _RATES_HEIGHT_IN)
-        if title:
+        if title and len(groups) > 1:
             figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")
         for axes, name in zip(
             figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True
@@ -113,15 +113,16 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
                     axes.plot(count[others], predicted[others] * PER_MILLION, linestyle="", **rings)
                 axes.scatter(count[rows], published[rows] * PER_MILLION, color=colours[kind], s=16)
             own = group == name
-            _finish(axes, name, count[own], with_points=bool(np.isfinite(published[own]).any()))
+            heading = f"{title}\n{name}" if title and len(groups) == 1 else name
+            _finish(axes, heading, count[own], with_points=bool(np.isfinite(published[own]).any()))
     return figure
 
 
-def _finish(axes: Axes, name: str, count: NDArray[np.float64], *, with_points: bool) -> None:
+def _finish(axes: Axes, title: str, count: NDArray[np.float64], *, with_points: bool) -> None:
     from matplotlib.ticker import LogLocator
 
     ticks = np.unique(count)
-    axes.set_title(name)
+    axes.set_title(title)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(ticks, [f"{value:g}" for value in ticks.tolist()])

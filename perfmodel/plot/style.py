@@ -102,21 +102,8 @@ FAMILY_COLOURS: dict[str, str] = {
 """Colour of a kernel family; the others take one of `FURTHER_COLOURS`."""
 
 FURTHER_COLOURS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
-    "#7B5EA7",
-    "#8C510A",
-    "#8FD1C3",
-    "#5A5A5A",
-    "#F4A582",
-    "#CFC0E0",
-    "#01665E",
-    "#DFC27D",
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7B5EA7"),
+    *("#8C510A", "#8FD1C3", "#5A5A5A", "#F4A582", "#CFC0E0", "#01665E", "#DFC27D"),
 )
 """What names that have no colour of their own take, in order."""
 

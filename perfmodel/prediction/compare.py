@@ -252,11 +252,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
         return said
     slope = (there_us - rest_us) / (larger - start.batch)
     batch = start.batch + (first.step_us - rest_us) / slope
-    return f"{said}; they begin to at a batch of about {_rounded(batch):,}"
-
-
-def _rounded(value: float) -> int:
-    return int(float(f"{value:.{DIGITS}g}"))
+    return f"{said}; they begin to at a batch of about {float(f'{batch:.{DIGITS}g}'):,.0f}"
 
 
 def _batches(

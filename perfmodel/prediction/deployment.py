@@ -32,12 +32,7 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
         (
             phase,
             Step(
-                case.workload,
-                case.machine,
-                case.batch,
-                case.train,
-                phase.placement,
-                phase.pipeline,
+                case.workload, case.machine, case.batch, case.train, phase.placement, phase.pipeline
             ),
         )
         for phase in deployment.phases or (always,)
@@ -56,11 +51,7 @@ def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_
 
 
 def deployment_period(
-    deployment: Deployment,
-    costs: HostCosts | None,
-    edits: Sequence[NamedEdit],
-    *,
-    every_rank: bool,
+    deployment: Deployment, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
 ) -> Noted:
     """The period of a deployment's steps: of one kind, or of its phases by their shares.
 

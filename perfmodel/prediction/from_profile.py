@@ -32,13 +32,7 @@ from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import (
-    MODEL,
-    Noted,
-    predict_on,
-    predict_shapes,
-    scheduled_ranks,
-)
+from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes, scheduled_ranks
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
@@ -165,10 +159,7 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
 
 
 def recorded_kernels_on(
-    profile: ProfileData,
-    graphs: Sequence[OpGraph],
-    target: str | Path | Part,
-    machine: Cluster,
+    profile: ProfileData, graphs: Sequence[OpGraph], target: str | Path | Part, machine: Cluster
 ) -> tuple[list[OpGraph], list[str]]:
     """`graphs` with their recorded kernels as on `machine`, and what to say of them."""
     notes = list(_recorded_notes(profile, machine))

@@ -62,13 +62,7 @@ class Durations:
 
 
 def steps_result(
-    trace: Trace,
-    taken: Durations,
-    mode: str,
-    hardware: str | None,
-    *,
-    edited: bool,
-    left_out: bool,
+    trace: Trace, taken: Durations, mode: str, hardware: str | None, *, edited: bool, left_out: bool
 ) -> Result:
     """What the schedule of `taken` says; `hardware` names another machine than the trace's.
 

@@ -271,17 +271,14 @@ def with_codecs(
             rank = ranks[int(graph.nodes_.rank[one.transfer])]
             taken[one.transfer] *= _shrinkage(codec.dtype, elements, trace, rank, machine)
             added.append(_codec_kernels(one, codec.dtype, elements, clamped, machine))
-        added_us = sum(us for _, us in _work(added[-1]))
+        last = added[-1]
+        added_us = sum(us for _, us in (*last.before, *last.beside, *last.behind))
         notes.append(
             f"codec {codec.text}: {len(chosen)} collectives, {added_us:.0f} us of kernels around "
             "the last; their launches take the host no time"
         )
     edited = with_kernels(graph, added)
     return edited, np.append(taken, edited.nodes_.duration_us[len(graph) :]), notes
-
-
-def _work(one: CollectiveNeighbours) -> list[tuple[str, float]]:
-    return [*one.before, *one.beside, *one.behind]
 
 
 @dataclass(frozen=True)

@@ -154,12 +154,7 @@ def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
 
 
 def _modelled(
-    trace: Trace,
-    graph: ExecutionGraph,
-    rows: Ints,
-    taken: Floats,
-    source: Cluster,
-    target: Cluster,
+    trace: Trace, graph: ExecutionGraph, rows: Ints, taken: Floats, source: Cluster, target: Cluster
 ) -> tuple[Floats, Floats]:
     """Per device operation the ratio of its op's models, and that of its namesakes; NaN where none
     is known.

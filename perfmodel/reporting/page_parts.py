@@ -71,16 +71,16 @@ def sortable(columns: Sequence[str], rows: Iterable[Sequence[object]], caption: 
         f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>'
         for name in columns
     )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, row, columns))}</tr>" for row in rows)
     return (
         f'<div class="wide"><table class="sortable"><caption>{escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, column: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f'<td class="number" data-value="{value!r}">{escape(text_of(value))}</td>'
+        return f'<td class="number" data-value="{value!r}">{escape(text_of(value, column))}</td>'
     text = text_of(value)
     if len(text) <= LONG_NAME:
         return f"<td>{escape(text)}</td>"

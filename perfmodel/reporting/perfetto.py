@@ -164,11 +164,7 @@ def _slices(track: Track, pid: int, tid: int, timeline: str, text: _Texts) -> It
 
 
 def _flows(
-    tracks: list[Track],
-    arrows: list[Arrow],
-    rows: list[tuple[int, int]],
-    timeline: str,
-    first: int,
+    tracks: list[Track], arrows: list[Arrow], rows: list[tuple[int, int]], timeline: str, first: int
 ) -> Iterator[str]:
     """A start within each launch call and an end at what it launched."""
     for number, arrow in enumerate(arrows, first):

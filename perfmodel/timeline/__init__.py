@@ -4,8 +4,4 @@ from __future__ import annotations
 
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 
-__all__ = [
-    "Timeline",
-    "measured",
-    "schedule",
-]
+__all__ = ["Timeline", "measured", "schedule"]

@@ -242,6 +242,5 @@ def breakdown(
 
 
 _TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "rates"),
-    *("queue_depth", "memory"),
+    *("summary", "top_kernels", "top_operators", "annotations", "rates", "queue_depth", "memory"),
 )

@@ -289,12 +289,7 @@ class _View:
 
 @lru_cache(maxsize=8)
 def _views(
-    tables: tuple[Table, ...],
-    placement: Placement,
-    plan: Plan,
-    batch: int,
-    ranks: int,
-    linked: int,
+    tables: tuple[Table, ...], placement: Placement, plan: Plan, batch: int, ranks: int, linked: int
 ) -> tuple[_View, ...]:
     """That of each group: what a group asks of another one's tables is what that one is asked.
 

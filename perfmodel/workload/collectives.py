@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.recorder import TYPE_CODES, Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import (
+    TYPE_CODES,
+    Gradients,
+    Node,
+    Recorder,
+    rule_of_one,
+    track,
+)
 from perfmodel.workload.eager.views import view
 from perfmodel.workload.step import Run
 
@@ -128,10 +135,8 @@ def linked_collective(
     r.end(None, about=about)
 
 
-@rule("_AlltoAllSingle", "_AlltoAllSingleBackward")
-def _all_to_all_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    (gradient,) = gradients
-    assert gradient is not None
+@rule_of_one("_AlltoAllSingle", "_AlltoAllSingleBackward")
+def _all_to_all_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     sent_sizes, sizes = node.saved
     shape = (sum(sent_sizes),)
     received = r.tensor(shape, gradient.dtype)

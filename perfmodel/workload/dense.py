@@ -20,7 +20,7 @@ from perfmodel.workload.eager.arithmetic import (
 )
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.embedding_bag import index_pairs
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.views import cat, reshape, select, t, transpose, unsqueeze
 from perfmodel.workload.model import Workload
 
@@ -117,12 +117,12 @@ def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
     return out
 
 
-@rule(NORM, "LayerNormFunctionBackward")
-def _normed_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(NORM, "LayerNormFunctionBackward")
+def _normed_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     name, x, by_rows = node.saved
     made = r.tensor(x.shape, x.dtype)
     about = norm_programs(x, by_rows, backward=True)
-    r.leaf(f"hstu::{name}_backward", (gradients[0], x), made, about=about)
+    r.leaf(f"hstu::{name}_backward", (gradient, x), made, about=about)
     return [made]
 
 

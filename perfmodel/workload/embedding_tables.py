@@ -13,7 +13,7 @@ from perfmodel.workload.dense import cast
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE, scalar_in_place
 from perfmodel.workload.eager.creation import new_zeros, to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
 from perfmodel.workload.eager.views import reshape, select
 from perfmodel.workload.sharding import Shard
@@ -175,11 +175,6 @@ def _asked_for(run: Run, sent: Sequence[int]) -> Run:
     return replace(run, workload=replace(run.workload, tables=asked))
 
 
-def _to_each(run: Run, sent: Sequence[int]) -> list[int]:
-    """Ids of the own batch to each rank."""
-    return [sum(sent[each.table] // each.parts for each in own) for own in run.plan.shards]
-
-
 def _exchanged_ids(
     r: Recorder, run: Run, ids: Sequence[Tensor], sent: Sequence[int]
 ) -> list[Tensor]:
@@ -192,7 +187,8 @@ def _exchanged_ids(
     r.leaf("aten::cat", (tuple(ids), 0), given)
     each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
-    all_to_all_call(r, given, got, _to_each(run, sent), [sum(each)] * run.ranks, is_async=True)
+    to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
+    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks, is_async=True)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 
@@ -254,11 +250,10 @@ def _by_rank(r: Recorder, run: Run, read: Sequence[Tensor]) -> Tensor:
     return out
 
 
-@rule(BY_RANK, "All2All_Seq_ReqBackward")
-def _by_rank_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(BY_RANK, "All2All_Seq_ReqBackward")
+def _by_rank_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Back to the order of tables, then the mean over ranks."""
-    (gradient,), (run,) = gradients, node.saved
-    assert gradient is not None
+    (run,) = node.saved
     made = tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
     r.leaf(BY_RANK, (gradient,), made)
     for each in made:
@@ -286,11 +281,10 @@ def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
     return out
 
 
-@rule(SELECT, "IndexSelectBackward0")
-def _select_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(SELECT, "IndexSelectBackward0")
+def _select_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients of repeats are added up."""
-    (gradient,), (rows,) = gradients, node.inputs
-    assert gradient is not None
+    (rows,) = node.inputs
     made = new_zeros(r, gradient, rows.shape, rows.dtype)
     r.leaf("aten::index_add", (made, 0, node.saved[0], gradient, 1), made)
     return [made]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.dense import Cross, Layer
 from perfmodel.workload.eager.arithmetic import mm
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one, track
 from perfmodel.workload.eager.views import t
 
 
@@ -40,11 +40,9 @@ def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> T
     return x
 
 
-@rule(LAYER, "fused_layer_backward")
-def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Two products: the bias gradient and the ReLU mask ride along."""
-    (gradient,) = gradients
-    assert gradient is not None
+@rule_of_one(LAYER, "fused_layer_backward")
+def _layer_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    """Two products: the bias the ReLU mask ride along."""
     x, weight = node.saved
     wants_x = node.wants[0]
     weight_gradient = mm(r, t(r, gradient), x)
@@ -81,10 +79,10 @@ def _dot_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     return made
 
 
-@rule(JOIN, "hugectr::concat_backward")
-def _join_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(JOIN, "hugectr::concat_backward")
+def _join_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     made = _like(r, node)
-    r.leaf(f"{JOIN}_backward", (gradients[0],), made)
+    r.leaf(f"{JOIN}_backward", (gradient,), made)
     return made
 
 
@@ -108,14 +106,12 @@ def fused_cross(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
     return x
 
 
-@rule(CROSS, "hugectr::multi_cross_backward")
-def _cross_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(CROSS, "hugectr::multi_cross_backward")
+def _cross_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Per layer one kernel for two products with what came, and four matrix products.
 
     What comes is added to the gradient of a layer's input in the epilogue of the last of them.
     """
-    (gradient,) = gradients
-    assert gradient is not None
     first, (kept,) = node.inputs[0], node.saved
     total = r.tensor(first.shape, first.dtype)
     r.leaf("hugectr::zero", (), total)

@@ -222,15 +222,11 @@ def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
     """The same in another order of tables."""
     order = r.tensor((tables,), "int32")
     lengths = r.view(jagged.lengths, (tables, batch), (batch, 1))
-    moved = r.tensor((tables, batch), "int32"), _like(r, jagged.values)
+    moved = r.tensor((tables, batch), "int32"), r.tensor(jagged.values.shape, jagged.values.dtype)
     count = jagged.values.shape[0]
     name = "fbgemm::permute_2D_sparse_data"
     r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
-
-
-def _like(r: Recorder, values: Tensor) -> Tensor:
-    return r.tensor(values.shape, values.dtype)
 
 
 def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:

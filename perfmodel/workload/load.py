@@ -11,12 +11,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.registry import offered
 from perfmodel.schema import convert, read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
-from perfmodel.workload.settings import (
-    SECTIONS,
-    Section,
-    workload_section,
-    workload_value,
-)
+from perfmodel.workload.settings import SECTIONS, Section, workload_section, workload_value
 from perfmodel.workload.tables import Histogram, Table
 
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")

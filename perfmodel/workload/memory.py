@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.graph import Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
 from perfmodel.units import BYTES_PER_GB
 
 CONTEXT_BYTES = 0.5e9
@@ -105,7 +105,9 @@ def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
     """Every storage of the memory in question that has an identity, by it."""
     storages: dict[int, _Storage] = {}
     for index, op in enumerate(graph.ops):
-        table_elements = _table_elements(op) if _is_lookup(op.name) else NO_TABLE
+        table_elements = NO_TABLE
+        if _is_lookup(op.name):  # the largest of its inputs is what it looks up in
+            table_elements = max((tensor.elements for tensor in op.tensors), default=0)
         for tensor in _known(op.inputs, in_host_memory):
             is_table = tensor.elements == table_elements
             storage = storages.get(tensor.storage_id)
@@ -139,11 +141,6 @@ def _known(arguments: tuple[Any, ...], in_host_memory: bool) -> list[Tensor]:
 @lru_cache(maxsize=1 << 12)
 def _is_lookup(name: str) -> bool:
     return any(word in name for word in _TABLE_OPS)
-
-
-def _table_elements(op: Op) -> int:
-    """Of what the lookup `op` looks up in: the largest of its inputs."""
-    return max((tensor.elements for tensor in op.tensors), default=0)
 
 
 def _bytes(tensor: Tensor) -> float:

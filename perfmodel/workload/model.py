@@ -24,9 +24,7 @@ from perfmodel.workload.settings import (
     implementation_names,
     workload_value,
 )
-from perfmodel.workload.settings import (
-    Sequence as SequenceSettings,
-)
+from perfmodel.workload.settings import Sequence as SequenceSettings
 from perfmodel.workload.tables import Table, check_sequences, lookups, mean_length
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from perfmodel.workload.adapter_caches import answered_fracs, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call
 from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.creation import copy, to_dtype
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one, track
 from perfmodel.workload.eager.views import cat, narrow, view
 from perfmodel.workload.jagged import add_remote_rows
 from perfmodel.workload.step import Run
@@ -193,10 +193,10 @@ def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:
     return out
 
 
-@rule("aten::index_add", "IndexAddBackward0")
-def _add_up_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one("aten::index_add", "IndexAddBackward0")
+def _add_up_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     out = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
-    r.leaf("aten::index_select", (gradients[0], 1, node.saved[0]), out)
+    r.leaf("aten::index_select", (gradient, 1, node.saved[0]), out)
     return [out]
 
 

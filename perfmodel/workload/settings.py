@@ -159,13 +159,7 @@ class Implementation:
     exchange_precision: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     key_dtype: Literal["int64", "int32"] = "int64"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
-    sharding: Literal[
-        "table_wise",
-        "row_wise",
-        "balanced",
-        "planned",
-        "hybrid",
-    ] = "table_wise"
+    sharding: Literal["table_wise", "row_wise", "balanced", "planned", "hybrid"] = "table_wise"
     data_parallel_max_bytes: int = 0
     remote_data_parallel_max_bytes: int = 0
     ddp_bucket_bytes: int = 25 << 20

@@ -9,7 +9,7 @@ best layout of all these is taken. Source: the planner of NVIDIA's MLPerf DLRM-D
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -46,7 +46,10 @@ def planned(
     for _ in range(ROUNDS):
         held, stuck = _placed(tables, parts, buckets, table_cost, capacity_bytes / row_bytes)
         if stuck is None:
-            busiest = max(_bucket_work(tables, parts, own, table_cost) for own in held)
+            busiest = max(
+                sum(tables[number].pooling / parts[number] + table_cost for number in own)
+                for own in held
+            )
             if best is None or busiest < best[0]:
                 best = busiest, held, dict(parts)
         candidates = [stuck] if stuck is not None else _by_part(tables, parts)
@@ -93,12 +96,6 @@ def _placed(
             work[taken] += tables[number].pooling * share + table_cost
             rows[taken] += tables[number].rows * share
     return held, None
-
-
-def _bucket_work(
-    tables: Mapping[int, Table], parts: Mapping[int, int], own: Sequence[int], table_cost: float
-) -> float:
-    return sum(tables[number].pooling / parts[number] + table_cost for number in own)
 
 
 FP32_BYTES = 4

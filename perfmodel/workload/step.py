@@ -104,7 +104,10 @@ def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     writing: list[tuple[int, list[int]]] = []
     for index, op in enumerate(ops):
         while writing and writing[-1][0] > op.parent:
-            _returned(writer, *writing.pop())
+            returned, written = writing.pop()
+            for key in written:
+                if writer.get(key, NO_OP) < returned:
+                    writer[key] = returned
         given = _tensors(op.inputs)
         if given:
             sources = [writer[key] for key in map(_key, given) if key in writer]
@@ -116,12 +119,6 @@ def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
         if written:
             writing.append((index, written))
     return np.array([producers, consumers], np.int64).T
-
-
-def _returned(writer: dict[int, int], op: int, written: list[int]) -> None:
-    for key in written:
-        if writer.get(key, NO_OP) < op:
-            writer[key] = op
 
 
 def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from perfmodel.collect import backend as backends
-from perfmodel.collect.families import FAMILIES, Case, Scope, load_families
+from perfmodel.collect.families import FAMILIES, Case, Scope
 from perfmodel.collect.families import sequential as family
 
 torch: Any = import_module("torch")
@@ -183,7 +183,7 @@ SMALL |= {"b": 1, "m": 4, "n": 4, "k": 8}
 def test_every_kind_of_case_runs(kernels: Any) -> None:
     cpu = backends.open_backend("cpu")
     first: dict[tuple[str, ...], Case] = {}
-    for case in load_families()["hstu"].cases(GPU):
+    for case in FAMILIES["hstu"].cases(GPU):
         first.setdefault(case.group, case)
     assert len(first) == 30
     for case in first.values():

@@ -11,7 +11,6 @@ from perfmodel.collect.families import (
     Scope,
     halton,
     informative_order,
-    load_families,
     log_points,
     round_robin,
 )
@@ -42,7 +41,6 @@ def test_groups_of_all_families_take_turns() -> None:
 
 
 def test_layouts_of_a_product_take_turns() -> None:
-    load_families()
     groups = {c.group for c in FAMILIES["matmul"].cases(CPU) if c.op == "mm" and c.dtype == "fp32"}
     assert {group[3] for group in groups} == {"nn", "nt", "tn"}
 
@@ -73,7 +71,7 @@ def test_a_short_beginning_covers_every_quarter_of_a_range(quarter: int) -> None
 
 @pytest.mark.parametrize("scope", [CPU, GPU], ids=["cpu", "cuda"])
 def test_every_family_offers_distinct_cases_within_the_scope(scope: Scope) -> None:
-    families = load_families()
+    families = FAMILIES
     for name in families:
         cases = list(FAMILIES[name].cases(scope))
         if not cases:  # kernels that only a GPU has
@@ -87,14 +85,12 @@ def test_every_family_offers_distinct_cases_within_the_scope(scope: Scope) -> No
 
 @pytest.mark.parametrize("dtype", ["fp8", "int8"])
 def test_narrow_products_have_the_alignment_that_they_need(dtype: str) -> None:
-    load_families()
     cases = [c for c in FAMILIES["matmul"].cases(GPU) if c.dtype == dtype]
     assert cases
     assert all(c.dim(name) % 16 == 0 and c.dim(name) > 16 for c in cases for name in "mnk")
 
 
 def test_lookups_are_skewed_or_follow_a_histogram() -> None:
-    load_families()
     scope = Scope("cpu", histograms=("0.9:0.1 0.1:0.9",))
     reuses = {
         (c.dims.get("zipf_alpha"), c.dims.get("histogram"))
@@ -110,6 +106,5 @@ def test_lookups_are_skewed_or_follow_a_histogram() -> None:
 
 
 def test_only_a_gpu_is_asked_for_transfers_to_and_from_the_host() -> None:
-    load_families()
     assert {c.op for c in FAMILIES["copies"].cases(CPU)} == {"copy"}
     assert {c.op for c in FAMILIES["copies"].cases(GPU)} == {"copy", "copy_h2d", "copy_d2h"}

@@ -9,7 +9,7 @@ import pytest
 import perfmodel
 from perfmodel.collect.backend import open_backend
 from perfmodel.collect.families.sequential import CONTEXT
-from perfmodel.collect.models import MODELS, Options, Ranks, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.models.hstu import PRESETS, lengths_of, workload_file
 from perfmodel.errors import UsageError
 from perfmodel.lowering import lower
@@ -33,7 +33,7 @@ def test_sequences_are_those_of_the_workload_file(preset: str, batch: int, tmp_p
 @pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch: pip install torch")
 def test_it_trains_on_a_cpu() -> None:
     torch, backend = import_module("torch"), open_backend("cpu", threads=1)
-    training = load_models()["hstu"](backend, Ranks(), Options(preset="tiny", batch=4))
+    training = MODELS["hstu"](backend, Ranks(), Options(preset="tiny", batch=4))
     model = training.step.__self__  # type: ignore[attr-defined]
     before, weight = model.tables[0].clone(), model.layers[0][1].weight.detach().clone()
     training.step(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.collect.families import Scope, load_families
+from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.families.sequential import lengths_of
 
 GPU = Scope("cuda", ("bf16", "fp32"), max_bytes=8e9, max_flop=4e12)
@@ -33,7 +33,7 @@ def test_kernels_compute_what_they_say() -> None:
 
 
 def test_cases_say_how_much_work_there_is() -> None:
-    cases = list(load_families()["hstu"].cases(GPU))
+    cases = list(FAMILIES["hstu"].cases(GPU))
     equal = next(case for case in cases if case.op == "jagged_attention")
     assert (equal.dim("tokens"), equal.dim("pairs")) == (128 * 1024, 128 * 1024 * 1025 // 2)
     lengths = lengths_of(1000, 100, "spread")
@@ -42,4 +42,4 @@ def test_cases_say_how_much_work_there_is() -> None:
 
 
 def test_there_is_nothing_to_time_without_a_gpu() -> None:
-    assert not list(load_families()["hstu"].cases(Scope("cpu", ("fp32", "bf16"))))
+    assert not list(FAMILIES["hstu"].cases(Scope("cpu", ("fp32", "bf16"))))

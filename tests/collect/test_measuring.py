@@ -15,9 +15,9 @@ import pytest
 from perfmodel.collect import backend as backends
 from perfmodel.collect import kernels
 from perfmodel.collect.cli import main
-from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope, load_families
+from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.kernels import Bench
-from perfmodel.collect.models import Options, Ranks, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.models.dlrm import LEARNING_RATE
 from perfmodel.collect.records import COLUMNS, Table
 from perfmodel.collect.timing import Budget
@@ -53,7 +53,7 @@ def collect(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", list(load_families()))
+@pytest.mark.parametrize("name", list(FAMILIES))
 def test_each_group_of_each_family_runs(name: str, bench: Bench) -> None:
     first: dict[tuple[str, ...], Case] = {}
     for case in FAMILIES[name].cases(TINY):
@@ -191,7 +191,7 @@ def test_both_embedding_updates_train_alike(cpu: backends.Backend) -> None:
     weights = []
     for update in ("sparse", "inplace"):
         options = Options(preset="tiny", batch=8, embedding_update=update)
-        training = load_models()["dlrm"](cpu, Ranks(), options)
+        training = MODELS["dlrm"](cpu, Ranks(), options)
         for number in range(3):
             training.step(number)
         tables = training.step.__self__.tables  # type: ignore[attr-defined]

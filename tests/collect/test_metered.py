@@ -13,7 +13,7 @@ from perfmodel.collect import host_probes, ops
 from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
-from perfmodel.collect.models import Options, Ranks, load_models
+from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.ops import MeteredTraining
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.collect.timing import Budget
@@ -30,7 +30,7 @@ def cpu() -> Backend:
 
 
 def described(cpu: Backend, model: str) -> list[dict[str, Any]]:
-    training = load_models()[model](cpu, Ranks(), Options(preset="tiny", batch=8))
+    training = MODELS[model](cpu, Ranks(), Options(preset="tiny", batch=8))
     training.step(0)
     mode = describe_mode(torch)
     with mode:
@@ -98,7 +98,7 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> No
         raise MemoryError
 
     def tiny(backend: Backend) -> Any:
-        return load_models()["dlrm"](backend, Ranks(), Options(preset="tiny", batch=4))
+        return MODELS["dlrm"](backend, Ranks(), Options(preset="tiny", batch=4))
 
     listed = [
         Workload("gone", "dlrm", exhausted),

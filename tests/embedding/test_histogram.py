@@ -68,7 +68,7 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "columns missing"),
+        ("", "no column file"),
         ("file,bin_lo_excl\n", "avg_indices"),
         (HEADER, "no histogram"),
         (HEADER + "mine,100,50,0,1,half,0.25\n", "line 2: a number"),

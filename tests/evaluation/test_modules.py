@@ -46,7 +46,7 @@ def test_rows_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "head", "fault"),
     [
-        ([], "program,class", "no column 'mode'"),
+        ([], "program,class", "no column mode, training"),
         (["a,Model,eager,0,NVIDIA H200,x,8,2"], HEAD, "line 2: a time is no number"),
         (["a,Model,eager,0,NVIDIA H200,0,8,2"], HEAD, "line 2: a time is not above 0"),
         (["a,Model,eager,0,NVIDIA H200,inf,8,2"], HEAD, "line 2: a time is not above 0"),
@@ -58,7 +58,7 @@ def test_rows_are_read(tmp_path: Path) -> None:
         (["a" * 200_000 + ",Model,eager,0,X,10,8,2"], HEAD, "line 2: is not CSV"),
         (["a,Model,eager,0,NVIDIA H200,10,8,2,5"], HEAD, "line 2: has more fields"),
         (["a,Model,eager,0,,10,8,2"], HEAD, "line 2: no device"),
-        ([], HEAD + ",mode", "two columns 'mode'"),
+        ([], HEAD + ",mode", "column 'mode' is there twice"),
         ([], HEAD, "the table has no rows"),
     ],
 )

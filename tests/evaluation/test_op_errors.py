@@ -89,8 +89,8 @@ def test_kernels_of_traces_of_lin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n", "neither trace kernel count"),
-        ("", "neither trace kernel count"),
+        ("a,b\n1,2\n", "no column op, gpu"),
+        ("", "no column op, gpu"),
         (TIMINGS.replace("512,32", "many,32"), "could not convert"),
     ],
 )

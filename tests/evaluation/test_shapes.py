@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from tiny import Tiny
+from tiny import Tiny, float_inputs
 
 from perfmodel.evaluation.shapes import TOTAL, shape_rows, shapes_of
 from perfmodel.trace import Trace
@@ -14,19 +12,15 @@ GEMM, ADD = "volta_sgemm_128x64_nn", "void at::native::vectorized_elementwise_ke
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
-def _shapes(*dims: list[int]) -> dict[str, Any]:
-    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
-
-
 def _trace(*, op: str = "aten::mm") -> Trace:
     """A product of 400 us, an addition of 100 us, a collective, and a kernel without an op."""
     tiny = Tiny(device="Tesla V100-SXM2-16GB")
     tiny.step(1, 0, 1000)
-    tiny.op(op, 10, 30, **_shapes([2048, 1024], [1024, 1024]))
+    tiny.op(op, 10, 30, **float_inputs([2048, 1024], [1024, 1024]))
     tiny.launch(15, 20, kernel=(40, 440), name=GEMM)
-    tiny.op("aten::add", 35, 45, **_shapes([4096, 1024], [4096, 1024]))
+    tiny.op("aten::add", 35, 45, **float_inputs([4096, 1024], [4096, 1024]))
     tiny.launch(38, 42, kernel=(440, 540), name=ADD)
-    tiny.op("c10d::allreduce_", 50, 60, **_shapes([1024]))
+    tiny.op("c10d::allreduce_", 50, 60, **float_inputs([1024]))
     tiny.launch(52, 55, kernel=(540, 640), name=NCCL)
     tiny.launch(70, 75, kernel=(640, 700), name=ADD)
     return tiny.trace()

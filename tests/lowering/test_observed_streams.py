@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny import COMMS, NCCL, Tiny
+from tiny import COMMS, Tiny
 
 from perfmodel.cost.host.profile import Profile
 from perfmodel.cost.host.samples import of_sorted
@@ -28,16 +28,7 @@ def _profiled() -> OpGraph:
     """relu, all-reduce behind it, relu beside that, and relu behind a wait for the all-reduce."""
     t = Tiny()
     t.step(1, 0, 400)
-    t.op("aten::relu", 0, 10)
-    t.launch(2, 4, kernel=(10, 20), name="relu")
-    t.op("record_param_comms", 10, 20)
-    t.call("cudaStreamWaitEvent", 11, 12)
-    t.launch(13, 15, kernel=(22, 200), name=NCCL, stream=COMMS)
-    t.op("aten::relu", 20, 30)
-    t.launch(22, 24, kernel=(30, 40), name="relu")
-    t.op("aten::relu", 30, 50)
-    t.call("cudaStreamWaitEvent", 31, 32)
-    t.launch(33, 35, kernel=(203, 220), name="relu")
+    t.around_an_exchange("aten::relu", "record_param_comms", ("relu",) * 3)
     rank, links = t.linked()
     rows = [
         row for row in range(len(rank)) if rank.text(row) in ("aten::relu", "record_param_comms")

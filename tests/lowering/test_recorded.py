@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from tiny import COPIES, Tiny
+from tiny import COPIES, Tiny, float_inputs
 
 from perfmodel.graph.build import build_rank
 from perfmodel.lowering import lower
@@ -20,15 +18,6 @@ from perfmodel.lowering.recorded import (
 )
 from perfmodel.ops.graph import Op
 from perfmodel.ops.read.profile import of_kineto
-
-
-def shapes(*dims: list[int]) -> dict[str, Any]:
-    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
-
-
-def product(t: Tiny, begin: float, kernel: tuple[float, float]) -> None:
-    t.op("aten::mm", begin, begin + 20, **shapes([64, 32], [32, 16]))
-    t.launch(begin + 5, begin + 10, kernel=kernel)
 
 
 def found(t: Tiny) -> Recorded:
@@ -54,7 +43,7 @@ def recorded(what: Recorded) -> list[tuple[str, str, float]]:
 def test_where_rules_stand_for_everything_nothing_is_added() -> None:
     t = Tiny()
     t.step(1, 0, 200)
-    product(t, 10, (30, 90))
+    t.product(10, (30, 90))
     what = found(t)
     assert [op.name for op in what.graph.ops] == ["aten::mm"]
     assert (what.modelled_frac, what.recorded_frac) == pytest.approx((1.0, 0.0))
@@ -63,9 +52,9 @@ def test_where_rules_stand_for_everything_nothing_is_added() -> None:
 def test_a_graph_launch_outside_of_all_ops_is_an_op_with_its_kernels() -> None:
     t = Tiny()
     t.step(1, 0, 400)
-    product(t, 10, (30, 90))
+    t.product(10, (30, 90))
     t.launch(50, 70, kernel=[(100, 160), (165, 215)], name="fused", call="cudaGraphLaunch")
-    product(t, 80, (220, 250))
+    t.product(80, (220, 250))
     what = found(t)
     names = [op.name for op in what.graph.ops]
     assert names == ["aten::mm", "cudaGraphLaunch", *["recorded::fused"] * 2, "aten::mm"]
@@ -81,7 +70,7 @@ def test_a_compiled_region_keeps_what_it_launches_beside_the_ops_it_calls() -> N
     t.step(1, 0, 400)
     t.op("Torch-Compiled Region: 0/0", 5, 100)
     t.launch(8, 10, kernel=(20, 60), name="triton_poi_fused_add_0")
-    product(t, 20, (60, 90))
+    t.product(20, (60, 90))
     t.launch(70, 75, kernel=(90, 190), name="triton_red_fused_norm_1")
     what = found(t)
     region = "Torch-Compiled Region: 0/0"
@@ -98,7 +87,7 @@ def test_a_compiled_region_keeps_what_it_launches_beside_the_ops_it_calls() -> N
 def test_an_op_without_a_rule_takes_what_its_kernel_took_and_streams_nothing() -> None:
     t = Tiny()
     t.step(1, 0, 200)
-    cache = shapes([4_200_000, 16, 8, 128], [4, 8, 128])
+    cache = float_inputs([4_200_000, 16, 8, 128], [4, 8, 128])
     t.op("_C_cache_ops::reshape_and_cache_flash", 10, 40, **cache)
     t.launch(15, 20, kernel=(30, 33), name="reshape_and_cache_flash_kernel")
     pieces = lower(found(t).graph, "cuda").pieces
@@ -108,7 +97,7 @@ def test_an_op_without_a_rule_takes_what_its_kernel_took_and_streams_nothing() -
 def test_a_rule_around_stands_for_what_is_launched_within() -> None:
     t = Tiny()
     t.step(1, 0, 200)
-    t.op("aten::mm", 10, 40, **shapes([64, 32], [32, 16]))
+    t.op("aten::mm", 10, 40, **float_inputs([64, 32], [32, 16]))
     t.op("mylib::gemm_impl", 12, 38)
     t.launch(15, 20, kernel=(30, 90))
     assert recorded(found(t)) == []
@@ -120,7 +109,7 @@ def test_before_the_window_belongs_to_a_single_step_and_to_none_of_several() -> 
         t.kernel(-50, 40, "earlier")
         for number in range(steps):
             t.step(number, number * 200, number * 200 + 190)
-            product(t, number * 200 + 10, (number * 200 + 50, number * 200 + 90))
+            t.product(number * 200 + 10, (number * 200 + 50, number * 200 + 90))
         return t
 
     one, two = found(trace(1)), found(trace(2))
@@ -134,9 +123,9 @@ def test_before_the_window_belongs_to_a_single_step_and_to_none_of_several() -> 
 def test_work_whose_launch_is_missing_stands_before_what_came_next_on_its_stream() -> None:
     t = Tiny()
     t.step(1, 0, 500)
-    product(t, 10, (30, 60))
+    t.product(10, (30, 60))
     t.kernel(60, 160, "unlaunched")
-    product(t, 100, (160, 190))
+    t.product(100, (160, 190))
     what = found(t)
     names = [op.name for op in what.graph.ops]
     assert names == ["aten::mm", "launch not recorded", "recorded::unlaunched", "aten::mm"]
@@ -146,7 +135,7 @@ def test_work_whose_launch_is_missing_stands_before_what_came_next_on_its_stream
 def test_each_kernel_is_its_own_op_and_keeps_its_stream() -> None:
     t = Tiny()
     t.step(1, 0, 400)
-    product(t, 10, (30, 90))
+    t.product(10, (30, 90))
     t.launch(50, 70, kernel=(100, 160), name="apart", stream=COPIES, call="cudaGraphLaunch")
     rank, links = t.linked()
     graph = found(t).graph
@@ -158,7 +147,7 @@ def test_ratios_and_waits_reach_the_ops_that_they_are_of() -> None:
     t = Tiny()
     t.step(1, 0, 400)
     t.launch(50, 70, kernel=(100, 160), name="fused", call="cudaGraphLaunch")
-    product(t, 80, (220, 250))
+    t.product(80, (220, 250))
     rank, links = t.linked()
     graph = found(t).graph
     kernel, product_row = (int(row) for row in links.device_rows)
@@ -177,5 +166,5 @@ def test_a_cpu_has_no_counterpart() -> None:
     t = Tiny()
     t.step(1, 0, 400)
     t.launch(50, 70, kernel=(100, 160), name="fused", call="cudaGraphLaunch")
-    product(t, 80, (220, 250))
+    t.product(80, (220, 250))
     assert "recorded" not in {piece.op for piece in lower(found(t).graph, "cpu").pieces}

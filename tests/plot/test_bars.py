@@ -25,8 +25,8 @@ def test_measured_next_to_predicted() -> None:
     figure = breakdown_figure(FRAME, title="where")
     assert bars(figure) == [(0, 600), (0, 600), (600, 300), (600, 300), (900, 100), (900, 130)]
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["measured", "predicted"]
-    assert " 1.00 ms" in texts(figure)
-    assert " 1.03 ms  (+3.0 %)" in texts(figure)
+    assert "1.00 ms" in texts(figure)
+    assert "1.03 ms  (+3.0 %)" in texts(figure)
     assert "compute 60 %" in texts(figure)
 
 

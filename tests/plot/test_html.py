@@ -21,3 +21,10 @@ def test_numbers_are_written_for_people() -> None:
 
 def test_rows_may_be_mappings() -> None:
     assert ">7</td>" in table_html([{"b": 7}], ["a", "b"])
+
+
+def test_means_of_counts_are_whole_where_they_are_and_percentages_have_one_decimal() -> None:
+    rows = [[41.0, 0.0968], [2.5, -1.34], [12_345.6, 0.136]]
+    html = table_html(rows, ["count", "error_pct"])
+    for text in ("41", "2.5", "12,346", "0.1", "-1.3"):
+        assert f">{text}</td>" in html

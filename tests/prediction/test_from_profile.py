@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from slow import slow_but
-from tiny import Tiny
+from tiny import Tiny, float_inputs
 
 from perfmodel.cost.host import Profile, load_profile
 from perfmodel.graph.kinds import Cause, NodeKind
@@ -18,15 +18,6 @@ from perfmodel.prediction.types import Result
 from perfmodel.trace import Trace, read
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-def _shapes(*dims: list[int]) -> dict[str, Any]:
-    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
-
-
-def _product(t: Tiny, begin: float, kernel: tuple[float, float]) -> None:
-    t.op("aten::mm", begin, begin + 20, **_shapes([64, 32], [32, 16]))
-    t.launch(begin + 5, begin + 10, kernel=kernel)
 
 
 def _of_cause(result: Result, cause: Cause) -> float:
@@ -42,7 +33,7 @@ def _loading() -> Trace:
         t.step(number, begin, begin + 900)
         t.note(LOADER, begin, begin + 600)
         t.op("aten::stack", begin + 200, begin + 500)
-        _product(t, begin + 700, (begin + 720, begin + 730))
+        t.product(begin + 700, (begin + 720, begin + 730))
     return t.trace()
 
 
@@ -73,10 +64,10 @@ def test_an_edit_takes_the_gap_of_what_it_removes_and_leaves_the_loading() -> No
     t = Tiny()
     t.step(1, 0, 1000)
     t.note(LOADER, 0, 300)
-    _product(t, 310, (330, 340))
-    t.op("aten::relu", 500, 520, **_shapes([64, 16]))
+    t.product(310, (330, 340))
+    t.op("aten::relu", 500, 520, **float_inputs([64, 16]))
     t.launch(505, 510, kernel=(515, 525))
-    _product(t, 530, (550, 560))
+    t.product(530, (550, 560))
     whole, without = (
         predict(t.trace(), mode="model", edit=edit).results[0]
         for edit in ((), ("remove=aten::relu",))
@@ -92,9 +83,9 @@ def test_an_edit_takes_the_gap_of_what_it_removes_and_leaves_the_loading() -> No
 def _graph_launch() -> Trace:
     t = Tiny()
     t.step(1, 0, 1000)
-    _product(t, 10, (30, 40))
+    t.product(10, (30, 40))
     t.launch(50, 90, kernel=[(100, 400), (500, 900)], name="volta_sgemm", call="cudaGraphLaunch")
-    t.op("aten::relu", 95, 99, **_shapes([64, 16]))
+    t.op("aten::relu", 95, 99, **float_inputs([64, 16]))
     t.launch(96, 98, kernel=(900, 905))
     return t.trace()
 
@@ -143,7 +134,7 @@ def test_a_profile_without_samples_of_a_type_takes_those_of_another() -> None:
 def test_a_trace_whose_gpu_nobody_knows_goes_to_one_that_is_known() -> None:
     t = Tiny(device="Experimental GPU 9000")
     t.step(1, 0, 500)
-    _product(t, 10, (30, 40))
+    t.product(10, (30, 40))
     t.launch(50, 60, kernel=(70, 170), name="volta_sgemm", call="cudaGraphLaunch")
     found = predict(t.trace(), mode="model", hardware=["h100-sxm"])
     recorded = next(row for row in found.results[0].families if row["family"] == "recorded")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tiny import NCCL, Tiny, trace_of
+from tiny import NCCL, Tiny, float_inputs, trace_of
 
 from perfmodel import read
 from perfmodel.errors import TraceError, UsageError, WorkloadError
 from perfmodel.prediction import predict
 from perfmodel.trace import Trace
-
-
-def _shapes(*dims: list[int]) -> dict[str, Any]:
-    return {"Input Dims": [*dims], "Input type": ["float"] * len(dims)}
 
 
 def _trace(kernel_us: float = 400.0, gap_us: float = 5.0) -> Trace:
@@ -24,9 +19,9 @@ def _trace(kernel_us: float = 400.0, gap_us: float = 5.0) -> Trace:
     for number, start in enumerate((0.0, 1000.0)):
         tiny.step(number, start, start + 900)
         begin = start + gap_us
-        tiny.op("aten::mm", begin, begin + 20, **_shapes([2048, 1024], [1024, 1024]))
+        tiny.op("aten::mm", begin, begin + 20, **float_inputs([2048, 1024], [1024, 1024]))
         tiny.launch(begin + 5, begin + 10, kernel=(begin + 12, begin + 12 + kernel_us))
-        tiny.op("aten::relu", begin + 25, begin + 40, **_shapes([2048, 1024]))
+        tiny.op("aten::relu", begin + 25, begin + 40, **float_inputs([2048, 1024]))
         tiny.launch(begin + 30, begin + 35, kernel=(begin + 420, begin + 450))
     return tiny.trace()
 
@@ -79,7 +74,7 @@ def _rank(number: int, slow_us: float) -> Tiny:
     tiny.step(1, 0.0, 5000.0)
     at = 10.0
     for _ in range(8):
-        tiny.op("aten::view", at, at + slow_us, **_shapes([1024]))
+        tiny.op("aten::view", at, at + slow_us, **float_inputs([1024]))
         at += slow_us + 5
     about = {
         "Collective name": "allreduce",
@@ -89,7 +84,7 @@ def _rank(number: int, slow_us: float) -> Tiny:
         "Out msg nelems": 1 << 20,
         "dtype": "Float",
     }
-    tiny.op("record_param_comms", at, at + 50, **about, **_shapes([1024]))
+    tiny.op("record_param_comms", at, at + 50, **about, **float_inputs([1024]))
     tiny.launch(at + 5, at + 10, kernel=(at + 12, 4000), name=NCCL)
     return tiny
 

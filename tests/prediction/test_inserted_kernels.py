@@ -14,16 +14,7 @@ def _graph() -> ExecutionGraph:
     """A kernel, an exchange of what it made, a kernel beside it, and one that reads it."""
     t = Tiny()
     t.step(1, 0, 500)
-    t.op("aten::mm", 0, 10)
-    t.launch(2, 4, kernel=(10, 50), name="make")
-    t.op("exchange", 10, 20)
-    t.call("cudaStreamWaitEvent", 11, 12)
-    t.launch(13, 15, kernel=(52, 152), name=NCCL, stream=COMMS)
-    t.op("aten::mm", 20, 30)
-    t.launch(22, 24, kernel=(51, 91), name="beside")
-    t.op("aten::mm", 30, 50)
-    t.call("cudaStreamWaitEvent", 31, 32)
-    t.launch(33, 35, kernel=(155, 195), name="read")
+    t.around_an_exchange("aten::mm", "exchange", ("make", "beside", "read"))
     return t.graph()
 
 

@@ -66,7 +66,7 @@ def test_figure_of_measured_and_predicted() -> None:
     parts = critical_path(timeline, 0).by_cause()
     figure = comparison_figure({"ProfilerStep#1": {"measured": parts, "predicted": parts}})
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert " 20.0 us" in texts
-    assert " 20.0 us  (+0.0 %)" in texts
+    assert "20.0 us" in texts
+    assert "20.0 us  (+0.0 %)" in texts
     with pytest.raises(UsageError, match="empty"):
         comparison_figure({})

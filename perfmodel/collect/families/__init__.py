@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import count, islice, zip_longest
 from math import prod
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from perfmodel.collect.backend import Backend
@@ -103,14 +101,9 @@ class Family:
     prepare: Callable[[Backend, Case], Prepared]
 
 
-FAMILIES: Registry[Family] = Registry("kernel family", "perfmodel.collect.families")
-
-
-def load_families() -> Registry[Family]:
-    """`FAMILIES` with every file of this folder imported; none of them imports torch on import."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
-    return FAMILIES
+FAMILIES: Registry[Family] = Registry(
+    "kernel family", "perfmodel.collect.families", "perfmodel.collect.families"
+)
 
 
 def scope_of(backend: Backend) -> Scope:

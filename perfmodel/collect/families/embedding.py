@@ -10,15 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import (
-    DTYPE_BYTES,
-    FAMILIES,
-    Case,
-    Family,
-    Prepared,
-    Scope,
-    shapes,
-)
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
 from perfmodel.collect.models.configuration import histogram_indices, parse_histogram, zipf_indices
 

@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import (
-    DTYPE_BYTES,
-    FAMILIES,
-    Case,
-    Family,
-    Prepared,
-    Scope,
-    shapes,
-)
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
 
 POINTS = 100

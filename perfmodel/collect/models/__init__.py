@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from perfmodel.collect.backend import Backend
@@ -64,11 +62,6 @@ class Training:
 
 Builder = Callable[[Backend, Ranks, Options], Training]
 
-MODELS: Registry[Builder] = Registry("model", "perfmodel.collect.models")
-
-
-def load_models() -> Registry[Builder]:
-    """`MODELS` with every file of this folder imported; none of them imports torch on import."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
-    return MODELS
+MODELS: Registry[Builder] = Registry(
+    "model", "perfmodel.collect.models", "perfmodel.collect.models"
+)

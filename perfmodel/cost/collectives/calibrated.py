@@ -76,10 +76,7 @@ class Calibrated:
                 continue
             points = Points(measured[here], np.log2(self.calls.size_bytes[here]), known[here])
             mean[there], left[there] = correct(
-                points,
-                asked[there],
-                np.log2(calls.size_bytes[there]),
-                self.base.covariances[kind],
+                points, asked[there], np.log2(calls.size_bytes[there]), self.base.covariances[kind]
             )
         return base + mean, left
 

@@ -85,11 +85,7 @@ def tables_of(family: str, section: str, alone: bool) -> tuple[str, str, str, st
 
 
 def values_of(
-    family: str,
-    section: str,
-    parameters: Sequence[Parameter],
-    device: Device,
-    alone: bool = False,
+    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
 ) -> dict[str, float]:
     """Every parameter of `section`, an op of `family`, on `device` as fast as it is now.
 

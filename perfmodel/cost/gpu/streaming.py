@@ -282,12 +282,9 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
 def _native_us(dims: Dims, direction: str, device: Device) -> Floats:
     """Statistics and their update before the normalisation; backward all in one kernel."""
     block_us, value_us = _C.tuples("native_us")[direction]
-    each = (block_us + value_us * dims["rows"]) * _waves(dims, device)
+    waves = np.maximum(1.0, dims["cols"] / (_C.blocks_per_sm * device.sm_count))
+    each = (block_us + value_us * dims["rows"]) * waves
     return each + (_C.native_launch_us if direction == "fwd" else 0.0)
-
-
-def _waves(dims: Dims, device: Device) -> Floats:
-    return np.maximum(1.0, dims["cols"] / (_C.blocks_per_sm * device.sm_count))
 
 
 @analyse_by_group

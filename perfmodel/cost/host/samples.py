@@ -133,16 +133,8 @@ Table = dict[str, dict[str, dict[str, Cell]]]
 """Thread, then `raw` or `no_blocking`, then type."""
 
 _COLUMNS = (
-    "type",
-    "thread",
-    "op",
-    "call",
-    "step",
-    "start_us",
-    "end_us",
-    "value_us",
-    "blocking",
-    "handed_over",
+    *("type", "thread", "op", "call", "step", "start_us", "end_us", "value_us"),
+    *("blocking", "handed_over"),
 )
 
 

@@ -18,11 +18,11 @@ from perfmodel.ops.vocabulary.matmul import input_area, output_area
 _C = coefficients("cpu.matmul")
 
 
-def _core_gflop_per_s(device: Device, share: float) -> float:
-    return share * device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
-
-
-_CORE: Mapping[str, Scale] = {"core_gflop_per_s": _core_gflop_per_s}
+_CORE: Mapping[str, Scale] = {
+    "core_gflop_per_s": lambda device, share: (
+        share * device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
+    )
+}
 
 
 def int8_ratio(device: Device) -> float:

@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import (
-    MEMORY_PARAMETERS,
-    Call,
-    overlapped_us,
-    parameters,
-)
+from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, overlapped_us, parameters
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, VIEWS

@@ -4,9 +4,4 @@ from __future__ import annotations
 
 from perfmodel.explore.planner.planned import ESTIMATORS, Estimator, Plan, plan_deployment
 
-__all__ = [
-    "ESTIMATORS",
-    "Estimator",
-    "Plan",
-    "plan_deployment",
-]
+__all__ = ["ESTIMATORS", "Estimator", "Plan", "plan_deployment"]

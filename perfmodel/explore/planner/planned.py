@@ -197,11 +197,7 @@ def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
 
 
 def _variations_tried(
-    deployment: Deployment,
-    found: list[_Trial],
-    overheads: str | None,
-    scheduled: int,
-    begin: Begin,
+    deployment: Deployment, found: list[_Trial], overheads: str | None, scheduled: int, begin: Begin
 ) -> Iterator[_Trial]:
     """Variations of the fastest layout so far, each scheduled in full, after `scheduled` others.
 

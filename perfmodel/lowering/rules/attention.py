@@ -18,10 +18,7 @@ HEADS_FIRST = {
     "aten::_scaled_dot_product_fused_attention_overrideable": 5,
 }
 """Ops over `batch x heads x sequence x dim`, and where `is_causal` stands."""
-SEQUENCE_FIRST = {
-    "aten::_flash_attention_forward": 8,
-    "aten::_efficient_attention_forward": 9,
-}
+SEQUENCE_FIRST = {"aten::_flash_attention_forward": 8, "aten::_efficient_attention_forward": 9}
 """Ops over `batch x sequence x heads x dim`."""
 BACKWARD_LAUNCHES = 3
 """Flash attention: the products of output and gradient, the gradients, a conversion."""
@@ -50,42 +47,34 @@ def attention_of(
     return (Piece("attention", dims, queries.dtype, direction, launches=launches),)
 
 
-@LOWERINGS.register(*(f"any/{name}" for name in SEQUENCE_FIRST))
-def sequence_first(op: Op) -> Sequence[Piece]:
+@LOWERINGS.register(
+    *(f"any/{name}" for name in SEQUENCE_FIRST), *(f"any/{LEAF}{name}" for name in HEADS_FIRST)
+)
+def forward(op: Op) -> Sequence[Piece]:
     """`(query, key, value, …)`."""
-    causal = bool(flag(op, SEQUENCE_FIRST[op.name]))
-    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=False, causal=causal)
-
-
-@LOWERINGS.register(*(f"any/{LEAF}{name}" for name in HEADS_FIRST))
-def heads_first(op: Op) -> Sequence[Piece]:
-    """`(query, key, value, …)`."""
-    causal = bool(flag(op, HEADS_FIRST[op.name]))
-    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=True, causal=causal)
+    heads_first = op.name in HEADS_FIRST
+    causal = bool(flag(op, (HEADS_FIRST | SEQUENCE_FIRST)[op.name]))
+    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=heads_first, causal=causal)
 
 
 @LOWERINGS.register(
     *entries("_flash_attention_backward", "_efficient_attention_backward"),
+    *(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST),
 )
 def backward(op: Op) -> Sequence[Piece]:
     """`(gradient, query, key, value, …)`."""
+    heads_first = op.name.removesuffix("_backward") in HEADS_FIRST
     return attention_of(
-        tensor(op, 1), tensor(op, 2), heads_first=False, causal=False, direction="bwd"
-    )
-
-
-@LOWERINGS.register(*(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST))
-def backward_heads_first(op: Op) -> Sequence[Piece]:
-    """`(gradient, query, key, value, …)`."""
-    causal = any(item is True for item in op.inputs)
-    return attention_of(
-        tensor(op, 1), tensor(op, 2), heads_first=True, causal=causal, direction="bwd"
+        tensor(op, 1),
+        tensor(op, 2),
+        heads_first=heads_first,
+        causal=heads_first and any(item is True for item in op.inputs),
+        direction="bwd",
     )
 
 
 _JAGGED = (
-    *("tokens", "pairs", "heads", "head_dim", "value_dim"),
-    *("cutlass", "bias_buckets", "sequences"),
+    *("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass", "bias_buckets", "sequences"),
 )
 _JAGGED_WAYS = {
     "any/hstu::attention": "fwd",
@@ -128,15 +117,9 @@ def _piece(
     return (Piece(op, dims, dtype),)
 
 
-@LOWERINGS.register(*entries("mm", "_int_mm", "mm_out"))
+@LOWERINGS.register(*entries("mm", "_int_mm", "mm_out", "_scaled_mm"))
 def mm(op: Op) -> Sequence[Piece]:
-    """`mm(a, b)`."""
-    return product("mm", tensor(op, 0), tensor(op, 1))
-
-
-@LOWERINGS.register(*entries("_scaled_mm"))
-def scaled_mm(op: Op) -> Sequence[Piece]:
-    """`_scaled_mm(a, b, scales …)` of fp8 operands."""
+    """`mm(a, b)`; `_scaled_mm(a, b, scales …)` of fp8 operands."""
     return product("mm", tensor(op, 0), tensor(op, 1))
 
 
@@ -146,18 +129,12 @@ def addmm(op: Op) -> Sequence[Piece]:
     return product("linear", tensor(op, 1), tensor(op, 2), bias=True)
 
 
-@LOWERINGS.register(*entries("bmm"))
+@LOWERINGS.register(*entries("bmm", "baddbmm", "baddbmm_", "addbmm"))
 def bmm(op: Op) -> Sequence[Piece]:
-    """`bmm(a, b)`."""
-    left = tensor(op, 0)
-    return product("bmm", left, tensor(op, 1), batch=size(left.shape[:-2]))
-
-
-@LOWERINGS.register(*entries("baddbmm", "baddbmm_", "addbmm"))
-def baddbmm(op: Op) -> Sequence[Piece]:
-    """`baddbmm(c, a, b)`."""
-    left = tensor(op, 1)
-    return product("bmm", left, tensor(op, 2), batch=size(left.shape[:-2]))
+    """`bmm(a, b)`; `baddbmm(c, a, b)`."""
+    at = int("add" in op.name)
+    left = tensor(op, at)
+    return product("bmm", left, tensor(op, at + 1), batch=size(left.shape[:-2]))
 
 
 @LOWERINGS.register(*entries("mv", "addmv", "addmv_"))

@@ -111,28 +111,23 @@ def _groups(value: Argument) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _transposed(op: Op, at: int) -> bool:
-    return argument(op, at) is True
+_NUMBERS = {
+    **dict.fromkeys(("cudnn_convolution", "cudnn_convolution_relu"), (3, 2, 4, 5)),
+    **dict.fromkeys(
+        ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution"), (4, 3, 5, 6)
+    ),
+    **dict.fromkeys(
+        ("_conv_depthwise2d", "slow_conv2d_forward", "_slow_conv2d_forward"), (4, 5, 6, 99)
+    ),
+}
+"""Where a library's call has stride, padding, dilation and groups among its arguments."""
 
 
-@LOWERINGS.register(*entries("cudnn_convolution", "cudnn_convolution_relu"))
-def cudnn_convolution(op: Op) -> Sequence[Piece]:
-    """`(x, weight, padding, stride, dilation, groups, …)`."""
-    return _forward(op, tensor(op, 0), tensor(op, 1), (3, 2, 4, 5))
-
-
-@LOWERINGS.register(
-    *entries("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution")
-)
-def miopen_convolution(op: Op) -> Sequence[Piece]:
-    """`(x, weight, bias, padding, stride, dilation, groups, …)`."""
-    return _forward(op, tensor(op, 0), tensor(op, 1), (4, 3, 5, 6))
-
-
-@LOWERINGS.register(*entries("_conv_depthwise2d", "slow_conv2d_forward", "_slow_conv2d_forward"))
-def depthwise(op: Op) -> Sequence[Piece]:
-    """`(x, weight, kernel_size, bias, stride, padding, dilation)`."""
-    return _forward(op, tensor(op, 0), tensor(op, 1), (4, 5, 6, 99))
+@LOWERINGS.register(*entries(*_NUMBERS))
+def of_library(op: Op) -> Sequence[Piece]:
+    """`(x, weight, …)`."""
+    numbers = _NUMBERS[op.name.removeprefix("aten::")]
+    return _forward(op, tensor(op, 0), tensor(op, 1), numbers)
 
 
 def _with_bias(op: Op, pieces: Sequence[Piece]) -> Sequence[Piece]:
@@ -155,7 +150,7 @@ def convolution(op: Op) -> Sequence[Piece]:
     Transposed, it is the gradient to the data of the convolution from its output to its input.
     """
     values, weight, numbers = tensor(op, 0), tensor(op, 1), (3, 4, 5, 8)
-    if not _transposed(op, 6):
+    if argument(op, 6) is not True:
         return _with_bias(op, _forward(op, values, weight, numbers))
     return _with_bias(op, _spread_out(op, values, weight, numbers, 7))
 
@@ -305,7 +300,7 @@ def _sides(op: Op) -> int:
 
 
 @LOWERINGS.register(
-    *entries("max_pool2d_with_indices_backward", "avg_pool2d_backward", "avg_pool3d_backward"),
+    *entries("max_pool2d_with_indices_backward", "avg_pool2d_backward", "avg_pool3d_backward")
 )
 def pool_backward(op: Op) -> Sequence[Piece]:
     """`(gradient, x, kernel_size, stride, …)`."""

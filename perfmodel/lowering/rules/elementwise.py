@@ -24,28 +24,15 @@ from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, e
 from perfmodel.lowering.rules.movement import added
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
+_OWN_NAMES = (
+    *("mul", "mul_", "div", "div_", "pow", "threshold_backward", "relu", "relu_", "gelu"),
+    *("silu", "silu_", "sigmoid", "sigmoid_", "tanh", "tanh_"),
+)
 NAMED = {
-    "add": "add",
-    "sub": "add",
-    "add_": "add_inplace",
-    "sub_": "add_inplace",
-    "mul": "mul",
-    "mul_": "mul",
-    "div": "div",
-    "div_": "div",
-    "pow": "pow",
-    "threshold_backward": "threshold_backward",
-    "relu": "relu",
-    "relu_": "relu",
-    "clamp_min": "relu",
-    "clamp_min_": "relu",
-    "gelu": "gelu",
-    "silu": "silu",
-    "silu_": "silu",
-    "sigmoid": "sigmoid",
-    "sigmoid_": "sigmoid",
-    "tanh": "tanh",
-    "tanh_": "tanh",
+    **dict.fromkeys(("add", "sub"), "add"),
+    **dict.fromkeys(("add_", "sub_"), "add_inplace"),
+    **dict.fromkeys(("clamp_min", "clamp_min_"), "relu"),
+    **{name: name.rstrip("_") for name in _OWN_NAMES},
 }
 """Ops that the measurement table has under a name of their own."""
 SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"} | {
@@ -53,119 +40,37 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
     "pow": "pow_scalar",
 }
 UNARY = (
-    *(
-        "abs",
-        "neg",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "sin",
-    ),
-    *(
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "erf",
-        "erfinv",
-        "floor",
-        "ceil",
-        "round",
-    ),
-    *(
-        "trunc",
-        "frac",
-        "sign",
-        "sgn",
-        "reciprocal",
-        "nan_to_num",
-        "bitwise_not",
-        "hardtanh",
-    ),
-    *("hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "log_sigmoid"),
-    *(
-        "mish",
-        "logit",
-        "threshold",
-        "clamp",
-        "clamp_max",
-        "angle",
-        "i0",
-        "lgamma",
-        "digamma",
-    ),
-    *("relu6", "prelu", "rad2deg", "softsign", "logical_not"),
+    *("abs", "neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "erfinv", "floor"),
+    *("ceil", "round", "trunc", "frac", "sign", "sgn", "reciprocal", "nan_to_num", "bitwise_not"),
+    *("hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus"),
+    *("log_sigmoid", "mish", "logit", "threshold", "clamp", "clamp_max", "angle", "i0", "lgamma"),
+    *("digamma", "relu6", "prelu", "rad2deg", "softsign", "logical_not"),
 )
 BINARY = (
     *("atan2", "remainder", "fmod", "floor_divide", "true_divide", "bitwise_and", "bitwise_or"),
-    *(
-        "bitwise_xor",
-        "__and__",
-        "__or__",
-        "__xor__",
-        "__lshift__",
-        "__rshift__",
-        "copysign",
-        "hypot",
-    ),
-    *(
-        "bitwise_left_shift",
-        "bitwise_right_shift",
-        "xlogy",
-        "heaviside",
-        "nextafter",
-        "float_power",
-    ),
-    *("addcmul", "addcdiv", "lerp", "masked_fill", "logical_and", "logical_or", "logical_xor"),
+    *("bitwise_xor", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "copysign"),
+    *("hypot", "bitwise_left_shift", "bitwise_right_shift", "xlogy", "heaviside", "nextafter"),
+    *("float_power", "addcmul", "addcdiv", "lerp", "masked_fill", "logical_and"),
+    *("logical_or", "logical_xor"),
 )
 NOT_IN_PLACE = (
     *("where", "_s_where", "maximum", "minimum", "fmax", "fmin", "gcd", "ldexp", "logaddexp"),
     *("isfinite", "_prelu_kernel", "gelu_backward", "silu_backward", "sigmoid_backward"),
-    *(
-        "tanh_backward",
-        "logit_backward",
-        "hardtanh_backward",
-        "leaky_relu_backward",
-        "elu_backward",
-    ),
-    *("hardswish_backward", "hardsigmoid_backward", "softplus_backward", "mish_backward"),
-    *("_prelu_kernel_backward", "glu_backward", "masked_fill_backward", "native_dropout_backward"),
-    *("_masked_scale", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "polar"),
-    *("complex", "_foreach_single", "tril", "triu", "constant_pad_nd", "flip", "roll", "glu"),
-    *("log_sigmoid_forward", "log_sigmoid_backward", "reflection_pad2d", "replication_pad2d"),
-    *(
-        "upsample_nearest2d_backward",
-        "upsample_bilinear2d_backward",
-        "pixel_shuffle",
-        "special_entr",
-    ),
+    *("tanh_backward", "logit_backward", "hardtanh_backward", "leaky_relu_backward"),
+    *("elu_backward", "hardswish_backward", "hardsigmoid_backward", "softplus_backward"),
+    *("mish_backward", "_prelu_kernel_backward", "glu_backward", "masked_fill_backward"),
+    *("native_dropout_backward", "_masked_scale", "upsample_nearest1d", "upsample_nearest2d"),
+    *("upsample_bilinear2d", "polar", "complex", "_foreach_single", "tril", "triu"),
+    *("constant_pad_nd", "flip", "roll", "glu", "log_sigmoid_forward", "log_sigmoid_backward"),
+    *("reflection_pad2d", "replication_pad2d", "upsample_nearest2d_backward"),
+    *("upsample_bilinear2d_backward", "pixel_shuffle", "special_entr"),
 )
 ALIASES = ("divide", "multiply", "subtract", "absolute", "negative", "clip", "square", "rsub")
 """Names that call another op, which does the work."""
 TO_BOOL = (
-    *(
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "isnan",
-        "isinf",
-        "isneginf",
-        "isposinf",
-        "signbit",
-        "isin",
-    ),
+    *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isneginf", "isposinf"),
+    *("signbit", "isin"),
 )
 SPARSE = "sparse"
 
@@ -284,9 +189,12 @@ def fill_of(filled: Tensor) -> Sequence[Piece]:
     return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
 
 
-@LOWERINGS.register(*entries("fill_", "fill", "eye_"), *entries("zero_", scope=LEAF))
+@LOWERINGS.register(
+    *entries("fill_", "fill", "eye_"),
+    *entries("zero_", "zeros_like", "ones_like", "full_like", scope=LEAF),
+)
 def fill(op: Op) -> Sequence[Piece]:
-    """Writes its first argument."""
+    """Writes its first argument, or a new tensor of its shape."""
     return fill_of(tensor(op, 0))
 
 
@@ -303,12 +211,6 @@ def new_tensor(op: Op) -> Sequence[Piece]:
             raise MissingArguments
         result = Tensor(sizes)
     return fill_of(result)
-
-
-@LOWERINGS.register(*entries("zeros_like", "ones_like", "full_like", scope=LEAF))
-def like(op: Op) -> Sequence[Piece]:
-    """Writes a new tensor of the shape of its first argument."""
-    return fill_of(tensor(op, 0))
 
 
 @LOWERINGS.register(*entries("arange", "linspace", "logspace", "tril_indices", "triu_indices"))

@@ -58,8 +58,7 @@ def bag(table: Tensor, lookups: int, bags: int, op: Op) -> Piece:
 
 
 @LOWERINGS.register(
-    *entries("_embedding_bag", "_embedding_bag_forward_only"),
-    *entries("embedding_bag", scope=LEAF),
+    *entries("_embedding_bag", "_embedding_bag_forward_only"), *entries("embedding_bag", scope=LEAF)
 )
 def embedding_bag(op: Op) -> Sequence[Piece]:
     """`_embedding_bag(weight, indices, offsets, …)`."""

@@ -183,13 +183,11 @@ def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
 
 
 @LOWERINGS.register(
-    *entries(
-        "fbgemm::split_embedding_*lookup_*_function*",
-        "fbgemm::dense_embedding_codegen_lookup_function*",
-        "fbgemm::*embedding*_codegen_forward_*",
-        "fbgemm::int_nbit_split_embedding*_lookup_function*",
-        "fbgemm::ssd_embedding_codegen_lookup_*_function*",
-    )
+    *entries("fbgemm::split_embedding_*lookup_*_function*"),
+    *entries("fbgemm::dense_embedding_codegen_lookup_function*"),
+    *entries("fbgemm::*embedding*_codegen_forward_*"),
+    *entries("fbgemm::int_nbit_split_embedding*_lookup_function*"),
+    *entries("fbgemm::ssd_embedding_codegen_lookup_*_function*"),
 )
 def lookup(op: Op) -> Sequence[Piece]:
     """One kernel forward."""
@@ -252,13 +250,9 @@ def over_segments(
 
 
 @LOWERINGS.register(
-    *entries(
-        "fbgemm::permute_2D_sparse_data",
-        "fbgemm::permute_1D_sparse_data",
-        "fbgemm::permute_sparse_features",
-        "fbgemm::permute_sparse_data",
-        "fbgemm::permute_multi_embedding_sparse",
-    )
+    *entries("fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data"),
+    *entries("fbgemm::permute_sparse_features", "fbgemm::permute_sparse_data"),
+    *entries("fbgemm::permute_multi_embedding_sparse"),
 )
 def permute_sparse(op: Op) -> Sequence[Piece]:
     """`(permute, lengths, values, weights?)`: lengths, offsets, offsets after, then the values."""
@@ -279,12 +273,8 @@ def permute_sparse(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries(
-        "fbgemm::asynchronous_complete_cumsum",
-        "fbgemm::asynchronous_inclusive_cumsum",
-        "fbgemm::asynchronous_exclusive_cumsum",
-        "fb::asynchronous_complete_cumsum",
-    )
+    *entries("fbgemm::asynchronous_complete_cumsum", "fbgemm::asynchronous_inclusive_cumsum"),
+    *entries("fbgemm::asynchronous_exclusive_cumsum", "fb::asynchronous_complete_cumsum"),
 )
 def complete_cumsum(op: Op) -> Sequence[Piece]:
     """Offsets from lengths."""
@@ -299,12 +289,8 @@ def bounds_check(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries(
-        "fbgemm::permute_pooled_embs*",
-        "torch::autograd::CppNode<*ermutePooledEmbs*>",
-        "fbgemm::recat_embedding_grad_output*",
-        "fbgemm::permute_multi_embedding*",
-    )
+    *entries("fbgemm::permute_pooled_embs*", "torch::autograd::CppNode<*ermutePooledEmbs*>"),
+    *entries("fbgemm::recat_embedding_grad_output*", "fbgemm::permute_multi_embedding*"),
 )
 def permute_pooled(op: Op) -> Sequence[Piece]:
     """Pooled embeddings with the tables in another order."""
@@ -345,17 +331,10 @@ def to_dense(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries(
-        "fbgemm::jagged_to_padded_dense*",
-        "fbgemm::jagged_1d_to_dense",
-        "fbgemm::jagged_2d_to_dense*",
-        "fbgemm::dense_to_jagged*",
-        "fbgemm::jagged_dense_*",
-        "fbgemm::jagged_index_select*",
-        "fbgemm::keyed_jagged_index_select*",
-        "fbgemm::segment_sum_csr",
-        "fbgemm::segment_sum_csr_cuda",
-    )
+    *entries("fbgemm::jagged_to_padded_dense*", "fbgemm::jagged_1d_to_dense"),
+    *entries("fbgemm::jagged_2d_to_dense*", "fbgemm::dense_to_jagged*", "fbgemm::jagged_dense_*"),
+    *entries("fbgemm::jagged_index_select*", "fbgemm::keyed_jagged_index_select*"),
+    *entries("fbgemm::segment_sum_csr", "fbgemm::segment_sum_csr_cuda"),
 )
 def jagged_dense(op: Op) -> Sequence[Piece]:
     """Values of a jagged tensor to or from a dense one."""

@@ -31,8 +31,8 @@ Source: means of two ResNet traces on V100 with PyTorch 1.9 (1.9 forward, 2.6 an
 CAST_READS = 2.0
 """An fp32 element in units of a 16-bit one."""
 CONVOLUTIONS: dict[str, Lowering] = {
-    "cudnn_convolution": convolution.cudnn_convolution,
-    "miopen_convolution": convolution.miopen_convolution,
+    "cudnn_convolution": convolution.of_library,
+    "miopen_convolution": convolution.of_library,
     "convolution_backward": convolution.convolution_backward,
     "cudnn_convolution_backward_input": convolution.backward_input,
     "cudnn_convolution_backward_weight": convolution.backward_weight,

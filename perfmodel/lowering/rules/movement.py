@@ -343,7 +343,9 @@ def index(op: Op) -> Sequence[Piece]:
     return [replace(piece, dims={**piece.dims, "by_elements": 1.0}) for piece in pieces]
 
 
-@LOWERINGS.register(*entries("_index_put_impl_"))
+@LOWERINGS.register(
+    *entries("_index_put_impl_"), *entries("index_put_", "index_put", "masked_scatter_", scope=LEAF)
+)
 def index_put(op: Op) -> Sequence[Piece]:
     """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
 
@@ -359,12 +361,6 @@ def index_put(op: Op) -> Sequence[Piece]:
         *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
         *gathered("index_put_accumulate", table, rows, cols),
     )
-
-
-@LOWERINGS.register(*entries("index_put_", "index_put", "masked_scatter_", scope=LEAF))
-def index_put_leaf(op: Op) -> Sequence[Piece]:
-    """`index_put_` where what it calls is not in the graph."""
-    return index_put(op)
 
 
 @LOWERINGS.register(*entries("embedding", scope=LEAF))

@@ -53,34 +53,16 @@ def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> 
     return along_last(name, values, direction, cols=cols, strided=size(behind) > 1)
 
 
-@LOWERINGS.register(*entries("_softmax", "_safe_softmax"))
+@LOWERINGS.register(
+    *entries("_softmax", "_safe_softmax", "_log_softmax"),
+    *entries("_softmax_backward_data", "_log_softmax_backward_data"),
+    *entries("softmax", "log_softmax", "special_softmax", scope=LEAF),
+)
 def softmax(op: Op) -> Sequence[Piece]:
-    """`_softmax(x, dim, …)`."""
-    return _along(op, "softmax", tensor(op, 0), "fwd", 1)
-
-
-@LOWERINGS.register(*entries("_log_softmax"))
-def log_softmax(op: Op) -> Sequence[Piece]:
-    """`_log_softmax(x, dim, …)`."""
-    return _along(op, "log_softmax", tensor(op, 0), "fwd", 1)
-
-
-@LOWERINGS.register(*entries("_softmax_backward_data"))
-def softmax_backward(op: Op) -> Sequence[Piece]:
-    """`_softmax_backward_data(gradient, output, dim, …)`."""
-    return _along(op, "softmax", tensor(op, 0), "bwd", 2)
-
-
-@LOWERINGS.register(*entries("_log_softmax_backward_data"))
-def log_softmax_backward(op: Op) -> Sequence[Piece]:
-    """`_log_softmax_backward_data(gradient, output, dim, …)`."""
-    return _along(op, "log_softmax", tensor(op, 0), "bwd", 2)
-
-
-@LOWERINGS.register(*entries("softmax", "log_softmax", "special_softmax", scope=LEAF))
-def softmax_leaf(op: Op) -> Sequence[Piece]:
-    """`softmax(x, dim, …)` where the op behind it is not in the graph."""
-    return _along(op, op.name.removeprefix("aten::"), tensor(op, 0), "fwd", 1)
+    """`_softmax(x, dim, …)`; `_softmax_backward_data(gradient, output, dim, …)`."""
+    name = "log_softmax" if "log_softmax" in op.name else "softmax"
+    direction, position = ("bwd", 2) if "backward" in op.name else ("fwd", 1)
+    return _along(op, name, tensor(op, 0), direction, position)
 
 
 def _normalised(op: Op, position: int) -> int | None:
@@ -89,16 +71,13 @@ def _normalised(op: Op, position: int) -> int | None:
     return size(shape) if shape else None
 
 
-@LOWERINGS.register(*entries("native_layer_norm"))
+@LOWERINGS.register(
+    *entries("native_layer_norm", "rms_norm", "_fused_rms_norm"), *entries("layer_norm", scope=LEAF)
+)
 def layer_norm(op: Op) -> Sequence[Piece]:
-    """`native_layer_norm(x, normalized_shape, weight, bias, eps)`."""
-    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
-
-
-@LOWERINGS.register(*entries("layer_norm", scope=LEAF))
-def layer_norm_leaf(op: Op) -> Sequence[Piece]:
-    """`layer_norm(x, normalized_shape, …)`."""
-    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
+    """`layer_norm(x, normalized_shape, weight, …)`."""
+    name = "rms_norm" if "rms_norm" in op.name else "layer_norm"
+    return along_last(name, tensor(op, 0), cols=_normalised(op, 1))
 
 
 def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
@@ -118,12 +97,6 @@ def layer_norm_backward(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("rms_norm", "_fused_rms_norm"))
-def rms_norm(op: Op) -> Sequence[Piece]:
-    """`rms_norm(x, normalized_shape, weight, eps)`."""
-    return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
-
-
 def per_channel(
     values: Tensor, direction: str = "fwd", *, launches: int = 1, **told: float
 ) -> Sequence[Piece]:
@@ -137,14 +110,16 @@ def per_channel(
     return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
 
 
-@LOWERINGS.register(*entries("cudnn_batch_norm", "miopen_batch_norm"))
+@LOWERINGS.register(
+    *entries("cudnn_batch_norm", "miopen_batch_norm"), *entries("batch_norm", scope=LEAF)
+)
 def batch_norm(op: Op) -> Sequence[Piece]:
     """One kernel of the library."""
     return per_channel(tensor(op, 0))
 
 
 @LOWERINGS.register(
-    *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
+    *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
 )
 def native_batch_norm(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels.
@@ -173,14 +148,8 @@ def _down_columns(values: Tensor) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("batch_norm", scope=LEAF))
-def batch_norm_leaf(op: Op) -> Sequence[Piece]:
-    """`batch_norm(x, …)`."""
-    return per_channel(tensor(op, 0))
-
-
 @LOWERINGS.register(
-    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "batch_norm_backward"),
+    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "batch_norm_backward")
 )
 def batch_norm_backward(op: Op) -> Sequence[Piece]:
     """The first tensors are the input and the gradient, of one shape."""

@@ -9,13 +9,4 @@ from perfmodel.ops.edits.named import cuda_graphs
 from perfmodel.ops.edits.optimizers import optimizer
 from perfmodel.ops.edits.precision import cast
 
-__all__ = [
-    "Edited",
-    "cast",
-    "cuda_graphs",
-    "fuse",
-    "move",
-    "optimizer",
-    "rebatch",
-    "remove",
-]
+__all__ = ["Edited", "cast", "cuda_graphs", "fuse", "move", "optimizer", "rebatch", "remove"]

@@ -44,7 +44,7 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     gone: set[int] = set()
     skipped: defaultdict[str, list[int]] = defaultdict(list)
     for step, indices in steps.items():
-        dense = [at for at in indices if not _is_sparse(graph.ops[at])]
+        dense = [at for at in indices if all(t.layout != "sparse" for t in graph.ops[at].tensors)]
         kind = kind_of(graph, step)
         if _mode_of([graph.ops[at] for at in dense]) == mode:
             skipped[f"the optimizer is {mode} already"].append(step)
@@ -85,10 +85,6 @@ def _mode_of(ops: list[Op]) -> str:
     if any(name.startswith("aten::_fused_") for name in names):
         return "fused"
     return "foreach" if any(name.startswith("aten::_foreach_") for name in names) else "loop"
-
-
-def _is_sparse(op: Op) -> bool:
-    return any(tensor.layout == "sparse" for tensor in op.tensors)
 
 
 def _parameters(ops: list[Op]) -> list[Tensor]:

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from perfmodel.ops.read.execution_trace import op_graph
 
-__all__ = [
-    "op_graph",
-]
+__all__ = ["op_graph"]

@@ -43,10 +43,7 @@ def graph_of_program(program: Program, call: Call = EAGER_FORWARD) -> OpGraph:
 
 def _graph_of_program(program: Program, call: Call) -> OpGraph:
     torch = _torch()
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        unset_fake_temporarily,
-    )
+    from torch._subclasses.fake_tensor import DataDependentOutputException, unset_fake_temporarily
 
     source = _loaded(program)
     made = getattr(source, program.class_name, None)

@@ -97,10 +97,6 @@ OPS.register("embedding_bag")(
 )
 
 
-def _tbe_flop(dims: Dims) -> Floats:
-    return dims["lookups"] * dims["dim"] * (1.0 + dims["weighted"])
-
-
 def _tbe_indices(dims: Dims) -> Floats:
     weights = WEIGHT_BYTES * dims["weighted"]
     offsets = dims["index_bytes"] * dims["tables"] * dims["batch"]
@@ -139,7 +135,7 @@ TBE_SPEC = OpSpec(
     family=EMBEDDING,
     dims=TBE,
     defaults=TBE_DEFAULTS,
-    flop=_tbe_flop,
+    flop=lambda d: d["lookups"] * d["dim"] * (1.0 + d["weighted"]),
     read_bytes=lambda d, item: _tbe_looked_up(d, item) + _tbe_indices(d),
     written_bytes=lambda d, item: _tbe_pooled(d) + 0.0 * item,
     directions=("fwd", "bwd", "bwd_indice_weights"),

@@ -17,17 +17,9 @@ from perfmodel.ops.spec import OPS, Bytes, Dims, OpSpec, Work
 MATMUL = "matmul"
 
 
-def _matmul_flop(dims: Dims) -> Floats:
-    return 2.0 * dims["b"] * dims["m"] * dims["n"] * dims["k"]
-
-
 def _read_bytes(dims: Dims, item_bytes: Floats) -> Floats:
     operands = dims["b"] * (dims["m"] * dims["k"] + dims["k"] * dims["n"])
     return item_bytes * (operands + dims.get("bias", 0.0) * dims["n"])
-
-
-def _written_bytes(dims: Dims, item_bytes: Floats) -> Floats:
-    return item_bytes * dims["b"] * dims["m"] * dims["n"]
 
 
 def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
@@ -36,9 +28,9 @@ def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
         dims=dims,
         defaults=defaults,
         one_of=(("b",),),
-        flop=_matmul_flop,
+        flop=lambda d: 2.0 * d["b"] * d["m"] * d["n"] * d["k"],
         read_bytes=_read_bytes,
-        written_bytes=_written_bytes,
+        written_bytes=lambda d, item: item * d["b"] * d["m"] * d["n"],
     )
 
 
@@ -201,10 +193,6 @@ def _weights(dims: Dims) -> Floats:
     return dims["out_channels"] * dims["in_channels"] / dims["groups"] * kernel_area(dims)
 
 
-def _convolution_flop(dims: Dims) -> Floats:
-    return 2.0 * _output(dims) * dims["in_channels"] / dims["groups"] * kernel_area(dims)
-
-
 def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
     size = {"input": _input, "output": _output, "weights": _weights}
     return OpSpec(
@@ -214,7 +202,7 @@ def _convolution(read: tuple[str, str], written: str, **more: OpSpec) -> OpSpec:
         | {"groups": 1.0, "dilation": 1.0, "depth": 0.0, "channels_last": 0.0}
         | _OWN,
         one_of=(("kernel_size", "kernel_h"), ("input_size", "input_h"), ("stride",), ("groups",)),
-        flop=_convolution_flop,
+        flop=lambda d: 2.0 * _output(d) * d["in_channels"] / d["groups"] * kernel_area(d),
         read_bytes=lambda d, item: item * (size[read[0]](d) + size[read[1]](d)),
         written_bytes=lambda d, item: item * size[written](d),
         directions=("fwd", "bwd_data", "bwd_weight"),

@@ -134,9 +134,7 @@ def _sort(default_payload_bytes: float) -> OpSpec:
 
 OPS.register("sort")(_sort(INDEX_BYTES))
 OPS.register("sort_pairs")(_sort(4.0))
-OPS.register("unique")(
-    streaming(rows_cols, ROWS_COLS, flop=_comparisons, family=SORT),
-)
+OPS.register("unique")(streaming(rows_cols, ROWS_COLS, flop=_comparisons, family=SORT))
 OPS.register("topk")(
     OpSpec(
         family=SORT,

@@ -55,9 +55,7 @@ for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar"):
 for _name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
     OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))
 OPS.register("fill")(streaming(rows_cols, ROWS_COLS, reads=0.0, flop=0.0))
-OPS.register("rotary_embedding")(
-    streaming(rows_cols, ROWS_COLS, reads=2.0, flop=3.0),
-)
+OPS.register("rotary_embedding")(streaming(rows_cols, ROWS_COLS, reads=2.0, flop=3.0))
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
 # counts for the share that it is of a full one, one of another dtype for its share of bytes.
@@ -175,10 +173,6 @@ OPS.register("avg_pool")(_pooling(0.0))
 BOTH = ("fwd", "bwd")
 
 
-def _per_row(dims: Dims) -> Floats:
-    return 1.0 / dims["cols"]
-
-
 def _per_column(dims: Dims) -> Floats:
     return 1.0 / dims["rows"]
 
@@ -221,7 +215,7 @@ def _normalisation(
 
 
 for _reduction in ("sum", "mean", "amax", "vector_norm"):
-    OPS.register(_reduction)(streaming(rows_cols, ROWS_COLS, writes=_per_row))
+    OPS.register(_reduction)(streaming(rows_cols, ROWS_COLS, writes=lambda d: 1.0 / d["cols"]))
 OPS.register("sum_rows")(streaming(rows_cols, ROWS_COLS, writes=_per_column))
 OPS.register("softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))
 OPS.register("log_softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))

@@ -5,9 +5,4 @@ from __future__ import annotations
 from perfmodel.prediction.explain.node import explain
 from perfmodel.prediction.explain.reason import Explained, Explainer, Reason
 
-__all__ = [
-    "Explained",
-    "Explainer",
-    "Reason",
-    "explain",
-]
+__all__ = ["Explained", "Explainer", "Reason", "explain"]

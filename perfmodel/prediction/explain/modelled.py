@@ -70,12 +70,7 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     }
     terms |= why.terms
     return Reason(
-        "model",
-        why.formula,
-        duration_us,
-        terms,
-        reason.figures,
-        coefficients=reason.coefficients,
+        "model", why.formula, duration_us, terms, reason.figures, coefficients=reason.coefficients
     )
 
 

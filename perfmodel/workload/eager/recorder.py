@@ -68,6 +68,23 @@ def rule(op: str, node: str) -> Callable[[Backward], Backward]:
     return add
 
 
+OfOne: TypeAlias = "Callable[[Recorder, Node, Tensor], Gradients]"
+
+
+def rule_of_one(op: str, node: str) -> Callable[[OfOne], OfOne]:
+    """As `rule`, for an op with one output: its gradient is handed over; of none follows none."""
+
+    def add(backward: OfOne) -> OfOne:
+        def of_all(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+            (gradient,) = gradients
+            return [None] * len(node.inputs) if gradient is None else backward(r, node, gradient)
+
+        rule(op, node)(of_all)
+        return backward
+
+    return add
+
+
 class Tape:
     """Which node made each tensor; parameters have a node that accumulates their gradient."""
 

@@ -10,7 +10,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.creation import to_dtype, zero
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one
 
 SUM = 0
 WARN = 1
@@ -152,11 +152,11 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     return [None]
 
 
-@rule("fbgemm::lookup_pt2", "torch::autograd::CppNode<SplitLookupFunction_pt2>")
-def _backward_pt2(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one("fbgemm::lookup_pt2", "torch::autograd::CppNode<SplitLookupFunction_pt2>")
+def _backward_pt2(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """The same, through a wrapper that picks the kernel."""
     tables, flat, starts = node.saved
-    update(r, tables, flat, starts, gradients[0])
+    update(r, tables, flat, starts, gradient)
     r.now(tables.attributes)
     return [None]
 

@@ -27,7 +27,15 @@ from perfmodel.workload.dense import (
 )
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.creation import empty_like, new_zeros, send_from_host, to_dtype
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, contiguous, rule, track
+from perfmodel.workload.eager.recorder import (
+    Gradients,
+    Node,
+    Recorder,
+    contiguous,
+    rule,
+    rule_of_one,
+    track,
+)
 from perfmodel.workload.eager.views import cat, clone, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
@@ -36,7 +44,6 @@ from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table
 from perfmodel.workload.tiered.source import read_one_by_one
 from perfmodel.workload.training import LABEL, backward_and_update
 
@@ -77,7 +84,7 @@ def hstu(r: Recorder, run: Run) -> None:
         )
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
-    names = len(_sequences(workload))
+    names = sum(table.pooling > 1 for table in workload.tables)
     extra_rows = run.batch * (len(workload.tables) - names)
     positions = max(lengths.tokens - extra_rows, run.batch)
     item = layers(r, workload.bottom_widths)
@@ -145,11 +152,10 @@ def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
     return right
 
 
-@rule(LAST, "Split2DJaggedBackward")
-def _last_positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(LAST, "Split2DJaggedBackward")
+def _last_positions_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Zeros for the other positions, then all beside one another."""
-    (gradient,), (x,), (run,) = gradients, node.inputs, node.saved
-    assert gradient is not None
+    (x,), (run,) = node.inputs, node.saved
     left = new_zeros(r, gradient, (x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
     made = r.tensor(x.shape, x.dtype)
     r.leaf("hstu::concat_jagged", (left, gradient), made, about=_by_rows(run, x.shape[0]))
@@ -181,10 +187,6 @@ def _is_collected(workload: Workload) -> bool:
     return workload.sequence.kernels == "collected"
 
 
-def _sequences(workload: Workload) -> list[Table]:
-    return [table for table in workload.tables if table.pooling > 1]
-
-
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
     """Rows of jagged tensors sequence by sequence; backward parted, the first into zeros."""
     out = r.tensor((rows, inputs[0].shape[1]), inputs[0].dtype)
@@ -193,10 +195,9 @@ def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Ten
     return out
 
 
-@rule(JOINED, "Concat2DJaggedBackward")
-def _joined_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    ((gradient,), (run,)) = gradients, node.saved
-    assert gradient is not None
+@rule_of_one(JOINED, "Concat2DJaggedBackward")
+def _joined_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    (run,) = node.saved
     first, *others = node.inputs
     if _is_collected(run.workload):
         gradient = (
@@ -326,10 +327,8 @@ def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
     return mask
 
 
-@rule(LAYER, "HstuLayerBackward")
-def _layer_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    (gradient,) = gradients
-    assert gradient is not None
+@rule_of_one(LAYER, "HstuLayerBackward")
+def _layer_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     workload, (first, second, *bias), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
     mask, scores = rest
     x = node.inputs[0]

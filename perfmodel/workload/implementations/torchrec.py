@@ -94,10 +94,7 @@ def loss_of(r: Recorder, run: Run, output: Tensor, labels: Tensor) -> Tensor:
 
 
 def _sparse(
-    r: Recorder,
-    run: Run,
-    embeddings: tuple[Batched, Batched | None],
-    jagged: Jagged,
+    r: Recorder, run: Run, embeddings: tuple[Batched, Batched | None], jagged: Jagged
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
     workload = run.workload

@@ -12,12 +12,4 @@ from perfmodel.workload.tiered.source import (
     output_route,
 )
 
-__all__ = [
-    "TIERED",
-    "Group",
-    "Shared",
-    "Source",
-    "access_key",
-    "groups_of",
-    "output_route",
-]
+__all__ = ["TIERED", "Group", "Shared", "Source", "access_key", "groups_of", "output_route"]

@@ -26,7 +26,7 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
 from perfmodel.workload.eager.views import view
 from perfmodel.workload.jagged import ITEM_BYTES, KEY_BYTES, NIC, Jagged, add_remote_rows, offsets
@@ -85,12 +85,12 @@ class AdapterCachedTables:
         return out
 
 
-@rule(LOOK_UP, "NicLookUpBackward")
-def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(LOOK_UP, "NicLookUpBackward")
+def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """All rows updated; those that adapters hold written through."""
     tables, keys, group, use = node.saved
     about = lookups(group.tables, group.samples).to_attributes()
-    update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradients[0])
+    update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradient)
     dim = group.total_dim / len(group.tables)
     own = sum(use.tables[number].local_rows for number, _ in _shards(group))
     if own >= 1:

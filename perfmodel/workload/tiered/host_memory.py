@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import OPERATOR, PROCESSES
 from perfmodel.workload.eager.creation import copy, to_device
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.jagged import Jagged
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
@@ -59,11 +59,9 @@ class PooledOnHost:
         return out
 
 
-@rule(POOL, "HostPoolBackward")
-def _pooled_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(POOL, "HostPoolBackward")
+def _pooled_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients of pooled rows to the host, which applies them to the rows."""
-    (gradient,) = gradients
-    assert gradient is not None
     weights, values, group = node.saved
     given = to_device(r, gradient, HOST)
     pipeline = group.run.pipeline
@@ -160,11 +158,9 @@ class OperatorsOnHost:
             )
 
 
-@rule(LOOK_UP, "HostOperatorsBackward")
-def _operators_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(LOOK_UP, "HostOperatorsBackward")
+def _operators_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients of pooled rows to the host, and there per table to a sparse gradient."""
-    (gradient,) = gradients
-    assert gradient is not None
     source, values, group = node.saved
     every = source.every(group)
     if every.samples > group.samples:

@@ -17,7 +17,7 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.views import reshape, transpose
 from perfmodel.workload.jagged import Jagged, offsets
 from perfmodel.workload.tables import lookups
@@ -75,7 +75,7 @@ class OperatorCache:
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places = _select(r, self.place_of, _select(r, self.number_of, keys.values))
-        about = _about(group)
+        about = lookups(group.tables, group.samples).to_attributes()
         tape, r.tape = r.tape, None
         starts = offsets(r, keys)
         bags = r.view(starts, (group.bags,), (1,))
@@ -87,11 +87,9 @@ class OperatorCache:
         return out
 
 
-@rule(LOOK_UP, "EmbeddingBagBackward0")
-def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(LOOK_UP, "EmbeddingBagBackward0")
+def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """A sparse gradient of the rows in the cache, and SGD on them."""
-    (gradient,) = gradients
-    assert gradient is not None
     cache, places, bags, about = node.saved
     tables = bags.shape[0] // gradient.shape[0]
     by_sample = reshape(r, gradient, (gradient.shape[0], tables, -1))
@@ -100,10 +98,6 @@ def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
     sparse = embedding_bag_backward(r, each, cache, (places, bags, nothing, bags, nothing), about)
     add_sparse(r, cache, sparse, -LEARNING_RATE, about)
     return [None]
-
-
-def _about(group: Group) -> dict[str, str]:
-    return lookups(group.tables, group.samples).to_attributes()
 
 
 def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) -> None:
@@ -132,12 +126,7 @@ def _share(r: Recorder, held: Tensor, batches: int) -> Tensor:
 
 
 def _evict(
-    r: Recorder,
-    cache: OperatorCache,
-    held: Tensor,
-    distinct: Tensor,
-    missed: int,
-    row_bytes: float,
+    r: Recorder, cache: OperatorCache, held: Tensor, distinct: Tensor, missed: int, row_bytes: float
 ) -> None:
     """As many of the least frequent rows as come, none of the batch's, back to the host."""
     kept = max(distinct.shape[0] - missed, 1)
@@ -178,12 +167,7 @@ def _admit(
 
 
 def _host(
-    r: Recorder,
-    op: str,
-    given: tuple[Tensor, ...],
-    out: Tensor,
-    rows: int,
-    row_bytes: float,
+    r: Recorder, op: str, given: tuple[Tensor, ...], out: Tensor, rows: int, row_bytes: float
 ) -> None:
     dims = {"lookups": float(rows), "row_bytes": row_bytes}
     record_row_op(r, op, given, out, stream=HOST_MEMORY, dims=dims, blocks=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.creation import to_device
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.jagged import Jagged
 from perfmodel.workload.tables import row_bytes
 from perfmodel.workload.tiered.device_kernels import FETCH_STREAM, KernelCache, device_use
@@ -73,11 +73,9 @@ class OnDrives:
         return out
 
 
-@rule(POOL, "StoragePoolBackward")
-def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+@rule_of_one(POOL, "StoragePoolBackward")
+def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients applied to rows in the cache; as many rows as came leave it for the drives."""
-    (gradient,) = gradients
-    assert gradient is not None
     source, group = node.saved
     pipeline = group.run.pipeline
     waits = pipeline is None or not pipeline.writes_behind

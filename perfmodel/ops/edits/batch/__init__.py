@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from perfmodel.ops.edits.batch.rebatch import rebatch
 
-__all__ = [
-    "rebatch",
-]
+__all__ = ["rebatch"]

@@ -53,16 +53,15 @@ class Follower:
         ops = self._graph.ops
         closing = _closing(ops)
         for index, op in enumerate(ops):
-            self.inputs.append(self._inputs(index, op))
+            self.inputs.append(
+                tuple(
+                    tuple(self._read(index, place, tensor) for tensor in tensors_in(argument))
+                    for place, argument in enumerate(op.inputs)
+                )
+            )
             self.outputs.append(self._entered(index, op))
             for done in closing[index]:
                 self._returned(done, ops[done])
-
-    def _inputs(self, index: int, op: Op) -> tuple[tuple[Dims, ...], ...]:
-        return tuple(
-            tuple(self._read(index, position, tensor) for tensor in tensors_in(argument))
-            for position, argument in enumerate(op.inputs)
-        )
 
     def _read(self, index: int, position: int, tensor: Tensor) -> Dims:
         if not tensor.shape:
@@ -116,7 +115,7 @@ class Follower:
                     continue
                 others = self._of_values(index, tensor.shape) if None in sizes else ()
                 whole = tuple(others[i] if size is None else size for i, size in enumerate(sizes))
-                if self._fits(whole, tensor):
+                if tuple(size.at(self._batch) for size in whole) == tensor.shape:
                     entered[at] = whole
         for at, tensor in enumerate(made):
             if tensor is not None:
@@ -129,9 +128,6 @@ class Follower:
     def _with_entries(self, name: str, shape: tuple[int, ...], entries: Size) -> Dims:
         at = _SPARSE_PARTS[name]
         return (*fixed(shape[:at]), entries, *fixed(shape[at + 1 :]))
-
-    def _fits(self, dims: Dims, tensor: Tensor) -> bool:
-        return tuple(size.at(self._batch) for size in dims) == tensor.shape
 
     def _above(self, op: Op, tensor: Tensor) -> Dims | None:
         """What an op around this one returns as the same tensor."""
