@@ -53,7 +53,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     yield from _units(rank)
     is_call = rank.name_matches(_CALL)
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
-    is_step = rank.name_matches(STEP_NAME) & ~np.isin(rank.category, _STEPS)
+    is_step = rank.name_matches(STEP_NAME) & ~rank.is_of(_STEPS)
     misnamed = int(is_call[host].sum() + is_step.sum())
     if misnamed:
         yield f"{misnamed} events have a name of another category (calls, steps)"

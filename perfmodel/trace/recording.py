@@ -349,7 +349,7 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
     every_us, is_near = crossing_at(rank, rank.of(*host, *python, *calls), ROUNDING_US)
     if not is_near.any():
         return  # then no fewer of them cross either
-    is_step = rank.name_matches(STEP_NAME) & np.isin(rank.category, host)
+    is_step = rank.name_matches(STEP_NAME) & rank.is_of(host)
     of_steps = np.flatnonzero(is_step | (rank.category == Category.RUNTIME))
     for among, tolerance_us, what in (
         (rank.of(*host), OVERLAP_US, "operators or annotations"),
