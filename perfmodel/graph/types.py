@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 
@@ -184,7 +184,7 @@ class ExecutionGraph:
     def on_device(self) -> NDArray[np.bool_]:
         """Which nodes run on a device's stream."""
         streams = np.array(["/gpu" in name for name in self.resources], bool)
-        is_work = np.isin(self.nodes_.kind, DEVICE_KINDS)
+        is_work = has_code(self.nodes_.kind, DEVICE_KINDS)
         return is_work & streams[self.nodes_.resource] if len(streams) else is_work
 
     def device_span(self, rank: int | None = None) -> tuple[Ints, Ints]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct
+from perfmodel.arrays import Ints, distinct, quantile
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
@@ -167,7 +167,7 @@ def _units(rank: RankTrace) -> Iterator[str]:
     for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
         if not len(rows):
             continue
-        tenth_us, half_us = np.quantile(rank.duration_us[rows], (0.1, 0.5))
+        tenth_us, half_us = (quantile(rank.duration_us[rows], share) for share in (0.1, 0.5))
         if half_us < SHORTEST_US and len(rows) >= FEW:
             yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
         if len(rows) >= MIN_NUMBERED and tenth_us > LONGEST_US and rows is not work:

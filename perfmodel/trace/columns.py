@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 NONE = -1
@@ -183,9 +183,7 @@ class RankTrace:
 
     def is_of(self, categories: Iterable[Category]) -> Mask:
         """Which rows are of these categories."""
-        is_one = np.zeros(len(Category), np.bool_)
-        is_one[list(categories)] = True
-        return is_one.take(self.category)  # three times as fast as by an index of few bits
+        return has_code(self.category, categories)
 
     def text(self, row: int) -> str:
         """The name of the event in `row`."""
