@@ -60,8 +60,8 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     """
     decided = np.zeros(len(start_us), bool)
     decided[edges.target[~has_code(edges.kind, NO_LAG)]] = True
-    rows = np.flatnonzero(decided[edges.target])
-    target, kind = edges.target[rows], edges.kind[rows]
+    rows = np.flatnonzero(decided.take(edges.target))
+    target, kind = edges.target[rows].astype(np.int64), edges.kind[rows].astype(np.int64)
     free = replace(edges, lag_us=np.zeros(len(edges))).ready_us(start_us, duration_us)[rows]
     gap = start_us[target] - free
     bounds = np.array([PLAUSIBLE_LAG_US[EdgeKind(k)] for k in range(len(EdgeKind))])

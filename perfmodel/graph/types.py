@@ -109,9 +109,8 @@ class Edges:
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
-        source = self.source
-        free = start_us[source] + duration_us[source] * (1 - self.overlap_frac)
-        return free + self.lag_us
+        start_us, duration_us = start_us.take(self.source), duration_us.take(self.source)
+        return start_us + duration_us * (1 - self.overlap_frac) + self.lag_us
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ class ExecutionGraph:
         order = np.lexsort((self.nodes_.end_us, self.nodes_.start_us))
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
-        source, target = position[self.edges_.source], position[self.edges_.target]
+        source, target = position.take(self.edges_.source), position.take(self.edges_.target)
         backwards = source >= target
         if not backwards.any():
             return order

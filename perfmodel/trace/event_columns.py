@@ -91,7 +91,8 @@ class EventColumns:
     def put(self, name: object, values: bytes, among: bytes | None = None, kind: str = "q") -> None:
         """Packed values of a block's events; of blocks before without any, they are missing."""
         column = self.column(name, among, kind)
-        column.skip(self._counts[among] - len(column))
+        if missing := self._counts[among] - len(column):
+            column.skip(missing)
         column.extend(values)
 
     def column(
