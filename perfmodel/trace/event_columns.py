@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints
 from perfmodel.trace.columns import NONE, Strings
 
 _FLUSHED_VALUES = 1 << 16
@@ -87,6 +87,7 @@ class EventColumns:
         """Of each event, its code."""
         self._columns: dict[Any, dict[bytes | None, GrowingColumn]] = {}
         self._counts: dict[bytes | None, int] = defaultdict(int)
+        self._rows: dict[bytes | None, Ints] = {}
 
     def put(self, name: object, values: bytes, among: bytes | None = None, kind: str = "q") -> None:
         """Packed values of a block's events; of blocks before without any, they are missing."""
@@ -126,12 +127,11 @@ class EventColumns:
             return parts.get(None)
         values = np.full(len(self.category), NONE, np.result_type(*parts.values()))
         for among, part in parts.items():
-            values[self.is_among(among)] = part
+            if among not in self._rows:  # much faster than a mask, for all of its columns
+                is_among = np.frombuffer(self.category.translate(among), np.bool_)
+                self._rows[among] = np.flatnonzero(is_among)
+            values[self._rows[among]] = part
         return values
-
-    def is_among(self, table: bytes | None) -> Mask:
-        """Which events are."""
-        return np.frombuffer(self.category.translate(table), np.bool_)
 
 
 class TextIndex(dict[Any, int]):

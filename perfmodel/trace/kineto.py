@@ -91,6 +91,7 @@ _KINDS = {
     Metadata: _METADATA,
 }
 _LINKED = (*DEVICE_CATEGORIES, Category.CUDA_SYNC, Category.RUNTIME)
+_UNLINKED = bytes({*range(256)}.difference(_LINKED))
 _HOST = (Category.CPU_OP, Category.ANNOTATION)
 
 
@@ -106,6 +107,8 @@ class _Group(NamedTuple):
     has_links: bool = False
     within: tuple[_Group, ...] = ()
     """Parts of the group with further fields."""
+    others: bytes = b""
+    """Codes that are not among it, where it has such parts."""
 
 
 def _of(*categories: Category) -> bytes:
@@ -129,7 +132,9 @@ _GROUPS = (
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
         has_links=True,
     ),
-    _Group(_of(*_LINKED), ("correlation",), has_links=True, within=(_DEVICE, _SYNC)),
+    _Group(
+        _of(*_LINKED), ("correlation",), has_links=True, within=(_DEVICE, _SYNC), others=_UNLINKED
+    ),
     _Group(_of(*{*Category}.difference(_HOST, _LINKED)), ("event_index",)),
 )
 """Every event is of one of them."""
@@ -361,16 +366,16 @@ class _EventRows:
     def _put_group(self, group: _Group, args: list[Args], category: bytes) -> None:
         """Fields of those args that are the group's, by the category of each."""
         is_among = category.translate(group.is_among)
-        args = list(compress(args, is_among))
-        if not args:
+        if b"\1" not in is_among:
             return
+        args = list(compress(args, is_among))
         self._put_fields(group, args, group.is_among)
         if group.has_links:
             self._columns.put("external_id", _integers(_external_ids(args)), group.is_among)
             names = [each.collective for each in args]
             if names.count(None) < len(names):
                 self._put_collectives(names, args, group.is_among)
-        own = bytes(compress(category, is_among)) if group.within else b""
+        own = category.translate(None, group.others) if group.within else b""
         for part in group.within:
             self._put_group(part, args, own)
         self._columns.close_block(group.is_among, len(args))
