@@ -42,7 +42,8 @@ def is_among(values: NDArray[S], others: NDArray[S]) -> Mask:
     if not len(known):
         return np.zeros(len(values), np.bool_)
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.equal(known[at], values)
+    result: Mask = known[at] == values
+    return result
 
 
 def distinct_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
