@@ -6,6 +6,7 @@ as long as to link a trace.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,24 @@ def distinct(values: NDArray[S]) -> NDArray[S]:
     is_first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     return ordered[is_first]
+
+
+def has_code(codes: NDArray[np.integer[Any]], chosen: Iterable[int]) -> Mask:
+    """Which codes, of eight bits, are among the chosen."""
+    table = np.zeros(256, np.bool_)
+    table[list(chosen)] = True
+    is_chosen = bytearray(codes.astype(np.int8)).translate(table.tobytes())
+    return np.frombuffer(is_chosen, np.bool_)  # a tenth of the time that an index takes
+
+
+def is_among(values: NDArray[S], others: NDArray[S]) -> Mask:
+    """Which of the values are among the others."""
+    known = distinct(others)
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    result: Mask = known[at] == values
+    return result
 
 
 def distinct_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:

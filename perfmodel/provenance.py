@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +27,8 @@ def answered_by(manifest: Path | None) -> Iterator[None]:
     if manifest is None:
         yield
         return
+    import hashlib
+
     token = OWN_MODELS.set(hashlib.sha256(manifest.read_bytes()).hexdigest()[:_DIGITS])
     try:
         yield
@@ -38,6 +39,8 @@ def answered_by(manifest: Path | None) -> Iterator[None]:
 @cache
 def _fingerprint(name: str) -> str:
     """Of the files in these folders: their names and contents."""
+    import hashlib  # a table for people needs none
+
     digest = hashlib.sha256()
     for folder in _FOLDERS[name]:
         for path in sorted((_HERE / folder).rglob("*")):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -75,9 +74,8 @@ def read_demo(steps: slice | None = None, context: int = 0) -> tuple[Trace, Demo
     of `read`."""
     from perfmodel.trace import read
 
-    folder = resources.files("perfmodel") / "demo"
-    with resources.as_file(folder / f"{DEMO_NAME}_kineto.json.gz") as path:
-        trace = read(path, steps=steps, context=context)
+    folder = Path(__file__).parents[1] / "demo"
+    trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", steps=steps, context=context)
     facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
     workload, machine = facts["workload"], facts["machine"]
     demo = Demo(

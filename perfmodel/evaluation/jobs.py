@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +62,7 @@ class Job:
 
 def demo_job() -> Job:
     """The trace that comes with the package."""
-    return Job(DEMO, Path(str(resources.files("perfmodel") / "demo" / _DEMO_FILE)))
+    return Job(DEMO, Path(__file__).parents[1] / "demo" / _DEMO_FILE)
 
 
 def find_jobs(paths: Iterable[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Job]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, median
+from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.graph.kinds import (
     LAUNCH_KINDS,
     NOT_EXPLAINED,
@@ -59,13 +59,13 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     depends on the lags, so the two are found in turn. A kind that never decided has lag 0.
     """
     decided = np.zeros(len(start_us), bool)
-    decided[edges.target[~np.isin(edges.kind, NO_LAG)]] = True
-    rows = np.flatnonzero(decided[edges.target])
-    target, kind = edges.target[rows], edges.kind[rows]
+    decided[edges.target[~has_code(edges.kind, NO_LAG)]] = True
+    rows = np.flatnonzero(decided.take(edges.target))
+    target, kind = edges.target[rows].astype(np.int64), edges.kind[rows].astype(np.int64)
     free = replace(edges, lag_us=np.zeros(len(edges))).ready_us(start_us, duration_us)[rows]
     gap = start_us[target] - free
     bounds = np.array([PLAUSIBLE_LAG_US[EdgeKind(k)] for k in range(len(EdgeKind))])
-    fixed = np.isin(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
+    fixed = has_code(kind, NO_LAG) | (gap < bounds[kind, 0]) | (gap > bounds[kind, 1])
     lag = np.zeros(len(EdgeKind))
     for _ in range(_ROUNDS):
         before = lag.copy()
@@ -181,8 +181,8 @@ def _before_window(graph: ExecutionGraph, late: _LateNodes) -> Mask:
     shows idle, for work that was launched before it began."""
     nodes, edges = graph.nodes_, graph.edges_
     follows = np.zeros(len(graph), bool)
-    follows[edges.target[np.isin(edges.kind, (*STREAM_KINDS, EdgeKind.STREAM_OVERLAP))]] = True
-    first = np.isin(late.kind, LAUNCH_KINDS) & ~follows[late.node]
+    follows[edges.target[has_code(edges.kind, (*STREAM_KINDS, EdgeKind.STREAM_OVERLAP))]] = True
+    first = has_code(late.kind, LAUNCH_KINDS) & ~follows[late.node]
     device = np.flatnonzero(graph.on_device)
     over_us = nodes.start_us[late.node]
     begun_us = over_us - late.wait_us
@@ -230,7 +230,7 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
     """Per late node: its place in the launches of its graph, and which of the step's launches of
     that graph it is; empty where neither it nor the operation before it is of a graph launch."""
     nodes, edges = graph.nodes_, graph.edges_
-    launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
+    launches = np.flatnonzero(has_code(edges.kind, LAUNCH_KINDS))
     calls = distinct(edges.source[launches])
     calls = calls[[bool(GRAPH_LAUNCH_CALL.match(graph.labels[call])) for call in calls.tolist()]]
     launches = launches[np.isin(edges.source[launches], calls)]

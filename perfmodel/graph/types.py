@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 
@@ -109,9 +109,8 @@ class Edges:
 
     def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
-        source = self.source
-        free = start_us[source] + duration_us[source] * (1 - self.overlap_frac)
-        return free + self.lag_us
+        start_us, duration_us = start_us.take(self.source), duration_us.take(self.source)
+        return start_us + duration_us * (1 - self.overlap_frac) + self.lag_us
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class ExecutionGraph:
     def on_device(self) -> NDArray[np.bool_]:
         """Which nodes run on a device's stream."""
         streams = np.array(["/gpu" in name for name in self.resources], bool)
-        is_work = np.isin(self.nodes_.kind, DEVICE_KINDS)
+        is_work = has_code(self.nodes_.kind, DEVICE_KINDS)
         return is_work & streams[self.nodes_.resource] if len(streams) else is_work
 
     def device_span(self, rank: int | None = None) -> tuple[Ints, Ints]:
@@ -242,7 +241,7 @@ class ExecutionGraph:
         order = np.lexsort((self.nodes_.end_us, self.nodes_.start_us))
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
-        source, target = position[self.edges_.source], position[self.edges_.target]
+        source, target = position.take(self.edges_.source), position.take(self.edges_.target)
         backwards = source >= target
         if not backwards.any():
             return order

@@ -235,7 +235,7 @@ many steps of each trace the constants of the other traces cover."""
 
 def median_errors(step_us: Floats) -> Floats:
     """The error of each step (two at least) where the median of the others predicts it."""
-    others = [np.median(np.delete(step_us, at)) for at in range(len(step_us))]
+    others = [median(np.delete(step_us, at)) for at in range(len(step_us))]
     return unseen_errors(step_us, np.array(others))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph
@@ -136,9 +136,9 @@ class Scale:
     def among(self, graph: ExecutionGraph, rows: Ints) -> Ints:
         """Which of these nodes it scales."""
         nodes, part = graph.nodes_, PARTS[self.scope]
-        rows = rows[np.isin(nodes.scope[rows], part.scopes)]
+        rows = rows[has_code(nodes.scope[rows], part.scopes)]
         if part.causes:
-            rows = rows[np.isin(nodes.cause[rows], part.causes)]
+            rows = rows[has_code(nodes.cause[rows], part.causes)]
         if part.family:
             labels = [graph.labels[row] for row in rows.tolist()]
             hit = {label: family_of_kernel(label) == part.family for label in set(labels)}
@@ -160,7 +160,7 @@ class Scale:
         """The edges that it changes: what leads to the nodes that it fits."""
         part, edges = PARTS[self.scope], graph.edges_
         kinds = part.lags or (() if self.factor else part.waits)
-        chosen = np.isin(edges.kind, kinds) if kinds else np.zeros(len(edges), bool)
+        chosen = has_code(edges.kind, kinds)
         if part.lags:
             chosen &= edges.lag_us > 0
         rows = np.flatnonzero(chosen)

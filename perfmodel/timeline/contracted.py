@@ -69,10 +69,11 @@ class ContractedGraph:
         row[node] = np.arange(count)
         alone = np.bincount(edges.target, minlength=count) == 1
         alone &= np.isneginf(nodes.release_us)
-        goes_on = (row[edges.source] + 1 == row[edges.target]) & alone[edges.target]
-        goes_on &= resource[edges.source] == resource[edges.target]
+        source, target = edges.source.astype(np.int64), edges.target.astype(np.int64)
+        goes_on = (row[source] + 1 == row[target]) & alone[target]
+        goes_on &= resource[source] == resource[target]
         into = np.full(count, NONE, np.int64)
-        into[row[edges.target[goes_on]]] = np.flatnonzero(goes_on)
+        into[row[target[goes_on]]] = np.flatnonzero(goes_on)
         head = np.maximum.accumulate(np.where(into == NONE, np.arange(count), 0))
         heads = np.flatnonzero(into == NONE)
         place = np.cumsum(into == NONE) - 1
@@ -80,9 +81,9 @@ class ContractedGraph:
         released = node[heads][~np.isneginf(nodes.release_us[node[heads]])]
         meeting, clock = np.flatnonzero(~goes_on), np.full(len(released), len(heads))
         ways = _WaysToHeads(
-            np.concatenate([place[row[edges.target[meeting]]], place[row[released]]]),
+            np.concatenate([place[row[target[meeting]]], place[row[released]]]),
             np.concatenate([meeting, np.full(len(released), NONE)]),
-            np.concatenate([place[row[edges.source[meeting]]], clock]),
+            np.concatenate([place[row[source[meeting]]], clock]),
             np.concatenate([np.zeros(len(meeting)), nodes.release_us[released]]),
         )
         decided = np.argsort(position[node[heads]][ways.target], kind="stable")
@@ -124,7 +125,7 @@ class ContractedGraph:
         def length_us(ways: _WaysToHeads) -> list[float]:
             is_edge = np.flatnonzero(ways.edge != NONE)
             edge, along = ways.edge[is_edge], ways.fixed_us.copy()
-            along[is_edge] = until[self.row[edges.source[edge]]] + lag_us[edge]
+            along[is_edge] = until[self.row.take(edges.source[edge])] + lag_us[edge]
             length: list[float] = along.tolist()
             return length
 

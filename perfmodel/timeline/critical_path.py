@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.arrays import has_code
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
 from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
@@ -154,7 +155,7 @@ def _causes_of_release(timeline: Timeline, binding: DecidingEdges) -> dict[int, 
     without a launch call misses its record."""
     graph = timeline.graph
     nodes, edges = graph.nodes_, graph.edges_
-    launched = edges.target[np.isin(edges.kind, LAUNCH_KINDS)]
+    launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
     first = np.full(len(graph.resources), np.inf)
     np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
     free = np.flatnonzero(binding.node == NONE)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
 from perfmodel.timeline.critical_path import ROUNDING_US, PathWalker, PlainPiece, TimelinePath
@@ -218,7 +218,7 @@ class HostRuns:
     @classmethod
     def of(cls, timeline: Timeline, binding: DecidingEdges) -> HostRuns:
         nodes = timeline.graph.nodes_
-        host = np.flatnonzero(np.isin(nodes.kind, _HOST_KINDS))
+        host = np.flatnonzero(has_code(nodes.kind, _HOST_KINDS))
         host = host[
             np.lexsort((timeline.end_us[host], timeline.start_us[host], nodes.resource[host]))
         ].astype(np.int32)

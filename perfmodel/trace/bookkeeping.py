@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct
+from perfmodel.arrays import Ints, distinct, quantile
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
@@ -53,7 +53,7 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     yield from _units(rank)
     is_call = rank.name_matches(_CALL)
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
-    is_step = rank.name_matches(STEP_NAME) & ~np.isin(rank.category, _STEPS)
+    is_step = rank.name_matches(STEP_NAME) & ~rank.is_of(_STEPS)
     misnamed = int(is_call[host].sum() + is_step.sum())
     if misnamed:
         yield f"{misnamed} events have a name of another category (calls, steps)"
@@ -167,7 +167,7 @@ def _units(rank: RankTrace) -> Iterator[str]:
     for rows, what in ((launches, "launch calls"), (ops, "operators"), (work, "device operations")):
         if not len(rows):
             continue
-        tenth_us, half_us = np.quantile(rank.duration_us[rows], (0.1, 0.5))
+        tenth_us, half_us = (quantile(rank.duration_us[rows], share) for share in (0.1, 0.5))
         if half_us < SHORTEST_US and len(rows) >= FEW:
             yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
         if len(rows) >= MIN_NUMBERED and tenth_us > LONGEST_US and rows is not work:

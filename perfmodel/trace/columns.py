@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 NONE = -1
@@ -175,16 +175,15 @@ class RankTrace:
     @cached_property
     def is_device(self) -> Mask:
         """Rows that ran on a device: kernels, copies, memsets."""
-        return self._is_of(DEVICE_CATEGORIES)
+        return self.is_of(DEVICE_CATEGORIES)
 
     def of(self, *categories: Category) -> Ints:
         """Rows of these categories, in order."""
-        return np.flatnonzero(self._is_of(categories))
+        return np.flatnonzero(self.is_of(categories))
 
-    def _is_of(self, categories: Iterable[Category]) -> Mask:
-        is_one = np.zeros(len(Category), np.bool_)
-        is_one[list(categories)] = True
-        return is_one[self.category]
+    def is_of(self, categories: Iterable[Category]) -> Mask:
+        """Which rows are of these categories."""
+        return has_code(self.category, categories)
 
     def text(self, row: int) -> str:
         """The name of the event in `row`."""
@@ -199,16 +198,22 @@ class RankTrace:
 
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:
         """Rows whose name a pattern matches at its start; each name is tried once."""
-        return self._rows_of([i for i, text in self._names if pattern.match(text)])
+        return self._rows_named(pattern.match)
 
     def name_contains(self, pattern: re.Pattern[str]) -> Mask:
         """Rows in whose name a pattern is found; each name is tried once."""
-        return self._rows_of([i for i, text in self._names if pattern.search(text)])
+        return self._rows_named(pattern.search)
 
-    def _rows_of(self, names: list[int]) -> Mask:
-        hit = np.zeros(len(self.strings), bool)
-        hit[names] = True
-        return hit[self.name]
+    def _rows_named(self, is_one: Callable[[str], object]) -> Mask:
+        if is_one not in self._named:
+            hit = self._named[is_one] = np.zeros(len(self.strings), np.bool_)
+            hit[[index for index, text in self._names if is_one(text)]] = True
+        return self._named[is_one].take(self.name)
+
+    @cached_property
+    def _named(self) -> dict[Callable[[str], object], Mask]:
+        """Which strings are names that a pattern accepts, for those that were asked for."""
+        return {}
 
 
 _PLAIN = b"0123456789-.,"

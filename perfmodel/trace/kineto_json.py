@@ -221,8 +221,9 @@ class Document:
         enough = _BLOCK_BYTES
         for chunk in self._chunks:
             self._text += chunk
-            while len(self._text) >= enough:
-                events = self._next_block(enough) if self._head or self._enter_list() else None
+            while (size := len(self._text)) >= enough:
+                size = size if size < 2 * enough else enough  # a small rest would be moved about
+                events = self._next_block(size) if self._head or self._enter_list() else None
                 if events is None:
                     # Not cut between two events, or a damaged document, which shows once all of
                     # it is here. Doubling bounds how often a byte is decoded.

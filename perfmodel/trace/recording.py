@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, Mask, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
@@ -123,7 +123,7 @@ def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
     waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
     certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
     earlier = one_kernel[rank.start_us[one_kernel] < certain_us]
-    has_work = np.isin(rank.correlation[earlier], rank.correlation[rank.is_device])
+    has_work = is_among(rank.correlation[earlier], rank.correlation[rank.is_device])
     lost = int((~has_work).sum())
     if not lost:
         return []
@@ -165,7 +165,7 @@ def _calls(rank: RankTrace, launched: _Launched) -> Iterator[str]:
     calls = rank.of(Category.RUNTIME)
     calls = calls[~rank.name_matches(LAUNCH_CALL)[calls]]
     alone = rank.correlation[launched.all_work[~launched.is_launched]]
-    odd = calls[np.isin(rank.correlation[calls], alone)]
+    odd = calls[is_among(rank.correlation[calls], alone)]
     if len(odd):
         yield (
             f"{len(odd)} calls launched operations of the device, though calls of their name are "
@@ -250,7 +250,7 @@ def _overruns_us(rank: RankTrace, launched: _Launched) -> Floats:
         overruns.append(latest_us[last[last >= 0]] - rank.end_us[device_wide[last >= 0]])
     of_stream = waits[~is_device_wide]
     is_copy = rank.name_contains(_TO_HOST)[launched.work]
-    for thread in np.unique(rank.thread[of_stream]).tolist():
+    for thread in distinct(rank.thread[of_stream]).tolist():
         on_thread = np.flatnonzero(rank.thread[call] == thread)
         if not len(on_thread):
             continue
@@ -349,7 +349,7 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
     every_us, is_near = crossing_at(rank, rank.of(*host, *python, *calls), ROUNDING_US)
     if not is_near.any():
         return  # then no fewer of them cross either
-    is_step = rank.name_matches(STEP_NAME) & np.isin(rank.category, host)
+    is_step = rank.name_matches(STEP_NAME) & rank.is_of(host)
     of_steps = np.flatnonzero(is_step | (rank.category == Category.RUNTIME))
     for among, tolerance_us, what in (
         (rank.of(*host), OVERLAP_US, "operators or annotations"),

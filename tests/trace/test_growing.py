@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.trace import event_columns
-from perfmodel.trace.event_columns import GrowingColumn
+from perfmodel.trace.event_columns import GrowingColumn, packed
 
 NONE = -1
 values = st.one_of(st.integers(-5, 5), st.integers(-(2**40), 2**40))
@@ -27,7 +25,7 @@ def test_values_in_order_and_none_where_missing(drawn: list[list[int] | int], fl
                 column.skip(block)
                 expected += [NONE] * block
             else:
-                column.extend(array("q", block))
+                column.extend(packed("q", block))
                 expected += block
         found = column.taken()
     assert found.tolist() == expected
@@ -38,6 +36,6 @@ def test_values_in_order_and_none_where_missing(drawn: list[list[int] | int], fl
 def test_floats() -> None:
     column = GrowingColumn("d")
     column.skip(1)
-    column.extend(array("d", [1.5]))
+    column.extend(packed("d", [1.5]))
     found = column.taken()
     assert found.tolist() == [NONE, 1.5]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -169,5 +169,5 @@ def _tables(name: str) -> dict[str, dict[str, Any]]:
 @cache
 def document(package: str) -> dict[str, dict[str, dict[str, Any]]]:
     """All coefficients of a package, by module and name."""
-    text = files(__name__).joinpath(f"{package}.toml").read_text("utf-8")
+    text = Path(__file__).with_name(f"{package}.toml").read_text("utf-8")
     return tomllib.loads(text)

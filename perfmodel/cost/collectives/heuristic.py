@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class Constants:
 @cache
 def shipped() -> Constants:
     """The constants of the model that the package carries."""
-    content = files("perfmodel.cost.collectives").joinpath("fitted.json").read_bytes()
+    content = Path(__file__).with_name("fitted.json").read_bytes()
     values = json.loads(content)["constants"]
     return Constants({str(name): float(value) for name, value in values.items()}, "fitted.json")
 

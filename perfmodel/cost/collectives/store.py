@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ _LARGEST = 1e6
 @cache
 def shipped() -> Learned:
     """The model that the package carries."""
-    content = files("perfmodel.cost.collectives").joinpath(_SHIPPED).read_bytes()
+    content = Path(__file__).with_name(_SHIPPED).read_bytes()
     return model_from_dict(_parsed(content, _SHIPPED), _SHIPPED)
 
 

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -187,6 +186,8 @@ def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]
     """
     if folder.exists():
         raise PerfmodelError(f"{folder}: exists already; name a new directory")
+    import tempfile  # only who writes needs it
+
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
