@@ -201,7 +201,8 @@ def _own_kernel_terms(
     """PyTorch's own kernel for one table: a warp for as many columns of a bag as it has lanes, rows
     one after another; a fixed number of blocks takes bags in turns.
 
-    What every warp issues, and what one waits for, come on top of one another.
+    What every warp issues, and what one waits for, come on top of one another. The bags of a turn
+    miss the cache independently: the unluckiest of so many decides.
     Source: aten/src/ATen/native/cuda/EmbeddingBag.cu.
     """
     told, mean = group.dims["longest_bag"], use.lookups / use.bags
@@ -209,10 +210,13 @@ def _own_kernel_terms(
     warps = use.bags * np.ceil(group.dims["dim"] / lanes)
     instructions = warps * (_C.own_bag_instructions + _C.own_row_instructions * mean)
     issued_us = instructions * lanes / issued_per_us(device)
+    turns = np.ceil(warps * lanes / _C.own_threads)
     longest = np.maximum(np.where(told > 0, told, mean), 1.0)
     missed_frac = use.missed / np.maximum(use.lookups, 1.0)
-    row_us = _C.own_hit_us + missed_frac * (_C.own_miss_us - _C.own_hit_us)
-    waited_us = np.ceil(warps * lanes / _C.own_threads) * longest * row_us
+    missed, at_once = longest * missed_frac, np.maximum(use.bags / turns, 1.0)
+    unlucky = np.sqrt(2.0 * missed * (1.0 - missed_frac) * np.log(at_once))
+    missed = np.minimum(turns * missed + unlucky, turns * longest)
+    waited_us = turns * longest * _C.own_hit_us + missed * (_C.own_miss_us - _C.own_hit_us)
     everywhere = np.ones(len(longest), np.bool_)
     return {
         "memory": rows_memory_us(use.missed * use.row_bytes, _C.lookup_frac, device),

@@ -97,7 +97,8 @@ def test_tensors_are_joined_by_blocks_of_vectors() -> None:
 def test_warps_of_a_lookup_issue_and_then_wait() -> None:
     # 9,024 bags of 64 rows of 192 columns: six warps each, in seven turns of 8,192
     embedding, rates = coefficients("gpu.embedding"), coefficients("gpu.rates")
-    issued_us = 9024 * 6 * (262 + 32.6 * 64) / (rates.table("issued_per_sm_per_clock")["cuda"] / 32)
+    instructions = embedding.own_bag_instructions + embedding.own_row_instructions * 64
+    issued_us = 9024 * 6 * instructions * 32 / rates.table("issued_per_sm_per_clock")["cuda"]
     issued_us /= SMS * MHZ
     waited_us = 7 * 64 * embedding.own_hit_us
     dims = {"batch": 9024.0, "pooling": 64.0, "dim": 192.0, "hash_size": 1000.0}
@@ -105,6 +106,10 @@ def test_warps_of_a_lookup_issue_and_then_wait() -> None:
     assert found == pytest.approx(embedding.own_start_us + issued_us + waited_us, rel=0.02)
     alone = in_program_us("embedding_bag", batch=1.0, pooling=100.0, dim=32.0, hash_size=1e7)
     assert alone == pytest.approx(embedding.own_start_us + 100 * embedding.own_miss_us, rel=0.02)
+    # more bags share more rows, but the unluckiest of them misses no fewer
+    shared = {"pooling": 55.0, "dim": 28.0, "hash_size": 33_496.0}
+    few, many = (in_program_us("embedding_bag", batch=bags, **shared) for bags in (92.0, 184.0))
+    assert few < many < embedding.own_start_us + 55 * embedding.own_miss_us + 1.0
 
 
 def test_a_block_sorts_what_its_threads_hold() -> None:
