@@ -8,7 +8,7 @@ cost a tier model says (`perfmodel.cost.tiers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
@@ -197,8 +197,17 @@ class Placement:
     ) -> Placement:
         """Each table with the fields that `edit` (its number, its placement) gives it, and
         `caches` added to the existing ones."""
-        tables = [replace(table, **edit(number, table)) for number, table in enumerate(self.tables)]
-        return Placement(tuple(tables), self.caches + caches)
+        made: dict[Hashable, TablePlacement] = {}  # of hundreds of tables many are alike
+
+        def edited(number: int, table: TablePlacement) -> TablePlacement:
+            changed = edit(number, table)
+            key = table, *changed.items()
+            if key not in made:
+                made[key] = replace(table, **changed)
+            return made[key]
+
+        tables = tuple(edited(number, table) for number, table in enumerate(self.tables))
+        return Placement(tables, self.caches + caches)
 
 
 @dataclass(frozen=True)
