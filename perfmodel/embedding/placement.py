@@ -8,11 +8,13 @@ cost a tier model says (`perfmodel.cost.tiers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.embedding.cache import Cache, CacheUse, TableAccess, steady_use
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
@@ -130,6 +132,16 @@ class RowCache:
             raise WorkloadError(f"cache {self.name!r}: a capacity of {self.capacity_bytes:g} bytes")
         if self.batches_ahead < 1:
             raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
+
+    def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
+        """What a batch that looks `tables` up finds in it, after many like it."""
+        return _steady_use(tuple(tables), self.capacity_bytes, self.policy)
+
+
+@lru_cache(maxsize=256)
+def _steady_use(tables: tuple[TableAccess, ...], capacity_bytes: float, policy: str) -> CacheUse:
+    """The rank that misses most and the ops of a step ask the same."""
+    return steady_use(tables, Cache(capacity_bytes, POLICIES[policy]()))
 
 
 @dataclass(frozen=True)
