@@ -31,6 +31,7 @@ _CACHES = ("l2_gb_per_s", "llc_gb_per_s")
 WORSE: Mapping[str, tuple[str, ...]] = {
     "memory": ("hbm_gb_per_s",),
     "caches": _CACHES,
+    "bytes of the last cache": ("l2_bytes",),
     "links": ("pcie_gb_per_s", "link_gb_per_s"),
     "rates": _RATES,
     "clock alone": ("boost_mhz", "max_sustained_mhz"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,19 +80,6 @@ MAX_SHOWN = 10
 """Rows of a table for people."""
 
 
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Without the search for cycles: few are made here, and it takes a tenth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-@_without_garbage_collection()
 def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,

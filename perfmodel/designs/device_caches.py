@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory_tiers import fitting
-from perfmodel.workload.tables import row_bytes
+from perfmodel.workload.tables import Table, row_bytes
 
 MIN_FRAC = 1e-3
 """Of the rows, less than this is not tried in the place of more."""
@@ -202,22 +203,29 @@ class RecShard:
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
     (per byte) of all tables."""
-    rates, sizes, owner, shares = [], [], [], []
-    for number, (table, row) in enumerate(
-        zip(deployment.workload.tables, row_bytes_of(deployment), strict=True)
-    ):
-        popularity = table.popularity()
-        rates.append(popularity.chance * table.pooling / row)
-        sizes.append(popularity.rows * row)
-        shares.append(popularity.share)
-        owner.append(np.full(len(popularity.rows), number))
-    rate, size, share = np.concatenate(rates), np.concatenate(sizes), np.concatenate(shares)
-    order = np.argsort(-rate, kind="stable")
-    before = np.concatenate([[0.0], np.cumsum(size[order])[:-1]])
-    kept = np.clip((hbm_bytes - before) / size[order], 0.0, 1.0)
-    tables = np.concatenate(owner)[order]
-    fracs = np.bincount(tables, kept * share[order], len(deployment.workload.tables))
-    return np.minimum(fracs, 1.0)
+    tables = deployment.workload.tables
+    number, size, share, before = _by_popularity(tables, tuple(row_bytes_of(deployment).tolist()))
+    kept = np.clip((hbm_bytes - before) / size, 0.0, 1.0)
+    return np.minimum(np.bincount(number, kept * share, len(tables)), 1.0)
+
+
+@lru_cache(maxsize=4)
+def _by_popularity(
+    tables: tuple[Table, ...], stored_bytes: tuple[float, ...]
+) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+    """Classes of rows of all tables, those looked up most per byte first: each one's table, bytes,
+    share of the table's lookups, and the bytes of all before it."""
+    use = [table.popularity() for table in tables]
+    pairs = list(zip(tables, stored_bytes, strict=True))
+    rates = [
+        each.chance * table.pooling / row for each, (table, row) in zip(use, pairs, strict=True)
+    ]
+    order = np.argsort(-np.concatenate(rates), kind="stable")
+    number = np.repeat(np.arange(len(tables)), [len(each.rows) for each in use])[order]
+    share = np.concatenate([each.share for each in use])[order]
+    sizes = [each.rows * row for each, row in zip(use, stored_bytes, strict=True)]
+    size = np.concatenate(sizes)[order]
+    return number, size, share, np.concatenate([[0.0], np.cumsum(size)[:-1]])
 
 
 def read_us(deployment: Deployment, hot: Floats) -> Floats:

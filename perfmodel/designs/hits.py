@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import adapter_shares, first_rank
-from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, steady_use
+from perfmodel.embedding import RowCache, TableAccess
 from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
 from perfmodel.workload import Table
 from perfmodel.workload.adapter_caches import adapter_use
@@ -122,7 +122,7 @@ def _tier_uses(
     deployment: Deployment, cache: RowCache
 ) -> Iterator[tuple[int, float, float, float]]:
     """(table, lookups, those that miss, rows fetched) per batch, rank by rank."""
-    policy, batches = POLICIES[cache.policy](), cache.batches_ahead
+    batches = cache.batches_ahead
     seen: dict[tuple[object, ...], list[tuple[int, float, float, float]]] = {}
     for own in _per_rank(deployment, cache.name):
         if not own:
@@ -137,7 +137,7 @@ def _tier_uses(
                 )
                 for number, table, samples in own
             ]
-            use = steady_use(accesses, Cache(cache.capacity_bytes, policy))
+            use = cache.steady_use(accesses)
             missed = (1 - use.hit_frac) * use.lookups
             columns = np.array([use.lookups, missed, use.fetched_rows]).T / batches
             numbers = [number for number, _, _ in own]

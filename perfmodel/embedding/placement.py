@@ -8,11 +8,13 @@ cost a tier model says (`perfmodel.cost.tiers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.embedding.cache import Cache, CacheUse, TableAccess, steady_use
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
@@ -131,6 +133,16 @@ class RowCache:
         if self.batches_ahead < 1:
             raise WorkloadError(f"cache {self.name!r}: {self.batches_ahead} batches ahead")
 
+    def steady_use(self, tables: Sequence[TableAccess]) -> CacheUse:
+        """What a batch that looks `tables` up finds in it, after many like it."""
+        return _steady_use(tuple(tables), self.capacity_bytes, self.policy)
+
+
+@lru_cache(maxsize=256)
+def _steady_use(tables: tuple[TableAccess, ...], capacity_bytes: float, policy: str) -> CacheUse:
+    """The rank that misses most and the ops of a step ask the same."""
+    return steady_use(tables, Cache(capacity_bytes, POLICIES[policy]()))
+
 
 @dataclass(frozen=True)
 class TablePlacement:
@@ -197,8 +209,17 @@ class Placement:
     ) -> Placement:
         """Each table with the fields that `edit` (its number, its placement) gives it, and
         `caches` added to the existing ones."""
-        tables = [replace(table, **edit(number, table)) for number, table in enumerate(self.tables)]
-        return Placement(tuple(tables), self.caches + caches)
+        made: dict[Hashable, TablePlacement] = {}  # of hundreds of tables many are alike
+
+        def edited(number: int, table: TablePlacement) -> TablePlacement:
+            changed = edit(number, table)
+            key = table, *changed.items()
+            if key not in made:
+                made[key] = replace(table, **changed)
+            return made[key]
+
+        tables = tuple(edited(number, table) for number, table in enumerate(self.tables))
+        return Placement(tables, self.caches + caches)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +66,7 @@ class Popularity:
 
     def covered_frac(self, hot_rows: ArrayLike) -> Floats:
         """Share of the lookups that go to the `hot_rows` most popular rows (any shape)."""
-        ends, mass = self._cumulative()
+        ends, mass = self._cumulative
         return np.asarray(np.interp(np.asarray(hot_rows, np.float64), ends, mass), np.float64)
 
     def hot_rows(self, covered_frac: ArrayLike) -> Floats:
@@ -74,7 +75,7 @@ class Popularity:
         Source: Sethi et al. 2022, RecShard (arXiv 2201.10095): the inverse of a table's
         cumulative distribution.
         """
-        ends, mass = self._cumulative()
+        ends, mass = self._cumulative
         return np.asarray(np.interp(np.asarray(covered_frac, np.float64), mass, ends), np.float64)
 
     def part(self, rows_frac: float) -> Popularity:
@@ -98,6 +99,7 @@ class Popularity:
             f"{_HOT_FRAC:.0%} of them take {hot:.1%} of the lookups)"
         )
 
+    @cached_property
     def _cumulative(self) -> tuple[Floats, Floats]:
         ends = np.concatenate([[0.0], np.cumsum(self.rows)])
         mass = np.concatenate([[0.0], np.cumsum(self.share)])
@@ -197,8 +199,8 @@ def zipf_classes(
 def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike) -> Floats:
     """The exponent under which `lookups` into `rows` touch so many `distinct_rows`.
 
-    All of any shape that broadcasts with the others', as is the result. 0 where they touch as many
-    as uniform lookups do, or more. By bisection to 1e-6.
+    All of any shape that broadcasts with the others', as is the result; equal ones are asked once.
+    0 where they touch as many as uniform lookups do, or more. By bisection to 1e-6.
     Raises `WorkloadError` where that many rows cannot have been touched.
     """
     tables = np.broadcast_arrays(
@@ -213,13 +215,16 @@ def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike)
             f"zipf: {drawn[at]:g} lookups into {size[at]:.0f} rows cannot touch "
             f"{distinct[at]:g} of them"
         )
+    kinds, kind = np.unique((size, drawn, distinct), axis=1, return_inverse=True)
+    size, drawn, distinct = kinds
     low, high = np.zeros_like(size), np.full_like(size, _STEEPEST)
     is_skewed = _zipf_distinct(size, low, drawn) > distinct
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         above = _zipf_distinct(size, middle, drawn) > distinct
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(is_skewed, 0.5 * (low + high), 0.0).reshape(tables[0].shape)
+    alpha = np.where(is_skewed, 0.5 * (low + high), 0.0)
+    return alpha[kind.reshape(-1)].reshape(tables[0].shape)
 
 
 def _zipf_distinct(rows: Floats, alpha: Floats, lookups: Floats) -> Floats:

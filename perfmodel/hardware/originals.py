@@ -13,7 +13,8 @@ from perfmodel.hardware.catalogue import names
 from perfmodel.hardware.parts import Device
 from perfmodel.hardware.reads import unrecorded
 
-_OF_A_CHIP = ("target", "compute_capability", "sm_count", "l2_bytes")
+_OF_A_CHIP = ("target", "compute_capability", "sm_count")
+_CACHE = ("l2_bytes",)
 _OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
 _OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
 _MIN_EQUAL = 2
@@ -22,8 +23,8 @@ _MIN_EQUAL = 2
 def original(device: Device) -> Device:
     """The catalogue's device that `device` is, or was made from by changing figures; else itself.
 
-    That is the one of its chip with most figures of the board in common, two at least; of several,
-    the one with the same memory (an H200 is an H100 but for it).
+    That is the one of its chip, with its cache if there is one, with most figures of the board in
+    common, two at least; of several, the one with the same memory (an H200 is an H100 but for it).
     """
     return _closest(device) or device
 
@@ -36,10 +37,11 @@ def _closest(device: Device) -> Device | None:
         return None
     alike = _boards().get(chip, ())
     in_common = partial(_in_common, board)
-    memory = _figures(device, _OF_ITS_MEMORY)
+    cache, memory = _figures(device, _CACHE), _figures(device, _OF_ITS_MEMORY)
 
-    def nearness(known: Device) -> tuple[int, int]:
-        return in_common(known), sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
+    def nearness(known: Device) -> tuple[bool, int, int]:
+        same_memory = sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
+        return cache == _figures(known, _CACHE), in_common(known), same_memory
 
     closest = max(alike, key=nearness, default=None)
     return None if closest is None or in_common(closest) < _MIN_EQUAL else closest
@@ -69,7 +71,7 @@ def slower_multiprocessors(device: Device) -> list[str]:
         own = device.fp32_tflop_per_s / device.sm_count
         return known.sm_count < device.sm_count and known.fp32_tflop_per_s / known.sm_count > own
 
-    chip = [name for name in _OF_A_CHIP if name != "sm_count"]
+    chip = [name for name in (*_OF_A_CHIP, *_CACHE) if name != "sm_count"]
     boards = (
         known
         for known in chain.from_iterable(_boards().values())

@@ -57,6 +57,12 @@ Under `TARGET/whole:OP` it gives all, whatever the op calls (but for recorded ke
 say what it calls). An op that has no rule and calls nothing becomes the fallback.
 """
 
+
+def nothing(op: Op) -> Sequence[Piece]:
+    """The rule of ops that launch nothing, whatever they are called with: most calls are views."""
+    return ()
+
+
 LEAF, WHOLE = "leaf:", "whole:"
 TIER = "tier::"
 """What names of ops on rows outside the device begin with; all their dims are attributes."""

@@ -17,6 +17,7 @@ from perfmodel.lowering.piece import (
     Lowering,
     MissingArguments,
     Piece,
+    nothing,
     rule_of,
 )
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
@@ -99,28 +100,30 @@ class _Rules:
         rule = whole or rule_of(op.name, self._target)
         if rule is None:
             return None, False
-        pieces = self._ask(rule, op, _signature(op))
+        pieces = self._ask(rule, op)
         return pieces, whole is not None and pieces is not None
 
     def of_leaf(self, op: Op, calls: bool) -> Pieces | None:
         """What an op becomes none of whose calls become anything."""
-        signature = _signature(op)
         rule = rule_of(op.name, self._target, LEAF)
         if rule is not None:
-            pieces = self._ask(rule, op, signature)
+            pieces = self._ask(rule, op)
             if pieces is not None:
                 return pieces
         elif calls and rule_of(op.name, self._target) is None:
             return None
+        signature = _signature(op)
         if signature not in self._fallbacks:
             self._fallbacks[signature] = fallback(op)
         return self._fallbacks[signature]
 
-    def _ask(self, rule: Lowering, op: Op, signature: Hashable) -> Pieces | None:
-        key = rule, signature
+    def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
+        if rule is nothing:
+            return ()
+        key = rule, _signature(op)
         answers = self._answers.get(key)
         if answers is None:
-            answers = _answers_of(rule, signature, self._target, self._stays)
+            answers = _answers_of(*key, self._target, self._stays)
             self._answers[key] = answers
         return answers.of(op)
 

@@ -41,11 +41,8 @@ STREAMING_SM_FRAC = 0.5
 """assumed: half the multiprocessors draw all of the memory's bandwidth."""
 
 
-def with_contention(steps: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
-    """`found` with what its kernels lose to collectives beside them, on a GPU."""
-    if not has_contention(steps, machine):
-        return steps
-    load = modelled_load(steps, machine)
+def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
+    """`steps` with what its kernels lose to collectives beside them, under their `load`."""
     graph = steps.timeline.graph
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
@@ -56,13 +53,8 @@ def with_contention(steps: ScheduledSteps, machine: Cluster) -> ScheduledSteps:
     return rescheduled(steps, timeline, taken_us)
 
 
-def has_contention(steps: ScheduledSteps, machine: Cluster) -> bool:
-    """Whether a collective may slow anything down: not where ranks meet in a CPU's memory."""
-    return machine.node.device.target != CPU and COLLECTIVE in steps.families
-
-
 def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
-    """`found` as `timeline` has it, its nodes of `taken_us` each; pieces take as much longer."""
+    """`steps` as `timeline` has it, its nodes of `taken_us` each; pieces take as much longer."""
     nodes = replace(timeline.graph.nodes_, start_us=timeline.start_us, duration_us=taken_us)
     graph = replace(timeline.graph, nodes_=nodes)
     piece, count = steps.built.piece, len(steps.pieces)
@@ -85,8 +77,11 @@ def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
     )
 
 
-def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load:
-    """The load of the nodes of `found` on their device of `machine`, each as it is alone."""
+def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
+    """The load of the nodes of `steps` on their device of `machine`, each as it is alone; None
+    where no collective may slow anything down: ranks meet in a CPU's memory, or not at all."""
+    if machine.node.device.target == CPU or COLLECTIVE not in steps.families:
+        return None
     rows = place_collectives(rows_of(steps.pieces), machine)
     duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
     columns = np.zeros((len(fields(Load)), len(rows)))

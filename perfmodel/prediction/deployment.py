@@ -40,11 +40,12 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
 
 
 def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_us: float) -> float:
-    """What the steps of a deployment take at least: without evaluations, what moves between
-    phases, and what kernels lose to collectives. Of several kinds, that of the most frequent ones
-    where it is `enough_us`. Raises `WorkloadError` as `deployment_period`."""
-    total_us = 0.0
-    for phase, step in sorted(steps_of(deployment), key=lambda each: -each[0].steps_frac):
+    """What the steps of a deployment take at least: without evaluations, and what kernels lose to
+    collectives. Of several kinds, that of the most frequent ones where it is `enough_us`. Raises
+    `WorkloadError` as `deployment_period`."""
+    steps = steps_of(deployment)
+    total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
+    for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
         if total_us < enough_us:
             total_us += phase.steps_frac * least_step_us(step, costs)
     return total_us
@@ -63,12 +64,16 @@ def deployment_period(
     notes = [note for _, own in answers for note in own]
     result = results[0]
     if len(phases) > 1:
-        moved_us = sum(
-            phase.steps_frac / phase.run_steps * row_transfer_us(phase, deployment.machine, costs)
-            for phase in phases
-        )
-        result = weighted_result(results, phases, moved_us)
+        switch_us = moved_us(phases, deployment.machine, costs)
+        result = weighted_result(results, phases, switch_us)
     return result, [*deployment.notes, *notes]
+
+
+def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None) -> float:
+    """What moves between `phases`, per step."""
+    shares = [phase.steps_frac / phase.run_steps for phase in phases]
+    moved = [row_transfer_us(phase, machine, costs) for phase in phases]
+    return sum(share * us for share, us in zip(shares, moved, strict=True))
 
 
 def row_transfer_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:

@@ -24,7 +24,6 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction.contention_load import (
-    has_contention,
     modelled_load,
     rescheduled,
     with_contention,
@@ -40,7 +39,7 @@ from perfmodel.prediction.scheduled import (
     schedule_shapes,
 )
 from perfmodel.prediction.types import RankPrediction, Result
-from perfmodel.timeline.contention import contended_schedule, lost_us
+from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
@@ -69,16 +68,16 @@ another resource may take most than of each kind."""
 
 
 def steady_period(
-    steps: ScheduledSteps, machine: Cluster
+    steps: ScheduledSteps, machine: Cluster, load: Load | None
 ) -> tuple[ScheduledSteps, dict[str, float], dict[str, float]]:
-    """One period of `found`, whose graph carries edges to later steps, what decides it, and what it
+    """One period of `steps`, whose graph carries edges to later steps, what decides it, and what it
     would be with less of that.
 
-    What its kernels lose to collectives beside them, of their own step or of others, is counted.
+    What its kernels lose under `load` to collectives beside them, of their own step or of others,
+    is counted.
     """
     graph = steps.timeline.graph
     step = Recurrence.of(graph)
-    load = modelled_load(steps, machine) if has_contention(steps, machine) else None
     last: list[SteadyState] = []
 
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
@@ -86,8 +85,9 @@ def steady_period(
         window = last[0].window()
         if load is None:
             return window, np.zeros(len(graph))
-        lost = lost_us(window, load.tiled(len(window.graph) // len(graph)))
-        return window, lost.reshape(-1, len(graph))[STEPS_AHEAD]
+        shown = slice(STEPS_AHEAD * len(graph), (STEPS_AHEAD + 1) * len(graph))
+        lost = lost_us(window, load.tiled(len(window.graph) // len(graph)), shown)
+        return window, lost[shown]
 
     window, taken_us = contended_schedule(run, graph.nodes_.duration_us)
     copies = len(window.graph) // len(graph)
@@ -219,10 +219,12 @@ def predict_shapes(
     """
     alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
     repeats = alone.timeline.graph.carried is not None
-    steps, bounds, relieved_us = with_contention(alone, machine), None, None
+    load = modelled_load(alone, machine)
+    steps = with_contention(alone, load) if load else alone
+    bounds, relieved_us = None, None
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
-        steps, bounds, relieved_us = steady_period(alone, machine)
+        steps, bounds, relieved_us = steady_period(alone, machine, load)
     result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
     rank = result.rank.rank
     use, fullest = _fullest(graphs, machine)

@@ -93,32 +93,36 @@ def contended_schedule(
     return timeline, taken
 
 
-def lost_us(timeline: Timeline, load: Load) -> Floats:
-    """Of each node's duration, what it loses to the collectives beside it on its rank."""
+def lost_us(timeline: Timeline, load: Load, nodes: slice = slice(None)) -> Floats:
+    """Of the duration of each of `nodes`, what it loses to the collectives beside it on its rank,
+    and a collective to kernels; 0 of other nodes. A collective's ranks are all in it or all not."""
     graph = timeline.graph
     duration = timeline.end_us - timeline.start_us
     result = np.zeros(len(graph))
     transfers = (load.sm_taken_frac > 0) & (duration > 0)
     kernels = graph.on_device & ~transfers & (duration > 0)
     kernels &= np.maximum(np.maximum(load.sm_used_frac, load.hbm_used_frac), load.reads) > 0
+    is_asked = np.zeros(len(graph), np.bool_)
+    is_asked[nodes] = True
     for rank in distinct(graph.nodes_.rank[transfers]).tolist():
         collectives = np.flatnonzero(transfers & (graph.nodes_.rank == rank))
         others = np.flatnonzero(kernels & (graph.nodes_.rank == rank))
+        asked, losing = others[is_asked[others]], collectives[is_asked[collectives]]
         stretches = _constant_loads(timeline, load, collectives)
         for part in _parts(len(stretches.start_us), len(others)):
             held = _ConstantLoads(*(column[part] for column in vars(stretches).values()))
-            overlap = _overlap_us(timeline, others, held.start_us, held.end_us)
+            overlap = _overlap_us(timeline, asked, held.start_us, held.end_us)
             slower = np.maximum(
-                load.sm_used_frac[others] / (1 - held.sm_frac[:, None]),
-                load.hbm_used_frac[others] + held.hbm_frac[:, None],
+                load.sm_used_frac[asked] / (1 - held.sm_frac[:, None]),
+                load.hbm_used_frac[asked] + held.hbm_frac[:, None],
             )
-            stalled = held.delay_us[:, None] * (load.reads[others] / duration[others])
+            stalled = held.delay_us[:, None] * (load.reads[asked] / duration[asked])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
-            result[others] += lost.sum(axis=0)
-            overlap = _overlap_us(timeline, collectives, held.start_us, held.end_us)
-            result[collectives] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
-        for part in _parts(len(collectives), len(others)):
-            some = collectives[part]
+            result[asked] += lost.sum(axis=0)
+            overlap = _overlap_us(timeline, losing, held.start_us, held.end_us)
+            result[losing] += (overlap * _lost_frac(held.wire_frac)[:, None]).sum(axis=0)
+        for part in _parts(len(losing), len(others)):
+            some = losing[part]
             overlap = _overlap_us(timeline, others, timeline.start_us[some], timeline.end_us[some])
             left = np.maximum(load.sm_taken_frac[some][:, None], 1 - load.hbm_used_frac[others])
             slower = load.hbm_taken_frac[some][:, None] / np.maximum(left, 1e-9)

@@ -16,13 +16,10 @@ from statistics import NormalDist
 import numpy as np
 
 from perfmodel.embedding import (
-    POLICIES,
-    Cache,
     Placement,
     RowCache,
     TableAccess,
     TablePlacement,
-    steady_use,
 )
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
@@ -120,7 +117,7 @@ def _beyond(
         TableAccess(popularity=table.popularity(), lookups=table.lookups(batch), row_bytes=size)
         for table, size in held
     ]
-    use = steady_use(accesses, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
+    use = cache.steady_use(accesses)
     return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
 
 

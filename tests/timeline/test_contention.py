@@ -173,3 +173,8 @@ def test_nothing_gets_faster_and_all_keep_a_tenth_of_their_pace(
     np.testing.assert_array_equal(timeline.end_us - timeline.start_us, taken)
     _, same = _settled(graph, load)
     np.testing.assert_array_equal(taken, same)
+    every = lost_us(timeline, load)
+    for node in (KERNEL, COLLECTIVE):
+        asked = lost_us(timeline, load, slice(node, node + 1))
+        assert asked[node] == every[node]
+        assert not np.delete(asked, node).any()

@@ -48,7 +48,7 @@ SWEEP_POINTS = 8
 """From so many points per curve on, the answer rests on a sweep."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibrated:
     """`base` times a correction: near points of the same curve it follows them."""
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
 from perfmodel.cost.contract import Estimate, Explanation
@@ -71,17 +73,30 @@ def interpolate_sizes(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     size = np.log2(np.maximum(calls.size_bytes, 1.0))
     below = np.clip(np.floor(size) - FIRST, 0, len(KNOTS) - 2).astype(np.int64)
     part = np.maximum(size - KNOTS[below], 0.0)
-    kinds, knots = len(first), int(below.max(initial=0)) + 2
-    each = take_calls(calls, np.repeat(first, knots))
-    log_us, spread = answer(replace(each, size_bytes=np.tile(2.0 ** KNOTS[:knots], kinds)))
-    log_us = np.maximum.accumulate(log_us.reshape(kinds, knots), axis=1)
-    spread = spread.reshape(kinds, knots)
+    told = zip(*(getattr(calls, name)[first].tolist() for name in _TOLD), strict=True)
+    curves = [_curve((answer, each)) for each in told]
+    log_us, spread = np.stack(curves, axis=1) if curves else np.zeros((2, 0, len(KNOTS)))
 
     def between(values: Floats, along: Floats) -> Floats:
         low, high = values[kind, below], values[kind, below + 1]
         return np.asarray(low + (high - low) * along, np.float64)
 
     return between(log_us, part), between(spread, np.minimum(part, 1.0))
+
+
+_TOLD = tuple(each.name for each in fields(Calls) if each.name != "size_bytes")
+"""What tells kinds of calls apart."""
+
+
+def _at_knots(asked: tuple[Answer, tuple[Any, ...]]) -> tuple[Floats, Floats]:
+    """What `answer` says of a kind of call at `KNOTS`, never falling: of a model, asked once."""
+    answer, kind = asked
+    columns = {name: np.repeat(value, len(KNOTS)) for name, value in zip(_TOLD, kind, strict=True)}
+    log_us, spread = answer(Calls(size_bytes=2.0**KNOTS, **columns))
+    return np.maximum.accumulate(log_us), spread
+
+
+_curve = cached_with_reads(lru_cache(maxsize=1 << 10), _at_knots)
 
 
 def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
@@ -107,11 +122,7 @@ def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
 
 def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
     """(a row of each kind of call, the kind of each row); kinds differ in all but size."""
-    codes = [
-        np.unique(getattr(calls, each.name), return_inverse=True)[1].reshape(-1)
-        for each in fields(calls)
-        if each.name != "size_bytes"
-    ]
+    codes = [np.unique(getattr(calls, name), return_inverse=True)[1].reshape(-1) for name in _TOLD]
     _, first, kind = np.unique(np.stack(codes), axis=1, return_index=True, return_inverse=True)
     return first.astype(np.int64), kind.reshape(-1).astype(np.int64)
 
@@ -223,7 +234,7 @@ def latency_frac(costs: Costs) -> Floats:
     return np.asarray((costs.base_us + costs.hop_us) / costs.total_us, np.float64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learned:
     """Fitted to published curves; `spreads` are errors on repositories that were left out.
 
@@ -266,9 +277,11 @@ class Learned:
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
         algorithm."""
-        return estimate_on_knots(
-            calls, lambda each: interpolate_rates(each, self.log_us), self.name, SPECS
-        )
+        return estimate_on_knots(calls, self.smooth_log_us, self.name, SPECS)
+
+    def smooth_log_us(self, calls: Calls) -> tuple[Floats, Floats]:
+        """`log_us`, never rising with the rate of links."""
+        return interpolate_rates(calls, self.log_us)
 
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the heuristic's parts, and the factor that was learned."""

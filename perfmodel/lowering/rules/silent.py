@@ -15,6 +15,7 @@ from perfmodel.lowering.piece import (
     Piece,
     Stream,
     entries,
+    nothing,
 )
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.ops.graph import Op, Tensor, tensors_in
@@ -57,12 +58,9 @@ UNPREFIXED = ("detach", "detach_", "requires_grad_")
 """As old profiles name the parts of `aten::detach`."""
 
 
-@LOWERINGS.register(
+LOWERINGS.register(
     *entries(*VIEWS, *ALLOCATIONS, *QUERIES, *OTHERS), *(f"any/{name}" for name in UNPREFIXED)
-)
-def nothing(op: Op) -> Sequence[Piece]:
-    """Launches nothing."""
-    return ()
+)(nothing)
 
 
 PASSING_ON = (
@@ -73,15 +71,13 @@ PASSING_ON = (
 )
 
 
-@LOWERINGS.register(
+# Launch nothing themselves; where they do, what they call is in the graph.
+LOWERINGS.register(
     *(f"any/{LEAF}{name}Backward{number}" for name in PASSING_ON for number in ("", "0", "1")),
     *entries("torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot", scope=LEAF),
     *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", scope=LEAF),
     *entries("autograd::engine::evaluate_function: *", scope=LEAF),
-)
-def pass_through(op: Op) -> Sequence[Piece]:
-    """Launches nothing itself; where it does, what it calls is in the graph."""
-    return ()
+)(nothing)
 
 
 @LOWERINGS.register(
@@ -131,7 +127,5 @@ def recorded_operation(op: Op) -> Sequence[Piece]:
     return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
 
 
-@LOWERINGS.register(f"cpu/{WHOLE}{OF_PROFILE}*")
-def not_on_cpu(op: Op) -> Sequence[Piece]:
-    """A CPU has no counterpart of a GPU's kernel."""
-    return ()
+# A CPU has no counterpart of a GPU's kernel.
+LOWERINGS.register(f"cpu/{WHOLE}{OF_PROFILE}*")(nothing)

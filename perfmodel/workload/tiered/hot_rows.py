@@ -110,7 +110,7 @@ def hot_lookups(group: Group, use: HotUse) -> Lookups:
     pairs = list(zip(use.hot, use.other, strict=True))
     room = zip(use.rows, use.other, strict=True)
     held = tuple(max(rows + round(other), 1) for rows, other in room)
-    counts = [table.lookups(group.samples) for table in tables]
+    counts = tuple(table.lookups(group.samples) for table in tables)
     distinct = tuple(
         min(max(hot + other, 1.0), rows, count)
         for (hot, other), rows, count in zip(pairs, held, counts, strict=True)
@@ -121,8 +121,16 @@ def hot_lookups(group: Group, use: HotUse) -> Lookups:
         batch=(group.samples,) * len(tables),
         pooling=tuple(table.pooling for table in tables),
         unique_rows=distinct,
-        alpha=tuple(zipf_alpha_of(held, counts, distinct).tolist()),
+        alpha=_alphas(held, counts, distinct),
     )
+
+
+@lru_cache(maxsize=64)
+def _alphas(
+    rows: tuple[int, ...], lookups: tuple[float, ...], distinct: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Exponents of the tables' lookups; what keeps the rows and what reads them ask the same."""
+    return tuple(zipf_alpha_of(rows, lookups, distinct).tolist())
 
 
 HOST = "cpu"

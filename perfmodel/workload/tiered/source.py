@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from perfmodel.embedding import POLICIES, Cache, RowCache, TableAccess, TablePlacement, steady_use
+from perfmodel.embedding import RowCache, TableAccess, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
@@ -324,7 +324,7 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
     ]
     tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
-    use = steady_use(tables, Cache(cache.capacity_bytes, POLICIES[cache.policy]()))
+    use = cache.steady_use(tables)
     held = [(table, one.replicated) for one in sharing for table in one.tables]
     own: list[int] = []
     for table in group.tables:
