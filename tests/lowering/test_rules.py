@@ -87,6 +87,7 @@ X = T((8, 32))
         ("aten::sum", (X, None), "sum rows=1 cols=256"),
         ("aten::mean", (X, None), "mean rows=1 cols=256"),
         ("aten::_softmax", (X, -1, False), "softmax rows=8 cols=32"),
+        ("aten::special_softmax", (X, -1, False), "softmax rows=8 cols=32"),
         ("aten::_softmax", (T((2, 4, 5, 5)), 1, False), "softmax rows=50 cols=4 strided=1"),
         (
             "aten::native_group_norm",

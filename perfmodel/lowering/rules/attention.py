@@ -18,7 +18,10 @@ HEADS_FIRST = {
     "aten::_scaled_dot_product_fused_attention_overrideable": 5,
 }
 """Ops over `batch x heads x sequence x dim`, and where `is_causal` stands."""
-SEQUENCE_FIRST = {"aten::_flash_attention_forward": 8, "aten::_efficient_attention_forward": 9}
+SEQUENCE_FIRST = {
+    "aten::_flash_attention_forward": 8,
+    "aten::_efficient_attention_forward": 9,
+}
 """Ops over `batch x sequence x heads x dim`."""
 BACKWARD_LAUNCHES = 3
 """Flash attention: the products of output and gradient, the gradients, a conversion."""
@@ -47,34 +50,42 @@ def attention_of(
     return (Piece("attention", dims, queries.dtype, direction, launches=launches),)
 
 
-@LOWERINGS.register(
-    *(f"any/{name}" for name in SEQUENCE_FIRST), *(f"any/{LEAF}{name}" for name in HEADS_FIRST)
-)
-def forward(op: Op) -> Sequence[Piece]:
+@LOWERINGS.register(*(f"any/{name}" for name in SEQUENCE_FIRST))
+def sequence_first(op: Op) -> Sequence[Piece]:
     """`(query, key, value, …)`."""
-    heads_first = op.name in HEADS_FIRST
-    causal = bool(flag(op, (HEADS_FIRST | SEQUENCE_FIRST)[op.name]))
-    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=heads_first, causal=causal)
+    causal = bool(flag(op, SEQUENCE_FIRST[op.name]))
+    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=False, causal=causal)
+
+
+@LOWERINGS.register(*(f"any/{LEAF}{name}" for name in HEADS_FIRST))
+def heads_first(op: Op) -> Sequence[Piece]:
+    """`(query, key, value, …)`."""
+    causal = bool(flag(op, HEADS_FIRST[op.name]))
+    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=True, causal=causal)
 
 
 @LOWERINGS.register(
     *entries("_flash_attention_backward", "_efficient_attention_backward"),
-    *(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST),
 )
 def backward(op: Op) -> Sequence[Piece]:
     """`(gradient, query, key, value, …)`."""
-    heads_first = op.name.removesuffix("_backward") in HEADS_FIRST
     return attention_of(
-        tensor(op, 1),
-        tensor(op, 2),
-        heads_first=heads_first,
-        causal=heads_first and any(item is True for item in op.inputs),
-        direction="bwd",
+        tensor(op, 1), tensor(op, 2), heads_first=False, causal=False, direction="bwd"
+    )
+
+
+@LOWERINGS.register(*(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST))
+def backward_heads_first(op: Op) -> Sequence[Piece]:
+    """`(gradient, query, key, value, …)`."""
+    causal = any(item is True for item in op.inputs)
+    return attention_of(
+        tensor(op, 1), tensor(op, 2), heads_first=True, causal=causal, direction="bwd"
     )
 
 
 _JAGGED = (
-    *("tokens", "pairs", "heads", "head_dim", "value_dim", "cutlass", "bias_buckets", "sequences"),
+    *("tokens", "pairs", "heads", "head_dim", "value_dim"),
+    *("cutlass", "bias_buckets", "sequences"),
 )
 _JAGGED_WAYS = {
     "any/hstu::attention": "fwd",
@@ -129,12 +140,18 @@ def addmm(op: Op) -> Sequence[Piece]:
     return product("linear", tensor(op, 1), tensor(op, 2), bias=True)
 
 
-@LOWERINGS.register(*entries("bmm", "baddbmm", "baddbmm_", "addbmm"))
+@LOWERINGS.register(*entries("bmm"))
 def bmm(op: Op) -> Sequence[Piece]:
-    """`bmm(a, b)`; `baddbmm(c, a, b)`."""
-    at = int("add" in op.name)
-    left = tensor(op, at)
-    return product("bmm", left, tensor(op, at + 1), batch=size(left.shape[:-2]))
+    """`bmm(a, b)`."""
+    left = tensor(op, 0)
+    return product("bmm", left, tensor(op, 1), batch=size(left.shape[:-2]))
+
+
+@LOWERINGS.register(*entries("baddbmm", "baddbmm_", "addbmm"))
+def baddbmm(op: Op) -> Sequence[Piece]:
+    """`baddbmm(c, a, b)`."""
+    left = tensor(op, 1)
+    return product("bmm", left, tensor(op, 2), batch=size(left.shape[:-2]))
 
 
 @LOWERINGS.register(*entries("mv", "addmv", "addmv_"))

@@ -54,15 +54,29 @@ def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> 
 
 
 @LOWERINGS.register(
-    *entries("_softmax", "_safe_softmax", "_log_softmax"),
-    *entries("_softmax_backward_data", "_log_softmax_backward_data"),
-    *entries("softmax", "log_softmax", "special_softmax", scope=LEAF),
+    *entries("_softmax", "_safe_softmax"), *entries("softmax", "special_softmax", scope=LEAF)
 )
 def softmax(op: Op) -> Sequence[Piece]:
-    """`_softmax(x, dim, …)`; `_softmax_backward_data(gradient, output, dim, …)`."""
-    name = "log_softmax" if "log_softmax" in op.name else "softmax"
-    direction, position = ("bwd", 2) if "backward" in op.name else ("fwd", 1)
-    return _along(op, name, tensor(op, 0), direction, position)
+    """`_softmax(x, dim, …)`."""
+    return _along(op, "softmax", tensor(op, 0), "fwd", 1)
+
+
+@LOWERINGS.register(*entries("_log_softmax"), *entries("log_softmax", scope=LEAF))
+def log_softmax(op: Op) -> Sequence[Piece]:
+    """`_log_softmax(x, dim, …)`."""
+    return _along(op, "log_softmax", tensor(op, 0), "fwd", 1)
+
+
+@LOWERINGS.register(*entries("_softmax_backward_data"))
+def softmax_backward(op: Op) -> Sequence[Piece]:
+    """`_softmax_backward_data(gradient, output, dim, …)`."""
+    return _along(op, "softmax", tensor(op, 0), "bwd", 2)
+
+
+@LOWERINGS.register(*entries("_log_softmax_backward_data"))
+def log_softmax_backward(op: Op) -> Sequence[Piece]:
+    """`_log_softmax_backward_data(gradient, output, dim, …)`."""
+    return _along(op, "log_softmax", tensor(op, 0), "bwd", 2)
 
 
 def _normalised(op: Op, position: int) -> int | None:
@@ -71,13 +85,16 @@ def _normalised(op: Op, position: int) -> int | None:
     return size(shape) if shape else None
 
 
-@LOWERINGS.register(
-    *entries("native_layer_norm", "rms_norm", "_fused_rms_norm"), *entries("layer_norm", scope=LEAF)
-)
+@LOWERINGS.register(*entries("native_layer_norm"), *entries("layer_norm", scope=LEAF))
 def layer_norm(op: Op) -> Sequence[Piece]:
     """`layer_norm(x, normalized_shape, weight, …)`."""
-    name = "rms_norm" if "rms_norm" in op.name else "layer_norm"
-    return along_last(name, tensor(op, 0), cols=_normalised(op, 1))
+    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
+
+
+@LOWERINGS.register(*entries("rms_norm", "_fused_rms_norm"))
+def rms_norm(op: Op) -> Sequence[Piece]:
+    """`rms_norm(x, normalized_shape, weight, eps)`."""
+    return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
 
 
 def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:

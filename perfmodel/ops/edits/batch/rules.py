@@ -27,17 +27,40 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@rule(*("mm", "_int_mm", "_scaled_mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "matmul"))
-def _product(call: Call) -> Returned:
-    at = int(call.op.name in ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm"))
-    a, b = call.sizes(at), call.sizes(at + 1)
-    return [(*a[:-1], b[-1])] if a and b and len(a) >= len(b) > 1 else []
+@rule("mm", "_int_mm", "_scaled_mm")
+def _mm(call: Call) -> Returned:
+    a, b = call.sizes(0), call.sizes(1)
+    return [(a[0], b[1])] if a and b else []
+
+
+@rule("addmm", "_addmm_activation")
+def _addmm(call: Call) -> Returned:
+    a, b = call.sizes(1), call.sizes(2)
+    return [(a[0], b[1])] if a and b else []
+
+
+@rule("bmm")
+def _bmm(call: Call) -> Returned:
+    a, b = call.sizes(0), call.sizes(1)
+    return [(a[0], a[1], b[2])] if a and b else []
+
+
+@rule("baddbmm")
+def _baddbmm(call: Call) -> Returned:
+    a, b = call.sizes(1), call.sizes(2)
+    return [(a[0], a[1], b[2])] if a and b else []
 
 
 @rule("linear")
 def _linear(call: Call) -> Returned:
     x, w = call.sizes(0), call.sizes(1)
     return [(*x[:-1], w[0])] if x and w else []
+
+
+@rule("matmul")
+def _matmul(call: Call) -> Returned:
+    a, b = call.sizes(0), call.sizes(1)
+    return [(*a[:-1], b[-1])] if a and b and len(a) >= len(b) > 1 else []
 
 
 @rule("t", "numpy_T")
