@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import log
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -19,6 +20,7 @@ from perfmodel.collect.families import (
 from perfmodel.collect.families import random_tensor as random
 
 MATMUL_POINTS = 400
+ROUND_SIDES = sorted(factor << power for factor in (1, 3) for power in range(17))
 LAYOUTS = ("nn", "nt", "tn")
 """Row-major operands as stored: n as they are, t transposed. Of a linear layer, nt is the forward
 product, nn the gradient of its input and tn the gradient of its weight."""
@@ -50,10 +52,15 @@ QUANTISED_ALIGNMENT, QUANTISED_LEAST = 16, 32
 
 
 def matmul_cases(scope: Scope) -> Iterator[Case]:
-    """DLRM-like shapes first, then points that fill the ranges; each in every dtype."""
+    """DLRM-like shapes first, then points that fill the ranges, every second with sides as models
+    have them; each in every dtype."""
     for op, ranges in (MATMUL_RANGES if scope.is_gpu else CPU_RANGES).items():
         known = [dict(zip("bmnk", shape, strict=True)) for shape in MATMUL_DLRM_SHAPES[op]]
-        for dims in [*known, *shapes(ranges, MATMUL_POINTS)]:
+        points = [
+            _as_models_have_them(dims) if number % 2 == 0 else dims
+            for number, dims in enumerate(shapes(ranges, MATMUL_POINTS))
+        ]
+        for dims in [*known, *points]:
             for dtype in scope.dtypes:
                 for layout in MATMUL_VARIANTS[op]:
                     case = _case(op, dtype, {"b": 1, **dims}, layout)
@@ -61,6 +68,11 @@ def matmul_cases(scope: Scope) -> Iterator[Case]:
                         flop = 2.0 * case.dim("b") * case.dim("m") * case.dim("n") * case.dim("k")
                         if flop <= scope.max_flop and case.size_bytes <= scope.max_bytes:
                             yield case
+
+
+def _as_models_have_them(dims: dict[str, int]) -> dict[str, int]:
+    """Each dim as the nearest power of two or three times one: most sides of layers are."""
+    return {name: min(ROUND_SIDES, key=lambda side: abs(log(side / n))) for name, n in dims.items()}
 
 
 def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None:
