@@ -134,8 +134,8 @@ class _GraphBuilder:
             if self.times is None or op.event < 0:
                 self._host(T1, REPLAY, MAIN_THREAD)
             launch = self._call(REPLAY, MAIN_THREAD)
-        for piece in pieces:
-            self._operation(piece, launch)
+        for number, piece in enumerate(pieces):
+            self._operation(piece, launch, in_graph=number > 0 or not begins)
 
     def _gap(self, op: Op) -> None:
         """The host's time before an op: what was measured there, else what a profile knows."""
@@ -282,8 +282,10 @@ class _GraphBuilder:
             self.draft.edge(operation, wait, EdgeKind.PROGRAM)
             self.host = wait
 
-    def _operation(self, piece: int, launch: int | None, times: int = 1) -> int:
-        """A kernel, copy or collective on its stream."""
+    def _operation(
+        self, piece: int, launch: int | None, times: int = 1, *, in_graph: bool = False
+    ) -> int:
+        """A kernel, copy or collective on its stream; `in_graph`: behind others of one launch."""
         work = self.lowered.pieces[piece]
         kind, cause, scope = KINDS[work.kind]
         owner = int(self.lowered.owner[piece])
@@ -296,7 +298,8 @@ class _GraphBuilder:
         )
         begun = self._waited(owner, stream, node)
         self.draft.edge(launch, begun, LAUNCH_EDGES[work.kind])
-        self.draft.edge(self.last.get(stream), begun, STREAM_EDGES[work.kind])
+        follows = EdgeKind.STREAM_GRAPH if in_graph else STREAM_EDGES[work.kind]
+        self.draft.edge(self.last.get(stream), begun, follows)
         for producer in self._producers(owner, stream, work.kind):
             self.draft.edge(producer, begun, EdgeKind.EVENT_WAIT)
         self.last[stream] = self.of_op[owner] = node
