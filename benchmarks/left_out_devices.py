@@ -49,8 +49,11 @@ _SHARED = (
     *("kernels_lowprec/gemm", "kernels_lowprec/gemm_h200", "kernels_lowprec/attention"),
     *("kernels_lowprec/vidur_linear", "kernels_lowprec/deepbench", "kernels_lowprec/deepbench_2"),
 )
-_OWN = Path(__file__).resolve().parent.parent / "traces" / "h200_second" / "matmul.csv.gz"
-FITTED_TO = (*(DATA / f"{name}.parquet" for name in _SHARED), _OWN)
+_TRACES = Path(__file__).resolve().parent.parent / "traces"
+FITTED_TO = (
+    *(DATA / f"{name}.parquet" for name in _SHARED),
+    *(_TRACES / name / "matmul.csv.gz" for name in ("h200_second", "h100")),
+)
 FAR = DATA / "kernels" / "test_same_devices.parquet"
 """Shapes far beyond those of the other tables: predicted for a device left out, never fitted to."""
 ROWS = 300

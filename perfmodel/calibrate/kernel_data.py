@@ -257,15 +257,20 @@ def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
     return pd.concat(parts).sort_index()
 
 
-_UNNAMED_FRAC = 0.5
+_UNNAMED_FRAC, _UNNAMED_FRAC_OF_FEW = 0.5, 0.2
+_FEW_NAMED = 2000
+"""Rows of a framework, of one device, op and dtype, of which each that loses its name is missed."""
 
 
 def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """`frame` without the framework of half of the rows: what is asked about often has none, and
-    then has the mean of all, and the spread."""
+    """`frame` without the framework of half of the rows, of a fifth where there are few: what is
+    asked about often has none, and then has the mean of all, and the spread."""
     if FRAMEWORK not in frame:
         return frame
-    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    group = frame.groupby(["device", "op", "dtype", _framework_of(frame)], sort=False)
+    is_few = group["duration_us"].transform("size").to_numpy() <= _FEW_NAMED
+    unnamed_frac = np.where(is_few, _UNNAMED_FRAC_OF_FEW, _UNNAMED_FRAC)
+    drawn = np.random.default_rng(seed).random(len(frame)) < unnamed_frac
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -30,6 +30,11 @@ _SPLITS = (1, 2, 4, 8, 16)
 _K_STEP = 32
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
+_SMALL_TILE = 32
+_IN_FP32 = frozenset({"fp32"})
+_FEW_TILES_FROM = 8.0
+"""Compute capability from which layers of few tiles were seen to run so: Ampere (one trace) and
+Hopper; PyTorch of 2021 on Volta adds the bias otherwise."""
 _AT_ONCE = 512
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
@@ -122,6 +127,35 @@ def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     most = _C.table("blocks_at_once")[device.target]
     at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
+
+
+def by_vector_us(
+    b: Floats, m: Floats, n: Floats, k: Floats, item: Floats, device: Device
+) -> Floats:
+    """Products with one vector each, which are read once, a block per output; else infinite."""
+    read_bytes = b * k * (m + n) * item
+    rate = _C.vector_l2_frac * l2_bytes_per_us(device)
+    read_us = read_bytes / rate + k * item / _C.vector_bytes_per_us
+    return np.asarray(np.where((m == 1.0) | (n == 1.0), read_us, np.inf))
+
+
+def _beside_us(dims: Mapping[str, Floats], dtypes: list[str], device: Device) -> Floats:
+    """Of layers, other kernels than one product: the bias copied before a product with a vector; of
+    few tiles in fp32 what cuBLASLt does around and within it: outputs cleared and scaled, k in up
+    to five parts that add to them in turn, the bias added."""
+    m, n, k = dims["m"], dims["n"], dims["k"]
+    copied = np.where((n == 1.0) & (dims["bias"] > 0.0), _C.bias_copy_us, 0.0)
+    if device.target != "cuda" or float(device.compute_capability or 0.0) < _FEW_TILES_FROM:
+        return copied
+    which, times = _C.table("few_tiles"), _C.table("few_tiles_us")
+    tiles = np.ceil(m / _SMALL_TILE) * np.ceil(n / _SMALL_TILE)
+    few = (tiles <= which["per_sm"] * device.sm_count) & (m > which["rows_above"]) & (n > 1.0)
+    few &= (k <= which["deep"]) | (np.minimum(m, n) <= which["narrow"])
+    few &= _among(dtypes, _IN_FP32) & (dims["bias"] > 0.0) & (k > which["depth_above"])
+    parts = np.minimum(np.ceil(k / times["depth"]), times["parts"])
+    steps = np.ceil(k / (parts * times["depth"])) - 1.0
+    apart_us = times["around"] + times["part"] * parts + times["step"] * steps
+    return np.asarray(np.where(few, apart_us, copied))
 
 
 _AS_HALF = ("fp16", "bf16", "tf32")
@@ -225,10 +259,11 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     peak = matrix_flop_per_us(device, dtypes)
     peak_us = flop / peak
     aligned = _aligned(n, k, item, _ALIGNED_BYTES) | ~on_units
+    beside_us = _beside_us(dims, dtypes, device) if "bias" in dims else np.zeros(len(m))
     bound = np.maximum(peak_us, bound_us(total, device))
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(memory, bound) + quantise_us,
+        kernel_us=np.maximum(memory, bound) + quantise_us + beside_us,
         shares={"compute": peak_us, "memory": memory},
         flop=flop,
         read_bytes=read_bytes,
@@ -236,6 +271,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
         features={
             "peak_us": peak_us,
             "quantise_us": quantise_us,
+            "beside_us": beside_us,
             "misaligned_factor": np.where(aligned, 1.0, _C.misaligned),
             "by_element_factor": np.where(by_element, _C.misaligned, 1.0),
         },
@@ -253,12 +289,15 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     item = _multiplied_bytes(dtypes)
     tiling = fastest_of_either(b, m, n, k, item, peak * reached, device, is_matrix_unit)
     known = {name: each[index] for name, each in bare.features.items()}
-    compute = tiling.time_us * known["misaligned_factor"]
+    shortest_us = max(_C.prologue_us, device.kernel_floor_us)
+    by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
+    compute = np.minimum(tiling.time_us, by_vector) * known["misaligned_factor"]
     memory, bound = bare.shares["memory"][index], bare.bound_us[index]
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum(overlapped(compute, memory, dtypes, device), bound)
-        + known["quantise_us"],
+        + known["quantise_us"]
+        + known["beside_us"],
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
         flop=bare.flop[index],
         read_bytes=bare.read_bytes[index],

@@ -256,10 +256,12 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     start = _START_CYCLES / device.boost_mhz
     power = analysis.flop / sustained_flop_per_us(device, rows.dtype, peak)
     quantise = analysis.features["quantise_us"]
-    compute = slower * compute
+    alone = matmul.by_vector_us(b, m, n, k, stored, device)
+    compute = slower * np.minimum(compute, alone)
     busy = matmul.overlapped(compute, memory, rows.dtype, device)
-    base = start + busy
-    limited = start + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
+    before = start + analysis.features["beside_us"]
+    base = before + busy
+    limited = before + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
     figures = {
         "depth": log(depth),
         "per_sm": log(per_sm),
@@ -283,7 +285,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "quantise": log(quantise / base),
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "weights_fill": log(weights_bytes / device.l2_bytes),
-        "start": log(start / base),
+        "start": log(before / base),
     }
     is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))

@@ -9,7 +9,7 @@ from perfmodel import hardware
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.analysis import Analysis
-from perfmodel.cost.gpu.rates import matrix_flop_per_us
+from perfmodel.cost.gpu.rates import l2_bytes_per_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import matmul_features
 from perfmodel.ops.rows import Rows
 
@@ -139,6 +139,37 @@ def test_many_tiny_products_wait_for_their_blocks() -> None:
     rounds = np.ceil(37632 / 304)
     assert found.features["starts_us"][0] == pytest.approx(4.0 * (rounds - 1))
     assert found.kernel_us[0] > found.features["starts_us"][0] > 50 * found.bound_us[0]
+
+
+def test_a_product_with_a_vector_is_read_once() -> None:
+    dots = {"op": "bmm", "dtype": "fp32", "b": 8192, "m": 1, "n": 1, "k": 400}
+    (found,), (tall,) = analysed(dots).kernel_us, analysed({**dots, "n": 2, "m": 2}).kernel_us
+    assert found < tall / 5
+    rate = 0.45 * l2_bytes_per_us(hardware.device("h100-sxm"))
+    assert found > 8192 * 400 * 2 * 4 / rate
+
+
+@pytest.mark.parametrize(
+    ("change", "beside_us"),
+    [
+        ({}, 5.9 + 1.85 * 5),
+        ({"k": 8}, 5.9 + 1.85),
+        ({"k": 256}, 5.9 + 1.85 * 5 + 0.45 * 3),
+        ({"m": 16}, 0.0),
+        ({"m": 8192}, 0.0),
+        ({"bias": 0}, 0.0),
+        ({"dtype": "bf16"}, 0.0),
+        ({"n": 1}, 1.5),
+    ],
+)
+def test_layers_of_few_tiles_in_fp32_have_kernels_around_them(
+    change: dict[str, object], beside_us: float
+) -> None:
+    row = {"op": "linear", "dtype": "fp32", "m": 512, "n": 2, "k": 80, "bias": 1} | change
+    assert analysed(row).features["beside_us"][0] == pytest.approx(beside_us)
+    assert analysed(row, device="v100-sxm2-16gb").features["beside_us"][0] == (
+        1.5 if row["n"] == 1 else 0.0
+    )
 
 
 def test_of_a_maker_of_whom_none_was_measured_products_are_physics() -> None:
