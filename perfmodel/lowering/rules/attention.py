@@ -15,6 +15,7 @@ HEADS_FIRST = {
     "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
     "aten::_scaled_dot_product_efficient_attention": 6,
     "aten::_scaled_dot_product_cudnn_attention": 6,
+    "aten::_cudnn_attention_forward": 10,
     "aten::_scaled_dot_product_fused_attention_overrideable": 5,
 }
 """Ops over `batch x heads x sequence x dim`, and where `is_causal` stands."""
@@ -74,7 +75,9 @@ def backward(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST))
+@LOWERINGS.register(
+    *(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST), *entries("_cudnn_attention_backward")
+)
 def backward_heads_first(op: Op) -> Sequence[Piece]:
     """`(gradient, query, key, value, …)`."""
     causal = any(item is True for item in op.inputs)

@@ -91,10 +91,16 @@ def layer_norm(op: Op) -> Sequence[Piece]:
     return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
 
 
-@LOWERINGS.register(*entries("rms_norm", "_fused_rms_norm"))
+@LOWERINGS.register(*entries("_fused_rms_norm"), *entries("rms_norm", scope=LEAF))
 def rms_norm(op: Op) -> Sequence[Piece]:
     """`rms_norm(x, normalized_shape, weight, eps)`."""
     return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
+
+
+@LOWERINGS.register(*entries("_fused_rms_norm_backward"))
+def rms_norm_backward(op: Op) -> Sequence[Piece]:
+    """`(gradient, x, normalized_shape, …)`: gradient of the input, then of the weight."""
+    return along_last("rms_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2)
 
 
 def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from perfmodel.lowering.arguments import FP32, TF32, tensor
+from perfmodel.lowering.arguments import FP32, TF32, tensors
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 
@@ -32,7 +32,7 @@ def _pieces(op: Op, of: Callable[[dict[str, int], str], Iterator[Piece]]) -> Seq
     facts = {name: int(op.attributes[name]) for name in _FACTS}
     if not min(facts.values()):
         return ()
-    dtype = tensor(op, 0).dtype
+    dtype = tensors(op, 1)[0].dtype  # of the first gradient that is told, backward
     return tuple(of(facts, TF32 if dtype == FP32 else dtype))
 
 

@@ -28,35 +28,28 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.read.on_gpu import (
+    AS_ONE,
+    BAGS,
+    EVEN,
+    FUSED,
+    IN_FP32,
+    INDICES,
+    LONGEST_BAG,
+    LOOKUPS,
+    OFFSETS,
+    OPERATORS,
+    RECURRENT,
+    RECURRENT_OP,
+    ROWS_OF_BAGS,
+    copied_first,
+    longest,
+    on_gpu,
+    recurrent_facts,
+)
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 DEVICE = "cuda:0"
-_AS_ONE = {
-    "scaled_dot_product_attention": "aten::scaled_dot_product_attention",
-    "dropout": "aten::native_dropout",
-}
-"""Functions that are one operator on a GPU, whatever they become on the tracing machine."""
-_IN_FP32 = frozenset(
-    (
-        *("layer_norm", "group_norm", "softmax", "log_softmax", "norm", "exp", "log", "pow"),
-        *("prod", "cumsum", "cumprod", "sum", "mse_loss", "l1_loss", "smooth_l1_loss"),
-        *("cross_entropy", "nll_loss", "kl_div", "softplus", "rsqrt", "reciprocal"),
-    )
-)
-"""What `torch.autocast` runs in fp32 on a GPU, and not on a CPU, where modules are traced."""
-_RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""Functions of recurrent layers, and how many gates each has."""
-RECURRENT_OP = "aten::_cudnn_rnn"
-_MIN_CUDNN_NORM_DIMS = 3
-"""PyTorch gives batch normalisation of `batch x channels` alone to its own kernel."""
-_EVEN, _OFFSETS = "aten::arange", 2
-_BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-"""What makes offsets of bags of one length, what reads them, and where among its inputs."""
-_ROWS_OF_BAGS, _INDICES = "aten::_embedding_bag_backward", 1
-"""Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
-LOOKUPS, LONGEST_BAG = "lookups", "longest_bag"
-_OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
-"""Methods that are operators of another name. Not indexing: it is views, or an operator below."""
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -115,7 +108,8 @@ class Recorder:
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
         operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
         functional = self._torch.nn.functional
-        usual = {name: getattr(functional, name) for name in _AS_ONE}
+        whole = (*AS_ONE, *FUSED)
+        usual = {name: getattr(functional, name) for name in whole if hasattr(functional, name)}
         for name, func in usual.items():
             setattr(functional, name, self._whole(name, func))
         try:
@@ -137,20 +131,20 @@ class Recorder:
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
         name = getattr(func, "__name__", "")
-        if name in _AS_ONE and not self._is_silent:
-            return self._as_one(_AS_ONE[name], func, args, kwargs)
-        if name in _RECURRENT:
-            about = _recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
-            return self._as_one(
-                RECURRENT_OP, self._differentiable(func, about), args, kwargs, about
-            )
+        if name in AS_ONE and not self._is_silent:
+            return self._as_one(AS_ONE[name], func, args, kwargs)
+        if name in FUSED and not self._is_silent and _of_one_dtype(args, kwargs):
+            return self._as_one(FUSED[name], func, args, kwargs, has_backward=True)
+        if name in RECURRENT:
+            about = recurrent_facts(name, args) | {BACK_TO_BACK: "1"}
+            return self._as_one(RECURRENT_OP, func, args, kwargs, about, has_backward=True)
         node, first = self._node, len(self.ops)
-        if self.is_autocast and name in _IN_FP32:
+        if self.is_autocast and name in IN_FP32:
             args, kwargs = mapped(
                 lambda x: cast(self._torch, x, self._torch.float32), (args, kwargs)
             )
         answer = func(*args, **kwargs)
-        name = f"aten::{_OPERATORS.get(name, name)}"
+        name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
@@ -190,30 +184,40 @@ class Recorder:
         answer = func(*args, **kwargs)
         schema = func._schema
         if not (self._is_silent or schema.name.startswith("prim::")):
-            given = list(args)
-            for argument in schema.arguments[len(args) :]:
-                given.append(kwargs.get(argument.name, argument.default_value))
-            inputs = tuple(map(self._argument, given))
-            name, inputs = _on_gpu(schema.name, inputs)
+            inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
+            name, inputs = on_gpu(schema.name, inputs)
             outputs = self._returned(answer)
+            inputs = self._copied_first(name, inputs, outputs)
             about = self._about_bags(name, inputs, outputs)
             self.ops.append(self._op(name, inputs, outputs, about))
         return answer
 
+    def _copied_first(
+        self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
+    ) -> tuple[Argument, ...]:
+        """`inputs`, the first of them as a copy that is recorded where a GPU makes one."""
+        copied = copied_first(name, inputs, outputs)
+        if copied is None:
+            return inputs
+        copied = replace(copied, tensor_id=next(self._next), storage_id=NO_OP)
+        self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,)))
+        return (copied, *inputs[1:])
+
     def _about_bags(
         self, name: str, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]
     ) -> dict[str, str]:
-        """What shapes do not tell: that bags are of one length, how many rows a sparse gradient
+        """What shapes do not tell: how long the longest bag is, how many rows a sparse gradient
         holds."""
         read, made = list(tensors_in(inputs)), list(tensors_in(outputs))
-        if name == _EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
+        if name == EVEN and len(inputs) > 2 and isinstance(inputs[2], int):
             self._steps[made[0].tensor_id] = inputs[2]
-        if name in _BAGS:
-            step = self._steps.get(read[_OFFSETS].tensor_id)
-            return {} if step is None else {LONGEST_BAG: str(step)}
+        if name in BAGS:
+            offsets = read[OFFSETS]
+            step = self._steps.get(offsets.tensor_id)
+            return {LONGEST_BAG: str(step or longest(read[INDICES].elements, offsets.elements))}
         held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
-        if name == _ROWS_OF_BAGS and made[0].layout:
-            held = [read[_INDICES].elements]
+        if name == ROWS_OF_BAGS and made[0].layout:
+            held = [read[INDICES].elements]
         if not held:
             return {}
         for each in made:
@@ -228,7 +232,14 @@ class Recorder:
         args: Any,
         kwargs: Any,
         about: Mapping[str, str] = MappingProxyType({}),
+        *,
+        has_backward: bool = False,
     ) -> Any:
+        packet = getattr(self._torch.ops.aten, func.__name__)
+        schema = getattr(packet, packet.overloads()[0])._schema
+        inputs = tuple(map(self._argument, _in_order(schema, args, kwargs)))
+        if has_backward:
+            func = self._differentiable(name, func, inputs, about)
         before, self._is_silent = self._is_silent, True
         try:
             answer = func(*args, **kwargs)
@@ -236,12 +247,14 @@ class Recorder:
             self._is_silent = before
         if before or any(answer is value for value in (*args, *kwargs.values())):
             return answer
-        inputs = tuple(map(self._argument, (*args, *kwargs.values())))
         self.ops.append(self._op(name, inputs, self._returned(answer), about))
         return answer
 
-    def _differentiable(self, func: Any, about: Mapping[str, str]) -> Any:
-        """`func` of a recurrent layer with a backward pass of one node and one op, as a GPU's."""
+    def _differentiable(
+        self, name: str, func: Any, inputs: tuple[Argument, ...], about: Mapping[str, str]
+    ) -> Any:
+        """`func` with a backward pass of one node and one op, as a GPU's: of the gradients, and of
+        what `func` was called with."""
 
         def forward(ctx: Any, call: Callable[[], Any], *given: Any) -> Any:
             ctx.save_for_backward(*given)
@@ -254,9 +267,8 @@ class Recorder:
                 like(each) if is_needed else None
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
             ]
-            inputs = tuple(map(self._argument, (*given, *gradients)))
-            name = f"{RECURRENT_OP}_backward"
-            self.ops.append(self._op(name, inputs, self._returned(needed), about))
+            read = (*map(self._argument, gradients), *inputs)
+            self.ops.append(self._op(f"{name}_backward", read, self._returned(needed), about))
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -266,7 +278,8 @@ class Recorder:
             return layer.apply(partial(func, *args, **kwargs), *tensors)
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        layer: Any = type("CudnnRnn", (self._torch.autograd.Function,), parts)
+        node = name.removeprefix("aten::").title().replace("_", "")
+        layer: Any = type(node, (self._torch.autograd.Function,), parts)
         return called
 
     def _returned(self, answer: Any) -> tuple[Argument, ...]:
@@ -302,6 +315,18 @@ class Recorder:
         return Tensor(shape, dtype, self._numbers[value], storage, DEVICE, layout, strides)
 
 
+def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """All arguments of a call in the order of its operator's `schema`."""
+    named = schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(each.name, each.default_value) for each in named)]
+
+
+def _of_one_dtype(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether all tensors of a call have one dtype: of several, nothing is fused."""
+    dtypes = {getattr(each, "dtype", None) for each in (*args, *kwargs.values())}
+    return len(dtypes - {None}) == 1
+
+
 def _nodes(root: Any) -> Iterator[Any]:
     """All nodes of the backward pass that begins with `root`."""
     left, seen = [root], {None}
@@ -311,42 +336,3 @@ def _nodes(root: Any) -> Iterator[Any]:
             seen.add(node)
             yield node
             left += [each for each, _ in node.next_functions]
-
-
-def _on_gpu(name: str, inputs: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
-    """The operator that a GPU runs for one that was traced without: cuDNN normalises batches in
-    training that have more than their channels, and a sparse gradient is kept, not copied."""
-    is_norm = name in ("aten::native_batch_norm", "aten::_native_batch_norm_legit")
-    if is_norm and _by_cudnn(inputs[0], inputs[5]):
-        return "aten::cudnn_batch_norm", inputs
-    if name == "aten::native_batch_norm_backward" and _by_cudnn(inputs[1], inputs[7]):
-        return "aten::cudnn_batch_norm_backward", (inputs[1], inputs[0], *inputs[2:7], inputs[8])
-    if name == "aten::clone" and isinstance(inputs[0], Tensor) and inputs[0].layout:
-        return "aten::detach", inputs
-    return name, inputs
-
-
-def _by_cudnn(values: Argument, training: Argument) -> bool:
-    """Whether batches of such `values` are normalised by the library."""
-    has_pixels = isinstance(values, Tensor) and len(values.shape) >= _MIN_CUDNN_NORM_DIMS
-    return training is True and has_pixels and values.dtype != "bf16"  # type: ignore[union-attr]
-
-
-def _recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
-    """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
-    or of packed sequences."""
-    values, states, weights = args[0], args[1], args[2]
-    packed = not isinstance(weights, (list, tuple))
-    weights = args[3] if packed else weights
-    layers, directions = (args[5], args[8]) if packed else (args[4], args[7])
-    batch_first = False if packed else args[8]
-    first = states[0] if isinstance(states, (list, tuple)) else states
-    return {
-        "gates": str(_RECURRENT[name]),
-        "layers": str(int(layers)),
-        "directions": str(1 + bool(directions)),
-        "hidden": str(int(first.shape[-1])),
-        "steps": str(int(values.shape[1 if batch_first else 0])),
-        "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
-        "inputs": str(int(values.shape[-1])),
-    }

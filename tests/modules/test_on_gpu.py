@@ -1,0 +1,96 @@
+"""What a GPU runs for operators that the tracing machine would run otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.lowering import lower
+from perfmodel.ops.graph import AUTOGRAD_NODE
+from perfmodel.ops.read.on_gpu import longest
+from perfmodel.ops.read.program import Call
+
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
+
+from perfmodel.ops.read.module import graph_of_module  # noqa: E402
+
+
+class Of(torch.nn.Module):  # type: ignore[misc]
+    """A function as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def pieces(module: Any, *given: Any, training: bool = False) -> list[tuple[str, dict[str, float]]]:
+    graph = graph_of_module(module, list(given), Call(training=training))
+    return [(piece.op, dict(piece.dims)) for piece in lower(graph, "cuda").pieces]
+
+
+def test_rms_norm_is_one_kernel_with_one_node_behind() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.RMSNorm(16))
+    assert [op for op, _ in pieces(net, torch.rand(4, 8))] == ["linear", "rms_norm"]
+    graph = graph_of_module(net, [torch.rand(4, 8)], Call(training=True))
+    assert f"{AUTOGRAD_NODE}FusedRmsNormBackward" in [op.name for op in graph.ops]
+    lowered = lower(graph, "cuda").pieces
+    norms = [(p.direction, p.dims["cols"]) for p in lowered if p.op == "rms_norm"]
+    assert norms == [("fwd", 16), ("bwd", 16)]
+
+
+def test_rms_norm_of_two_dtypes_is_what_it_is_composed_of() -> None:
+    norm = torch.nn.RMSNorm(16)
+    assert len(pieces(norm, torch.rand(4, 16, dtype=torch.bfloat16))) > 3
+
+
+def test_named_arguments_stand_where_the_operator_has_them() -> None:
+    def attention(*given: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(*given, is_causal=True)
+
+    values = torch.rand(2, 4, 16, 8)
+    ((op, dims),) = pieces(Of(attention), values, values, values)
+    assert (op, dims["causal"]) == ("attention", 1.0)
+
+
+def test_normalisations_read_copies_of_what_lies_otherwise() -> None:
+    values, norm = torch.rand(4, 16, 8), torch.nn.LayerNorm(16)
+    found = pieces(Of(lambda x: norm(x.transpose(1, 2))), values)
+    assert [op for op, _ in found] == ["transpose_copy", "layer_norm"]
+    assert [op for op, _ in pieces(torch.nn.LayerNorm(8), values)] == ["layer_norm"]
+
+
+def test_integers_are_summed_as_64_bits() -> None:
+    graph = graph_of_module(Of(lambda x: (x > 0.5).sum(1)), [torch.rand(64, 32)])
+    _, copy, total = lower(graph, "cuda").pieces
+    assert (copy.op, copy.dims["elements"]) == ("elementwise", 64 * 32)
+    assert (total.op, total.dtype) == ("sum", "int64")
+
+
+def test_a_column_of_ids_is_looked_up_element_by_element() -> None:
+    table, ids = torch.nn.Embedding(100, 64), torch.zeros(32, 4, dtype=torch.int64)
+    ((_, dims),) = pieces(Of(lambda x: table(x[:, 1])), ids)
+    assert dims["by_elements"] == 8
+    for whole in (lambda x: table(x), lambda x: table(x.flatten())):
+        ((_, dims),) = pieces(Of(whole), ids)
+        assert "by_elements" not in dims
+
+
+def test_the_longest_of_bags_of_which_the_mean_is_known() -> None:
+    assert longest(30, 1) == 30
+    assert longest(2 * 10_000, 10_000) == pytest.approx(
+        2 * sum(1 / n for n in range(1, 10_001)), 1e-4
+    )
+    assert longest(3, 4) <= 3
+
+
+def test_a_recurrent_layer_of_whose_outputs_one_is_used_has_its_backward_pass() -> None:
+    class Last(torch.nn.GRU):  # type: ignore[misc]
+        def forward(self, given: Any) -> Any:
+            return super().forward(given)[1]
+
+    found = [op for op, _ in pieces(Last(16, 32), torch.rand(5, 4, 16), training=True)]
+    assert found.count("mm") == 1 + 5 + 5 + 3
