@@ -132,8 +132,8 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
     """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
 
     `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, else
-    `apart` where stretches of one are. A number is neither, unless it is known to lie on the
-    device, nor are strides that are not known.
+    `apart` where stretches of one are, or lie in another order. A number is neither, unless it is
+    known to lie on the device, nor are strides that are not known.
     """
     layouts, is_broadcast = set(), False
     for held in tensors:
@@ -143,6 +143,8 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
             is_broadcast = True
     rows_apart = APART in layouts
     layouts.discard(APART)
+    if len(layouts) > 1 and SLICED not in layouts and _run_alike(tensors):
+        layouts, rows_apart = set(), True
     if len(layouts) > 1 or SLICED in layouts:
         return {"strided": 1.0}
     if is_broadcast:
@@ -151,6 +153,22 @@ def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, 
 
 
 SLICED, APART, SECTOR_BYTES = "sliced", "apart", 32
+
+
+def _run_alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether the same dimension lies side by side in all that have several elements, for a whole
+    sector at least: neighbours in one are neighbours in the others."""
+    innermost = set()
+    for held in tensors:
+        strides = held.strides or (*(0,) * (len(held.shape) - 1), 1)
+        runs = [
+            at for at, (n, s) in enumerate(zip(held.shape, strides, strict=False)) if s == 1 < n
+        ]
+        if len(runs) == 1 and held.shape[runs[0]] * bytes_of(held.dtype) >= SECTOR_BYTES:
+            innermost.add(runs[0] - len(held.shape))
+        elif size(held.shape) > 1:
+            return False
+    return len(innermost) == 1
 
 
 def _layout(held: Tensor) -> Hashable:

@@ -118,7 +118,26 @@ X = T((8, 32))
         ),
         ("aten::cat", ((X, X, X), 1), "cat rows=8 cols=32 tensors=3"),
         ("aten::index_select", (X, 0, T((5,), "int64")), "index_select rows=5 cols=32 hash_size=8"),
-        ("aten::gather", (X, 1, T((8, 2), "int64")), "gather rows=16 cols=1 hash_size=256"),
+        (
+            "aten::gather",
+            (X, 1, T((8, 2), "int64")),
+            "gather rows=16 cols=1 hash_size=256 by_elements=8",
+        ),
+        (
+            "aten::select_backward",  # zeros, then the row's place among them
+            (T((8, 4)), (8, 10, 4), 1, 2),
+            "fill rows=80 cols=4; copy elements=64 strided=1",
+        ),
+        (
+            "aten::slice_backward",
+            (T((8, 6, 16)), (8, 10, 16), 1, 0, 6, 1),
+            "fill rows=80 cols=16; copy elements=1536 apart=1",
+        ),
+        (
+            "aten::_cudnn_attention_forward",
+            (*(T((2, 4, 16, 64)),) * 3, None, None, None, 16, 16, False, 0.0, True),
+            "attention b=2 s=16 heads=4 head_dim=64 kv_heads=4 s_kv=16 causal=1",
+        ),
         ("aten::view", (X, (256,)), ""),
         ("aten::topk", (X, 3, -1, True, True), "topk rows=8 cols=32 k=3 x2"),
         ("aten::cumsum", (T((100,)), 0), "fill rows=1 cols=1; cumsum rows=1 cols=100"),

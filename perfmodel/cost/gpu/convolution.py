@@ -28,6 +28,7 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
 _C = coefficients("gpu.convolution")
+CUDA = "cuda"
 _COMPILED_WINDOWS = (1, 3, 5)
 """Sides of windows for which PyTorch's depthwise kernel is compiled; others it reads."""
 QUERY_GRADIENTS = 2.0
@@ -52,6 +53,9 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     keys = np.where(dims["window_size"] > 0, np.minimum(keys, dims["window_size"]), keys)
     turns = np.minimum(np.ceil(keys / _C.queries_per_block), _C.key_blocks)
     compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
+    if group.direction == "fwd" and device.target == CUDA:
+        in_fp32 = np.array([dtype == "fp32" for dtype in group.dtypes])
+        compute = np.where(in_fp32, _fp32_attention_us(dims, keys, device), compute)
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return Analysis(
@@ -63,6 +67,23 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
         written_bytes=group.written_bytes,
         features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
     )
+
+
+def _fp32_attention_us(dims: Dims, keys: Floats, device: Device) -> Floats:
+    """PyTorch's memory-efficient kernel: a block for so many queries of a head takes as many keys
+    after as many, whole where only some of them are there; causal, up to its own.
+
+    Source: aten/src/ATen/native/transformers/cuda/mem_eff_attention (`fmha_cutlassF_f32_aligned`
+    of 64 x 64, or 32 x 128 where heads are wide).
+    """
+    side = _C.fp32_block
+    blocks = np.ceil(dims["s"] / side)
+    turns = np.ceil(keys / side)
+    turns = np.where(dims["causal"] > 0, np.maximum(turns - (blocks - 1.0) / 2.0, 1.0), turns)
+    scores = _C.fp32_score_clocks + _C.fp32_score_dim_clocks * dims["head_dim"]
+    clocks = _C.fp32_block_clocks + turns * side**2 * scores
+    per_sm = np.maximum(dims["b"] * dims["heads"] * blocks / device.sm_count, 1.0)
+    return np.asarray(per_sm * clocks / device.boost_mhz)
 
 
 @analyse_by_group

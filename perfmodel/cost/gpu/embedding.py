@@ -213,10 +213,11 @@ def _own_kernel_terms(
     turns = np.ceil(warps * lanes / _C.own_threads)
     longest = np.maximum(np.where(told > 0, told, mean), 1.0)
     missed_frac = use.missed / np.maximum(use.lookups, 1.0)
+    in_turn = (turns - 1.0) * mean + longest
     missed, at_once = longest * missed_frac, np.maximum(use.bags / turns, 1.0)
     unlucky = np.sqrt(2.0 * missed * (1.0 - missed_frac) * np.log(at_once))
-    missed = np.minimum(turns * missed + unlucky, turns * longest)
-    waited_us = turns * longest * _C.own_hit_us + missed * (_C.own_miss_us - _C.own_hit_us)
+    missed = np.minimum(in_turn * missed_frac + unlucky, in_turn)
+    waited_us = in_turn * _C.own_hit_us + missed * (_C.own_miss_us - _C.own_hit_us)
     everywhere = np.ones(len(longest), np.bool_)
     return {
         "memory": rows_memory_us(use.missed * use.row_bytes, _C.lookup_frac, device),

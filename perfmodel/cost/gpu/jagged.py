@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
-from perfmodel.cost.gpu.streaming import USUAL
+from perfmodel.cost.gpu.streaming import USUAL, turns_of
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
@@ -68,6 +68,9 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
         busy = np.maximum(busy, _scanned_rows_us(group.dims, device))
     elif group.op == "topk":
         busy = np.maximum(busy, _selected_us(group, device))
+        is_short = _is_by_one_block(group.dims)
+        latency = np.where(is_short, 2.0 * _C.short_us, latency)
+        busy = np.where(is_short, _by_one_block_us(group, device), busy)
     return Analysis(
         bound_us=bound,
         kernel_us=busy + latency,
@@ -91,6 +94,31 @@ def _selected_us(group: Group, device: Device) -> Floats:
     clocks = digits / _C.counted_per_sm_per_clock + 1.0 / _C.found_per_sm_per_clock
     keys = group.dims["rows"] * group.dims["cols"]
     return keys * clocks / (device.sm_count * device.boost_mhz)
+
+
+def _is_by_one_block(dims: Dims) -> Mask:
+    """Whether each row of a topk is a block's, not shared among many.
+
+    Source: aten/src/ATen/native/cuda/TensorTopK.cu (`should_use_mbtopk`).
+    """
+    most_rows, shortest = np.array(_C.rows("shared_rows")).T
+    kind = np.minimum(np.searchsorted(most_rows, dims["rows"]), len(most_rows) - 1)
+    return np.asarray(dims["cols"] < shortest[kind])
+
+
+def _by_one_block_us(group: Group, device: Device) -> Floats:
+    """A block of threads counts its keys digit by digit, with a barrier behind each; a warp sorts
+    those found, some of them in each thread."""
+    dims = group.dims
+    bits = 8.0 * group.item_bytes
+    digits = np.ceil(bits / _C.short_digit_bits)
+    per_sm = np.maximum(dims["rows"] / device.sm_count, 1.0)
+    counted = per_sm * digits * dims["cols"] / _C.counted_per_sm_per_clock / device.boost_mhz
+    found = np.where(dims["k"] > _C.few_found, _C.many_found, _C.few_found) / _C.lanes
+    passes = np.ceil(bits / _C.on_chip_bits)
+    threads = np.minimum(np.ceil(dims["cols"] / _C.lanes) * _C.lanes, _C.topk_threads)
+    waited = _C.digit_us * digits * turns_of(dims["rows"], threads, device)
+    return counted + waited + passes * (_C.warp_pass_us + _C.warp_key_us * found)
 
 
 def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:

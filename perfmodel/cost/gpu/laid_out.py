@@ -126,11 +126,11 @@ def _is_plain(dims: Dims) -> NDArray[np.bool_]:
 def _plain_us(
     group: Group, product: tuple[Floats, Floats, Floats], peak: Floats, device: Device
 ) -> Floats:
-    """A matrix product of pixels and channels, as they lie."""
+    """A matrix product of pixels and channels for each image, as they lie."""
     rate, on_matrix = peak * _C.pixel_frac, has_matrix_units(device, group.dtypes)
-    m, n, k = product
+    (m, n, k), images = product, group.dims["batch"]
     return fastest_of_either(
-        group.dims["groups"], m, n, k, group.item_bytes, rate, device, on_matrix
+        group.dims["groups"] * images, m / images, n, k, group.item_bytes, rate, device, on_matrix
     ).time_us
 
 

@@ -51,7 +51,8 @@ class CacheState:
     waited_us: Callable[[Group, Device], Floats] | None = None
     """What its threads take, each waiting for its own loads, however fast bytes move."""
     by_vectors: Callable[[Group, Device], Mask] | None = None
-    """Which calls move whole vectors, so that each operand moves once."""
+    """Which calls move whole vectors, so that each operand moves once; others wait for each load,
+    however operands lie."""
     after_us: Callable[[Group, Device], Floats] | None = None
     """What comes once everything has moved."""
 
@@ -139,10 +140,11 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         )
         if habit.by_vectors:
             traffic = np.where(habit.by_vectors(group, device), 1.0, traffic)
-        factor = traffic * np.where(is_strided, _C.strided, 1.0)
+        if not habit.by_vectors:
+            traffic = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         waited = np.maximum(waited, indexing_us(group, device))
-        moving = np.maximum(factor * moved / rate, waited)
+        moving = np.maximum(traffic * moved / rate, waited)
         least = _C.least * device.kernel_floor_us
         after_us = habit.after_us(group, device) if habit.after_us else 0.0
         latency_us = np.maximum(latency_us, after_us)

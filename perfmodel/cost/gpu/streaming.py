@@ -131,12 +131,14 @@ def select_waits_us(group: Group, device: Device) -> Floats:
     started = blocks / (_C.blocks_per_clock * device.boost_mhz)
     threads = np.minimum(np.ceil(row_bytes / _C.vector_bytes), _C.select_threads)
     lives_us = _C.table("select_block_us").get(device.target, 0.0)
-    by_rows = np.maximum(started, _turns(blocks, threads, device) * lives_us)
-    is_looked_up = group.dims.get("by_elements", np.zeros(len(rows))) > 0
+    by_rows = np.maximum(started, turns_of(blocks, threads, device) * lives_us)
+    is_looked_up = group.dims["by_elements"] > 0
     rate = np.where(is_looked_up, _C.looked_up_per_sm_per_clock, _C.selected_per_sm_per_clock)
     each_us = rows * group.dims["cols"] / (rate * device.sm_count * device.boost_mhz)
     is_by_rows = (row_bytes % _C.vector_bytes == 0) & ~is_looked_up
-    return np.where(is_by_rows, by_rows, _C.select_turns_us + each_us)
+    turns = np.where(is_looked_up, group.dims["by_elements"], _C.select_turns)
+    by_elements = np.maximum(_C.select_turn_us * turns, each_us)
+    return np.where(is_by_rows, by_rows, by_elements)
 
 
 def runs_waits_us(group: Group, device: Device) -> Floats:
@@ -194,7 +196,7 @@ def programs_wait_us(group: Group, device: Device) -> Floats:
     rows, resident = group.dims["by_rows"], group.dims["resident"]
     one_us, next_us = _C.tuples("program_us")[device.target]
     started = rows / (_C.blocks_per_clock * device.boost_mhz)
-    one_each = np.maximum(started, _turns(rows, group.dims["threads"], device) * one_us)
+    one_each = np.maximum(started, turns_of(rows, group.dims["threads"], device) * one_us)
     in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
     return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
 
@@ -220,7 +222,7 @@ def parts_summed_us(group: Group, device: Device) -> Floats:
 def row_block_waits_us(group: Group, device: Device) -> Floats:
     """A block of threads per row, which lives for some us however short the row is: those that
     follow the first on their multiprocessor."""
-    return (_turns(group.dims["rows"], _C.norm_block_threads, device) - 1.0) * _C.norm_block_us
+    return (turns_of(group.dims["rows"], _C.norm_block_threads, device) - 1.0) * _C.norm_block_us
 
 
 @dataclass(frozen=True)
@@ -354,12 +356,12 @@ def _row_blocks_us(group: Group, device: Device) -> Floats:
     bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
     row_us = cols * group.item_bytes / bytes_per_us
     if group.op not in _C.tuples("statistics_first"):
-        return _turns(rows, _C.row_block_threads, device) * row_us
+        return turns_of(rows, _C.row_block_threads, device) * row_us
     threads = np.where(cols < _C.row_block_threads, _C.warp_threads, _C.row_block_threads)
-    return _turns(rows, threads, device) * (_C.moments_block_us + row_us)
+    return turns_of(rows, threads, device) * (_C.moments_block_us + row_us)
 
 
-def _turns(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
+def turns_of(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
     """How many blocks of `threads` follow one another on a multiprocessor; at least one."""
     resident = (device.max_threads_per_sm or _C.usual_threads_per_sm) // np.asarray(threads)
     at_once = device.sm_count * np.clip(resident, 1.0, _C.most_blocks_per_sm)

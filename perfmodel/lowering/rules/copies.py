@@ -8,8 +8,11 @@ from dataclasses import replace
 
 from perfmodel.lowering.arguments import (
     HOST,
+    broadcast,
     bytes_of,
     flag,
+    integer,
+    integers,
     layout_dims,
     output,
     size,
@@ -17,7 +20,7 @@ from perfmodel.lowering.arguments import (
     tensor,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.rules.elementwise import fill_of, pointwise
 from perfmodel.ops.graph import Op, Tensor
 
 CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
@@ -81,6 +84,43 @@ def copy_(op: Op) -> Sequence[Piece]:
         pinned = op.attributes.get("pinned") == "1"
         return host_device_copy(name, target, non_blocking=bool(flag(op, 2)), pinned=pinned)
     return copy_pieces(target, source, non_blocking=bool(flag(op, 2)))
+
+
+@LOWERINGS.register(*entries("select_backward", "slice_backward", scope=LEAF))
+def into_zeros(op: Op) -> Sequence[Piece]:
+    """`(gradient, input_sizes, dim, …)`: zeros, and the gradient copied to its place among them;
+    `slice_backward` has its step behind start and end."""
+    gradient, sizes, dim = tensor(op, 0), integers(op, 1), integer(op, 2)
+    if not sizes or dim is None or not -len(sizes) <= dim < len(sizes):
+        raise MissingArguments
+    strides = [size(sizes[at + 1 :]) for at in range(len(sizes))]
+    if len(gradient.shape) < len(sizes):
+        del strides[dim]
+    else:
+        strides[dim] *= integer(op, 5) or 1
+    whole = replace(gradient, shape=sizes, strides=())
+    return (*fill_of(whole), *copy_pieces(replace(gradient, strides=tuple(strides)), gradient))
+
+
+@LOWERINGS.register(*entries("masked_fill", scope=LEAF))
+def masked_fill(op: Op) -> Sequence[Piece]:
+    """`(x, mask, value)`: a copy, which is then filled in place."""
+    values, mask = tensor(op, 0), tensor(op, 1)
+    made = output(op) or replace(values, shape=broadcast((values, mask)), strides=())
+    return (*copy_pieces(made, values), *pointwise([made, mask], [made]))
+
+
+@LOWERINGS.register(*entries("constant_pad_nd", scope=LEAF))
+def padded(op: Op) -> Sequence[Piece]:
+    """`(x, pad, value)`: a tensor filled with the value, and what is kept copied into it."""
+    values, result = tensor(op, 0), output(op)
+    if result is None:
+        raise MissingArguments
+    kept = tuple(map(min, values.shape, result.shape))
+    return (
+        *fill_of(result),
+        *copy_pieces(replace(result, shape=kept), replace(values, shape=kept)),
+    )
 
 
 @LOWERINGS.register(*entries("clone", "contiguous", scope=LEAF))

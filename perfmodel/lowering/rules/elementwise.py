@@ -21,7 +21,7 @@ from perfmodel.lowering.arguments import (
     tensor_bytes,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, with_inplace
-from perfmodel.lowering.rules.movement import added
+from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 _OWN_NAMES = (
@@ -45,13 +45,13 @@ UNARY = (
     *("ceil", "round", "trunc", "frac", "sign", "sgn", "reciprocal", "nan_to_num", "bitwise_not"),
     *("hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus"),
     *("log_sigmoid", "mish", "logit", "threshold", "clamp", "clamp_max", "angle", "i0", "lgamma"),
-    *("digamma", "relu6", "prelu", "rad2deg", "softsign", "logical_not"),
+    *("digamma", "relu6", "rad2deg", "softsign", "logical_not"),
 )
 BINARY = (
     *("atan2", "remainder", "fmod", "floor_divide", "true_divide", "bitwise_and", "bitwise_or"),
     *("bitwise_xor", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "copysign"),
     *("hypot", "bitwise_left_shift", "bitwise_right_shift", "xlogy", "heaviside", "nextafter"),
-    *("float_power", "addcmul", "addcdiv", "lerp", "masked_fill", "logical_and"),
+    *("float_power", "addcmul", "addcdiv", "lerp", "logical_and"),
     *("logical_or", "logical_xor"),
 )
 NOT_IN_PLACE = (
@@ -62,11 +62,21 @@ NOT_IN_PLACE = (
     *("mish_backward", "_prelu_kernel_backward", "glu_backward", "masked_fill_backward"),
     *("native_dropout_backward", "_masked_scale", "upsample_nearest1d", "upsample_nearest2d"),
     *("upsample_bilinear2d", "polar", "complex", "_foreach_single", "tril", "triu"),
-    *("constant_pad_nd", "flip", "roll", "glu", "log_sigmoid_forward", "log_sigmoid_backward"),
+    *("masked_fill_", "flip", "roll", "glu", "log_sigmoid_forward", "log_sigmoid_backward"),
     *("reflection_pad2d", "replication_pad2d", "upsample_nearest2d_backward"),
     *("upsample_bilinear2d_backward", "pixel_shuffle", "special_entr"),
 )
-ALIASES = ("divide", "multiply", "subtract", "absolute", "negative", "clip", "square", "rsub")
+ALIASES = (
+    "divide",
+    "multiply",
+    "subtract",
+    "absolute",
+    "negative",
+    "clip",
+    "square",
+    "rsub",
+    "prelu",
+)
 """Names that call another op, which does the work."""
 TO_BOOL = (
     *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isneginf", "isposinf"),

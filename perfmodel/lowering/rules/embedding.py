@@ -30,7 +30,8 @@ from perfmodel.lowering.piece import (
 )
 from perfmodel.lowering.rules.elementwise import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
-from perfmodel.lowering.rules.movement import gathered, scan, sorted_rows
+from perfmodel.lowering.rules.indexing import gathered
+from perfmodel.lowering.rules.movement import scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.spec import OPS
 

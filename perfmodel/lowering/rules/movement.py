@@ -1,17 +1,11 @@
-"""Orders, prefix sums, concatenation, gathers and scatters."""
+"""Orders, prefix sums, concatenation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
 
-import numpy as np
-
-from perfmodel.embedding.popularity import zipf_classes
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
-    argument,
     bytes_of,
     integer,
     integers,
@@ -19,14 +13,12 @@ from perfmodel.lowering.arguments import (
     length,
     output,
     size,
-    stored,
     tensor,
     tensor_list,
     tensors,
 )
 from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, tensors_in
-from perfmodel.ops.read.attributes import PREFIX
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
@@ -148,10 +140,6 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 """
 
 
-ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
-"""Attributes of an op that say which rows of its tables it adds to."""
-
-
 def _joined(op: Op) -> Sequence[Piece]:
     """One row for the copies of a list of tensors side by side, by their mean size."""
     tensors, dim = tensor_list(op, 0), integer(op, 1)
@@ -199,175 +187,6 @@ def split_copy(op: Op) -> Sequence[Piece]:
             "split", {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}, whole.dtype
         ),
     )
-
-
-def gathered(name: str, table: Tensor, rows: int, cols: int) -> Sequence[Piece]:
-    """`rows` rows of `cols` elements from or to a table."""
-    if not rows * cols:
-        return ()
-    held = size(table.shape) // max(cols, 1)
-    return (
-        Piece(
-            name, {"rows": float(rows), "cols": float(cols), "hash_size": float(held)}, table.dtype
-        ),
-    )
-
-
-def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
-    """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
-    pieces = gathered("index_add", tensor(op, 0), rows, cols)
-    if not all(key in op.attributes for key in ZIPF):
-        return pieces
-    most = most_repeated(*(op.attributes[key] for key in ZIPF))
-    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in pieces]
-
-
-@lru_cache(maxsize=1 << 12)
-def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float:
-    """How often the row comes that is expected most often, by lists with commas of tables."""
-    rows, bags, mean, exponent = (
-        np.array(text.split(","), np.float64) for text in (hash_size, batch, pooling, alpha)
-    )
-    counts, share = zipf_classes(rows, exponent, smooth=True)
-    return float((bags * mean * share[:, 0] / counts[:, 0]).max())
-
-
-@LOWERINGS.register(*entries("index_select", scope=LEAF))
-def index_select(op: Op) -> Sequence[Piece]:
-    """`index_select(table, dim, index)`, which today calls `gather`; the index may have any
-    shape."""
-    table, index = tensor(op, 0), op.tensors[-1]
-    dim = integer(op, 1) or 0
-    held = length(table, dim) if table.shape else 1
-    return gathered("index_select", table, size(index.shape), size(table.shape) // max(held, 1))
-
-
-@LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
-def index_add(op: Op) -> Sequence[Piece]:
-    """`index_add_(table, dim, index, source)`."""
-    table, index = tensors(op, 2)
-    source = op.tensors[2] if len(op.tensors) > 2 else index
-    rows = size(index.shape)
-    cols = max(size(source.shape) // max(rows, 1), 1)
-    return added(op, rows, cols) if "add" in op.name else gathered("index_put", table, rows, cols)
-
-
-@LOWERINGS.register("any/hugectr::add_rows")
-def hugectr_add_rows(op: Op) -> Sequence[Piece]:
-    """As `index_add_`, whole vectors at once (assumed)."""
-    return [replace(piece, dims={**piece.dims, "by_vectors": 1.0}) for piece in index_add(op)]
-
-
-@LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
-def gather(op: Op) -> Sequence[Piece]:
-    """`gather(table, dim, index)`: an element per index, or as many as it is expanded to."""
-    table, index = tensors(op, 2)
-    rows = stored(index)
-    return gathered("gather", table, rows, size(index.shape) // max(rows, 1))
-
-
-@LOWERINGS.register(*entries("gather_backward", scope=LEAF))
-def gather_backward(op: Op) -> Sequence[Piece]:
-    """One element per index, added."""
-    return gathered("scatter_add", tensor(op, 0), size(op.tensors[-1].shape), 1)
-
-
-@LOWERINGS.register(
-    *entries(
-        "scatter_", "scatter", "scatter_add_", "scatter_add", "scatter_reduce_", "scatter_reduce"
-    )
-)
-def scatter(op: Op) -> Sequence[Piece]:
-    """`scatter_(table, dim, index, source)`: one element per index."""
-    name = "scatter" if op.name.rstrip("_").endswith("scatter") else "scatter_add"
-    table, index = tensors(op, 2)
-    return gathered(name, table, size(index.shape), 1)
-
-
-def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, int, int]:
-    """(index tuples, rows, cols) where a profile records the values that are put, not the indices:
-    dimensions that values and table begin or end with alike are not indexed."""
-    pairs = list(zip(table, values, strict=False))
-    before = next((at for at, (held, put) in enumerate(pairs) if held != put), len(pairs))
-    before = max(min(before, len(values) - 1, len(table) - 1), 0)
-    behind = 0
-    while behind < min(len(table), len(values)) - before - 1 and (
-        table[-1 - behind] == values[-1 - behind]
-    ):
-        behind += 1
-    tuples = size(values[before : len(values) - behind])
-    return tuples, tuples * size(values[:before]), size(values[len(values) - behind :])
-
-
-def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
-    """(table, index tuples, rows, cols): a row of the dimensions behind those indexed, per index
-    tuple and per place in the dimensions before them."""
-    table = tensor(op, 0)
-    places = argument(op, 1)
-    if places is None and "put" in op.name:
-        return (table, *_places_of(table.shape, op.tensors[-1].shape))
-    indices = list(tensors_in(places)) or list(op.tensors[1:2])
-    if not indices:
-        raise MissingArguments
-    tuples = max(size(i.shape) for i in indices)
-    skipped = 0
-    if isinstance(places, tuple):
-        skipped = next((at for at, item in enumerate(places) if isinstance(item, Tensor)), 0)
-    values = next(iter(tensors_in(op.outputs)), None) if "put" not in op.name else op.tensors[-1]
-    told = size(values.shape) if values is not None and values not in indices else 0
-    if not skipped and told > tuples * size(table.shape[len(indices) :]):
-        skipped = len(table.shape) - len(indices)
-    before = size(table.shape[:skipped])
-    return table, tuples, tuples * before, size(table.shape[skipped + len(indices) :])
-
-
-@LOWERINGS.register(*entries("index", "_unsafe_index"))
-def index(op: Op) -> Sequence[Piece]:
-    """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
-
-    Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
-    the table has, where indices of one of three dimensions were not recorded.
-    Source: aten/src/ATen/native/cuda/IndexKernel.cu.
-    """
-    try:
-        table, tuples, rows, cols = _indexed(op)
-    except MissingArguments:
-        if len(tensor(op, 0).shape) < 3:  # rows of a table: how many is not known
-            raise
-        elements = float(stored(tensor(op, 0)))
-        dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: 1.0}
-        return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)
-    pieces = gathered("gather", table, rows, cols)
-    if rows == tuples:
-        return pieces
-    return [replace(piece, dims={**piece.dims, "by_elements": 1.0}) for piece in pieces]
-
-
-@LOWERINGS.register(
-    *entries("_index_put_impl_"), *entries("index_put_", "index_put", "masked_scatter_", scope=LEAF)
-)
-def index_put(op: Op) -> Sequence[Piece]:
-    """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
-
-    Source: aten/src/ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel).
-    """
-    table, tuples, rows, cols = _indexed(op)
-    accumulates = argument(op, 3)
-    if not rows * cols:
-        return ()
-    if accumulates is False:
-        return gathered("index_put", table, rows, cols)
-    return (
-        *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
-        *gathered("index_put_accumulate", table, rows, cols),
-    )
-
-
-@LOWERINGS.register(*entries("embedding", scope=LEAF))
-def embedding(op: Op) -> Sequence[Piece]:
-    """`embedding(weight, indices)`: a row per index."""
-    table, indices = tensor(op, 0), tensor(op, 1)
-    return gathered("embedding", table, size(indices.shape), length(table, -1))
 
 
 @LOWERINGS.register(*entries("repeat_interleave"))

@@ -50,8 +50,9 @@ for _name in ("cat", "split"):
         )
     )
 
-# Rows read from a table; `by_elements` = 1: each element by a thread that looks its index up.
-_READ = {"gather": {"by_elements": 0.0}}
+# Rows read from a table; `by_elements` (0: whole rows): how many elements a thread looks up, one
+# after another.
+_READ = {**TABLE, "by_elements": 0.0}
 for _name in ("index_select", "gather", "embedding"):
     OPS.register(_name)(
         streaming(
@@ -59,7 +60,7 @@ for _name in ("index_select", "gather", "embedding"):
             ROWS_COLS,
             flop=0.0,
             read_index_bytes=_indices,
-            defaults={**TABLE, **_READ.get(_name, {})},
+            defaults=_READ,
             directions=("fwd", "bwd") if _name == "embedding" else ("fwd",),
         )
     )

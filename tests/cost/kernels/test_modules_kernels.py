@@ -52,6 +52,33 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
 
 
+def test_attention_in_fp32_takes_whole_blocks_of_keys() -> None:
+    def work_us(s: float, head_dim: float, causal: float = 0.0) -> float:
+        dims = {"b": 512.0, "heads": 8.0, "s": s, "head_dim": head_dim, "causal": causal}
+        return physics_us("attention", **dims) - CONVOLUTION.attention_start_us
+
+    per_sm = 512 * 8 / SMS
+    scores = 64**2 * (CONVOLUTION.fp32_score_clocks + 32 * CONVOLUTION.fp32_score_dim_clocks)
+    one = per_sm * (CONVOLUTION.fp32_block_clocks + scores) / MHZ
+    assert work_us(21, 32) == work_us(64, 32) == pytest.approx(one)
+    four = 4 * per_sm * (CONVOLUTION.fp32_block_clocks + 4 * scores) / MHZ
+    assert work_us(200, 32) == pytest.approx(four)
+    causal = 4 * per_sm * (CONVOLUTION.fp32_block_clocks + 2.5 * scores) / MHZ
+    assert work_us(200, 32, 1.0) == pytest.approx(causal)
+
+
+def test_short_rows_of_topk_are_a_block_each() -> None:
+    # 16 rows of fp32: 16 digits of 2 bits, a barrier behind each, on 16 multiprocessors
+    def work_us(cols: float) -> float:
+        return physics_us("topk", rows=16, cols=cols, k=100)
+
+    jagged = coefficients("gpu.jagged")
+    counted = 16 * 1024 / jagged.counted_per_sm_per_clock / MHZ
+    assert work_us(6144) - work_us(5120) == pytest.approx(counted)
+    assert work_us(6144) > 16 * jagged.digit_us + 6 * counted
+    assert work_us(2 * 10_240) < work_us(19_999)  # shared among all multiprocessors
+
+
 def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
     row = {"op": op, "dtype": dtype, "timing": "profiler_kernel", "direction": direction, **dims}
     machine = Cluster(name="one", node=node_of(H200), nodes=1)

@@ -1,0 +1,212 @@
+"""Rows of tables, looked up and written: gathers, scatters, indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from perfmodel.embedding.popularity import zipf_classes
+from perfmodel.lowering.arguments import (
+    BY_ELEMENTS,
+    argument,
+    integer,
+    length,
+    size,
+    stored,
+    tensor,
+    tensors,
+)
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.rules.movement import bits_of, sorted_rows
+from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.ops.read.attributes import PREFIX
+
+ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
+"""Attributes of an op that say which rows of its tables it adds to."""
+
+
+def gathered(
+    name: str, table: Tensor, rows: int, cols: int, *, by_elements: float = 0.0
+) -> Sequence[Piece]:
+    """`rows` rows of `cols` elements from or to a table."""
+    if not rows * cols:
+        return ()
+    held = size(table.shape) // max(cols, 1)
+    dims = {"rows": float(rows), "cols": float(cols), "hash_size": float(held)}
+    if by_elements:
+        dims[BY_ELEMENTS] = by_elements
+    return (Piece(name, dims, table.dtype),)
+
+
+INDEX_TURNS, GATHER_TURNS = 4.0, 8.0
+"""Elements that a thread looks up one after another, of `index` and of `gather`.
+
+Source: aten/src/ATen/native/cuda/IndexKernel.cu and ScatterGatherKernel.cu (`thread_work_size`).
+"""
+
+
+def _gathered(name: str, table: Tensor, index: Tensor, dim: int) -> Sequence[Piece]:
+    """Rows along `dim` of a table, by `gather`: whole where no dimension is before them and their
+    indices lie side by side (a column of ids does not; of more dimensions they are made to)."""
+    held = length(table, dim) if table.shape else 1
+    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
+    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
+    cols = size(table.shape) // max(held, 1)
+    turns = 0.0 if is_whole else GATHER_TURNS
+    return gathered(name, table, size(index.shape), cols, by_elements=turns)
+
+
+def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
+    """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
+    pieces = gathered("index_add", tensor(op, 0), rows, cols)
+    if not all(key in op.attributes for key in ZIPF):
+        return pieces
+    most = most_repeated(*(op.attributes[key] for key in ZIPF))
+    return [replace(piece, dims={**piece.dims, "most_repeated": most}) for piece in pieces]
+
+
+@lru_cache(maxsize=1 << 12)
+def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float:
+    """How often the row comes that is expected most often, by lists with commas of tables."""
+    rows, bags, mean, exponent = (
+        np.array(text.split(","), np.float64) for text in (hash_size, batch, pooling, alpha)
+    )
+    counts, share = zipf_classes(rows, exponent, smooth=True)
+    return float((bags * mean * share[:, 0] / counts[:, 0]).max())
+
+
+@LOWERINGS.register(*entries("index_select", scope=LEAF))
+def index_select(op: Op) -> Sequence[Piece]:
+    """`index_select(table, dim, index)`, which today calls `gather`; the index may have any
+    shape."""
+    return _gathered("index_select", tensor(op, 0), op.tensors[-1], integer(op, 1) or 0)
+
+
+@LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
+def index_add(op: Op) -> Sequence[Piece]:
+    """`index_add_(table, dim, index, source)`."""
+    table, index = tensors(op, 2)
+    source = op.tensors[2] if len(op.tensors) > 2 else index
+    rows = size(index.shape)
+    cols = max(size(source.shape) // max(rows, 1), 1)
+    return added(op, rows, cols) if "add" in op.name else gathered("index_put", table, rows, cols)
+
+
+@LOWERINGS.register("any/hugectr::add_rows")
+def hugectr_add_rows(op: Op) -> Sequence[Piece]:
+    """As `index_add_`, whole vectors at once (assumed)."""
+    return [replace(piece, dims={**piece.dims, "by_vectors": 1.0}) for piece in index_add(op)]
+
+
+@LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
+def gather(op: Op) -> Sequence[Piece]:
+    """`gather(table, dim, index)`: an element per index, or as many as it is expanded to."""
+    table, index = tensors(op, 2)
+    rows, dim = stored(index), integer(op, 1) or 0
+    turns = 0.0 if size(table.shape[:dim]) == 1 else GATHER_TURNS
+    cols = size(index.shape) // max(rows, 1)
+    return gathered("gather", table, rows, cols, by_elements=turns)
+
+
+@LOWERINGS.register(*entries("gather_backward", scope=LEAF))
+def gather_backward(op: Op) -> Sequence[Piece]:
+    """One element per index, added."""
+    return gathered("scatter_add", tensor(op, 0), size(op.tensors[-1].shape), 1)
+
+
+@LOWERINGS.register(
+    *entries(
+        "scatter_", "scatter", "scatter_add_", "scatter_add", "scatter_reduce_", "scatter_reduce"
+    )
+)
+def scatter(op: Op) -> Sequence[Piece]:
+    """`scatter_(table, dim, index, source)`: one element per index."""
+    name = "scatter" if op.name.rstrip("_").endswith("scatter") else "scatter_add"
+    table, index = tensors(op, 2)
+    return gathered(name, table, size(index.shape), 1)
+
+
+def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, int, int]:
+    """(index tuples, rows, cols) where a profile records the values that are put, not the indices:
+    dimensions that values and table begin or end with alike are not indexed."""
+    pairs = list(zip(table, values, strict=False))
+    before = next((at for at, (held, put) in enumerate(pairs) if held != put), len(pairs))
+    before = max(min(before, len(values) - 1, len(table) - 1), 0)
+    behind = 0
+    while behind < min(len(table), len(values)) - before - 1 and (
+        table[-1 - behind] == values[-1 - behind]
+    ):
+        behind += 1
+    tuples = size(values[before : len(values) - behind])
+    return tuples, tuples * size(values[:before]), size(values[len(values) - behind :])
+
+
+def _indexed(op: Op) -> tuple[Tensor, int, int, int]:
+    """(table, index tuples, rows, cols): a row of the dimensions behind those indexed, per index
+    tuple and per place in the dimensions before them."""
+    table = tensor(op, 0)
+    places = argument(op, 1)
+    if places is None and "put" in op.name:
+        return (table, *_places_of(table.shape, op.tensors[-1].shape))
+    indices = list(tensors_in(places)) or list(op.tensors[1:2])
+    if not indices:
+        raise MissingArguments
+    tuples = max(size(i.shape) for i in indices)
+    skipped = 0
+    if isinstance(places, tuple):
+        skipped = next((at for at, item in enumerate(places) if isinstance(item, Tensor)), 0)
+    values = next(iter(tensors_in(op.outputs)), None) if "put" not in op.name else op.tensors[-1]
+    told = size(values.shape) if values is not None and values not in indices else 0
+    if not skipped and told > tuples * size(table.shape[len(indices) :]):
+        skipped = len(table.shape) - len(indices)
+    before = size(table.shape[:skipped])
+    return table, tuples, tuples * before, size(table.shape[skipped + len(indices) :])
+
+
+@LOWERINGS.register(*entries("index", "_unsafe_index"))
+def index(op: Op) -> Sequence[Piece]:
+    """`index(table, indices)`; a mask would bring `nonzero` along as a call of its own.
+
+    Behind other dimensions, elements are looked up one by one; so they are taken to be, as many as
+    the table has, where indices of one of three dimensions were not recorded.
+    Source: aten/src/ATen/native/cuda/IndexKernel.cu.
+    """
+    try:
+        table, tuples, rows, cols = _indexed(op)
+    except MissingArguments:
+        if len(tensor(op, 0).shape) < 3:  # rows of a table: how many is not known
+            raise
+        elements = float(stored(tensor(op, 0)))
+        dims = {"rows": elements, "cols": 1.0, "hash_size": elements, BY_ELEMENTS: INDEX_TURNS}
+        return (Piece("gather", dims, tensor(op, 0).dtype, guessed=True),)
+    turns = 0.0 if rows == tuples else INDEX_TURNS
+    return gathered("gather", table, rows, cols, by_elements=turns)
+
+
+@LOWERINGS.register(
+    *entries("_index_put_impl_"), *entries("index_put_", "index_put", "masked_scatter_", scope=LEAF)
+)
+def index_put(op: Op) -> Sequence[Piece]:
+    """`_index_put_impl_(table, indices, values, accumulate)`: accumulating sorts the indices first.
+
+    Source: aten/src/ATen/native/cuda/Indexing.cu (index_put_with_sort_kernel).
+    """
+    table, tuples, rows, cols = _indexed(op)
+    accumulates = argument(op, 3)
+    if not rows * cols:
+        return ()
+    if accumulates is False:
+        return gathered("index_put", table, rows, cols)
+    return (
+        *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
+        *gathered("index_put_accumulate", table, rows, cols),
+    )
+
+
+@LOWERINGS.register(*entries("embedding", scope=LEAF))
+def embedding(op: Op) -> Sequence[Piece]:
+    """`embedding(weight, indices)`: a row per index."""
+    return _gathered("embedding", tensor(op, 0), tensor(op, 1), 0)
