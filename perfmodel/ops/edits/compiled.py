@@ -91,6 +91,7 @@ NORMALISATIONS: dict[str, Callable[[Op], int]] = {
     "aten::_softmax": _axis_row,
     "aten::_log_softmax": _axis_row,
     "aten::native_layer_norm": _layer_row,
+    "aten::_fused_rms_norm": _layer_row,
     "aten::native_group_norm": _group_row,
     "aten::cudnn_batch_norm": _batch_row,
     "aten::native_batch_norm": _batch_row,

@@ -123,7 +123,7 @@ def _as_strided(call: Call) -> Returned:
     return [fixed(made.shape)] if made.elements <= given.elements else []
 
 
-@rule("layer_norm", "native_layer_norm")
+@rule("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm")
 def _layer_norm(call: Call) -> Returned:
     x, given = call.sizes(0), call.tensor(0)
     if x is None or given is None:
@@ -282,6 +282,7 @@ def _by_sample(call: Call) -> Returned:
 @rule(
     *("convolution_backward", "native_layer_norm_backward", "native_batch_norm_backward"),
     *("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "native_group_norm_backward"),
+    "_fused_rms_norm_backward",
 )
 def _gradients(call: Call) -> Returned:
     x = call.sizes(0 if call.op.name.startswith(("aten::cudnn", "aten::miopen")) else 1)
