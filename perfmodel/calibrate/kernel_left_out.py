@@ -17,16 +17,14 @@ from perfmodel.cost.learned.part import (
     same_kernels_dtype,
 )
 
-_QUANTILES = (0.05, 0.95)
+_QUANTILES = np.array([0.05, 0.95])
 _WIDEST = 3.0
 _FEWEST = 20
 _FEW = 500
 """Rows per device, op and dtype that trees are fitted to when devices are left out."""
 _MAX_ERROR = 2.0
-_COVERED_FRAC = 0.9
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of equal ones the first is taken: all trees, where too few chips were measured to tell."""
-_WIDENINGS = np.arange(0.5, 4.01, 0.1)
 
 
 @dataclass(frozen=True)
@@ -175,29 +173,18 @@ def quantiles(values: Floats, weight: Floats, at: Floats | float) -> Floats:
     return np.asarray(np.interp(np.multiply(at, weight.sum()), place, values[order]))
 
 
-def ends_left_out(residual: Floats, chips: np.ndarray) -> tuple[float, float]:
-    """5 and 95 % of `residual` `[n]` (NaN: not known), each chip counted once, widened around their
-    middle until nine of ten rows of a chip lie within what the others show, on average."""
+def ends_left_out(residual: Floats, told: Floats, chips: np.ndarray) -> tuple[float, float]:
+    """5 and 95 % of `residual` `[n]` (NaN: not known) of rows that count by what they tell, each
+    chip once, wider by `sqrt(1 + 1 / chips)`: what few show is itself off, as the next chip is."""
     known = np.isfinite(residual)
-    by_chip = [np.sort(residual[known & (chips == chip)]) for chip in sorted(set(chips[known]))]
-    by_chip = [each for each in by_chip if len(each) >= _FEWEST]
+    by_chip = [known & (chips == chip) for chip in sorted(set(chips[known]))]
+    by_chip = [own for own in by_chip if own.sum() >= _FEWEST]
     if len(by_chip) < 2:
         return ends_of(residual)
-
-    def ends(among: list[Floats], widening: float = 1.0) -> tuple[float, float]:
-        count = min(len(each) for each in among)
-        alike = [np.quantile(each, np.linspace(0.0, 1.0, count)) for each in among]
-        low, high = np.quantile(np.concatenate(alike), _QUANTILES)
-        middle, half = 0.5 * (low + high), 0.5 * (high - low)
-        ends = middle - widening * half, middle + widening * half
-        return float(max(ends[0], -_WIDEST)), float(min(ends[1], _WIDEST))
-
-    def covered(widening: float) -> float:
-        scores = []
-        for place, own in enumerate(by_chip):
-            low, high = ends(by_chip[:place] + by_chip[place + 1 :], widening)
-            scores.append(float(((low <= own) & (own <= high)).mean()))
-        return float(np.mean(scores))
-
-    enough = (each for each in _WIDENINGS if covered(each) >= _COVERED_FRAC)
-    return ends(by_chip, float(next(enough, _WIDENINGS[-1])))
+    weight = np.zeros(len(residual))
+    for own in by_chip:
+        weight[own] = told[own] / told[own].sum()
+    counted = weight > 0.0
+    low, high = quantiles(residual[counted], weight[counted], _QUANTILES)
+    middle, half = 0.5 * (low + high), 0.5 * (high - low) * np.sqrt(1.0 + 1.0 / len(by_chip))
+    return float(max(middle - half, -_WIDEST)), float(min(middle + half, _WIDEST))

@@ -102,7 +102,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
     spread_of = {}
     taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
     left_out = [data.target - each for each in (taught, mixture.physics)]
-    of_all = [ends_left_out(each, chips) for each in left_out]
+    of_all = [ends_left_out(each, data.told, chips) for each in left_out]
     framework = Rows.from_frame(data.frame).in_framework()
     kinds = sorted(set(zip(data.ops, framework, strict=True)) | {(op, 0.0) for op in data.ops})
     for op, code in [("*", 0.0), *kinds]:
@@ -111,7 +111,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
         unseen, alone = (
-            ends_left_out(each[own], chips[own])
+            ends_left_out(each[own], data.told[own], chips[own])
             if len(set(chips[own & np.isfinite(each)])) >= _MIN_CHIPS
             else ends
             for ends, each in zip(of_all, left_out, strict=True)
@@ -119,8 +119,8 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         spread_of[spread_key(op, code)] = Spread(
             drawn,
             _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
-            _union(drawn, unseen),
-            _union(drawn, alone),
+            unseen,
+            alone,
             (float(log_work.min()), float(log_work.max())),
             centre.get(op, 0.0),
             _least_us(data, own),

@@ -157,15 +157,26 @@ def test_quantiles_count_by_weight() -> None:
     )
 
 
-def test_intervals_hold_chips_that_the_others_do_not_show() -> None:
-    """Four chips, each off by its own constant: what three show is too narrow for the fourth."""
+def test_intervals_are_wider_than_what_few_chips_show() -> None:
+    """Four chips, each off by its own constant, and the same four twice."""
     generator = np.random.default_rng(0)
-    chips = np.repeat(np.arange(4), 500)
-    residual = np.array([-0.3, -0.1, 0.1, 0.3])[chips] + generator.normal(0, 0.01, 2000)
-    low, high = ends_left_out(residual, chips)
-    plain = np.quantile(residual, (0.05, 0.95))
-    assert low < 1.3 * plain[0]
-    assert high > 1.3 * plain[1]
+    chips = np.repeat(np.arange(8), 500)
+    off = np.array([-0.3, -0.1, 0.1, 0.3])[chips % 4] + generator.normal(0, 0.01, 4000)
+    few, many = (chips < count for count in (4, 8))
+    for own, count in ((few, 4), (many, 8)):
+        low, high = ends_left_out(off[own], np.ones(own.sum()), chips[own])
+        shown = np.quantile(off[own], (0.05, 0.95))
+        wider = np.sqrt(1.0 + 1.0 / count)
+        assert high - low == pytest.approx(wider * (shown[1] - shown[0]), rel=1e-3)
+        assert high + low == pytest.approx(shown.sum(), abs=1e-3)
+
+
+def test_rows_near_their_floor_do_not_widen_what_kernels_are_off() -> None:
+    """What a floor is off is told by hosts: counted here too, it would be counted twice."""
+    off = np.tile(np.concatenate([np.linspace(-2.0, 2.0, 100), np.linspace(-0.1, 0.1, 100)]), 2)
+    told, chips = np.tile(np.repeat([0.01, 1.0], 100), 2), np.repeat([0, 1], 200)
+    assert ends_left_out(off, told, chips)[1] < 0.15
+    assert ends_left_out(off, np.ones(400), chips)[1] > 1.5
 
 
 def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> None:
@@ -175,7 +186,7 @@ def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> No
     nothing = np.full(len(answer), np.nan)
     mixture = Mixture(1.0, True, {}, answer, answer, ~is_alone)
     found = spreads(data, HeldOut(nothing, nothing, {}), mixture, chips_of(data))["linear"]
-    assert found.unseen == (-0.5, 0.5), "no more than what rows held out show"
+    assert found.unseen == pytest.approx((0.0, 0.0)), "no more than the other chips show"
     assert found.physics[1] > 1.0
     all_by_trees = replace(mixture, by_trees=np.ones(len(answer), bool))
     wide = spreads(data, HeldOut(nothing, nothing, {}), all_by_trees, chips_of(data))
@@ -185,12 +196,12 @@ def test_chips_that_had_physics_alone_do_not_widen_what_trees_answer_for() -> No
 def test_each_chip_counts_once_however_many_rows_it_has() -> None:
     residual = np.concatenate([np.zeros(5000), np.linspace(0.5, 1.0, 50), np.linspace(0.5, 1, 50)])
     chips = np.repeat([0, 1, 2], [5000, 50, 50])
-    assert ends_left_out(residual, chips)[1] >= 0.9
+    assert ends_left_out(residual, np.ones(5100), chips)[1] >= 0.9
 
 
 def test_rows_that_nobody_asked_about_do_not_count() -> None:
     residual = np.concatenate([np.full(100, np.nan), np.linspace(-0.2, 0.2, 100)])
-    low, high = ends_left_out(residual, np.repeat([0, 1], 100))
+    low, high = ends_left_out(residual, np.ones(200), np.repeat([0, 1], 100))
     assert (low, high) == pytest.approx((-0.18, 0.18), abs=0.01)
 
 

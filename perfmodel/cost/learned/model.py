@@ -54,8 +54,8 @@ FORMULA = (
     f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
 )
 _EXACT = 1e-3
-_LONE_HOST = 2.0
-"""Factor around a floor that only one host was measured for (assumed)."""
+_FEW_HOSTS, _OF_FEW_HOSTS = 3, 2.0
+"""Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
 _NORMAL_5_PCT = 1.645
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
@@ -180,7 +180,7 @@ class Learned:
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
             middle = np.array([median(each) for each in times[is_like].T])
             is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-            factor = 1.0 if is_own else _factor_of_hosts(times)
+            factor = 1.0 if is_own else factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])
             floors[:, :, own] = ends[:, :, None]
         return floors[0], floors[1], floors[2]
@@ -352,13 +352,21 @@ def off_by_both(one: Floats, other: Floats) -> Floats:
     return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
-def _factor_of_hosts(times: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' `times` within which 90 % of hosts lie, if
-    their logarithms are normal."""
-    if len(times) == 1:
-        return np.full(2, _LONE_HOST)
+def factor_of_hosts(times: Floats) -> Floats:
+    """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
+    if their logarithms are normal."""
+    hosts = len(times)
+    if hosts < _FEW_HOSTS:
+        return np.full(2, _OF_FEW_HOSTS)
     spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
-    return np.asarray(np.exp(_NORMAL_5_PCT * spread))
+    return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
+
+
+def _student_5_pct(freedom: int) -> float:
+    """What Student's t exceeds in 5 % (Abramowitz and Stegun 26.7.5; 5 % low for 2 degrees)."""
+    z = _NORMAL_5_PCT
+    near = z + (z**3 + z) / (4 * freedom)
+    return near + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _kernel_us(columns: Columns, factors: Floats, device: Device, shortest: float = 1.0) -> Floats:

@@ -20,7 +20,7 @@ from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
-from perfmodel.cost.learned.model import off_by_both
+from perfmodel.cost.learned.model import factor_of_hosts, off_by_both
 from perfmodel.cost.learned.part import known_device_columns
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
@@ -254,6 +254,16 @@ def test_one_chip_of_a_maker_does_not_show_how_far_its_trees_hold(folder: Path) 
 def test_independent_errors_add_in_squares() -> None:
     found = off_by_both(np.exp([0.3, -0.3, 0.0, 0.3]), np.exp([0.4, -0.4, -0.4, 0.0]))
     assert np.log(found) == pytest.approx([0.5, -0.5, -0.4, 0.3])
+
+
+def test_floors_of_nine_of_ten_further_hosts_lie_within_what_few_show() -> None:
+    logs = np.random.default_rng(0).normal(3.0, 0.3, (2000, 7))
+    for hosts in (3, 6):
+        told, further = logs[:, :hosts], logs[:, hosts]
+        factors = [factor_of_hosts(np.exp(each)[:, None])[0] for each in told]
+        within = np.abs(further - np.median(told, axis=1)) <= np.log(factors)
+        assert within.mean() == pytest.approx(0.9, abs=0.025)
+    assert factor_of_hosts(np.array([[20.0, 9.0], [30.0, 13.0]])).tolist() == [2.0, 2.0]
 
 
 class Always:
