@@ -50,6 +50,12 @@ def test_the_largest_terms_in_order(
     assert all(float(value) == pytest.approx(terms[name], abs=5e-4) for name, value in shown)
 
 
+def test_no_calls_take_no_time(run: Run) -> None:
+    answer = run("kernel", "host_view", "count=0", "--hardware", "generic-cpu", "--format", "json")
+    result = json.loads(answer.out)["results"][0]
+    assert (result["duration_us"], result["utilisation_frac"]) == (0.0, 0.0)
+
+
 def test_the_usual_direction_is_one_that_the_op_has(run: Run) -> None:
     ran = run("kernel", "optimizer_sgd", "elements=8", "tensors=1", "--hardware", "h100-sxm")
     assert "optimizer_sgd fp32 update" in ran.out

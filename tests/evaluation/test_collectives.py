@@ -105,6 +105,8 @@ def test_a_variant_is_read(tmp_path: Path) -> None:
         ("a,65536,30", "a,65536,inf", r"points\.csv: row 1: time_us is inf; expected"),
         ("a,65536,30", "a,65536,", r"points\.csv: row 1: time_us is nan; expected"),
         ("a,65536,30", "a,65536," + "9" * 400, r"points\.csv: row 1: time_us|points\.csv: column"),
+        ("\na,65536,30", "\n,65536,30", r"points\.csv: row 1: curve_id is missing"),
+        ("\nb,sendrecv", "\n,sendrecv", r"curves\.csv: row 1: curve_id is missing"),
         ("b,sendrecv", "a,sendrecv", r"curves\.csv: curve 'a' is there twice"),
     ],
 )

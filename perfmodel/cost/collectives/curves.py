@@ -226,4 +226,7 @@ def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
     missing = [name for name in needed if name not in frame]
     if missing:
         raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")
+    empty = frame["curve_id"].isna().to_numpy()
+    if empty.any():
+        raise ModelError(f"{path}: row {np.argmax(empty)}: curve_id is missing")
     return frame.assign(curve_id=frame["curve_id"].astype(str))
