@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.errors import PerfmodelError
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 
 if TYPE_CHECKING:
@@ -117,6 +120,27 @@ def require_all_rows(path: Path, frame: pd.DataFrame) -> None:
             f"it holds {len(frame)} rows, but {record.name} counts {rows}: was it cut? Copy it "
             "again, or take the record away"
         )
+
+
+def numbers_in(frame: pd.DataFrame, name: str) -> Floats:
+    """The column `name` as numbers, NaN where it is empty.
+
+    Raises `ModelError` that names row and column where one is no number.
+    """
+    import pandas as pd
+
+    column = frame[name]
+    if pd.api.types.is_numeric_dtype(column):
+        return np.asarray(column, np.float64)
+    try:
+        found = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    except OverflowError:
+        raise ModelError(f"column {name}: a whole number beyond 1e308") from None
+    bad = np.flatnonzero(np.isnan(found) & column.notna().to_numpy())
+    if len(bad):
+        value = str(column.iloc[bad[0]])[:40]
+        raise ModelError(f"row {bad[0]}: {name} is {value!r}; expected a number")
+    return np.asarray(found)
 
 
 def _check_names(names: Sequence[object]) -> None:

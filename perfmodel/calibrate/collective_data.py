@@ -80,18 +80,26 @@ def read_measured(
     left_out: dict[str, str] = {}
     frames = []
     for curves_path, points_path in pairs:
-        curves = read_curves(curves_path)
-        reasons = {str(row["curve_id"]): _flaw(row) for row in curves.to_dict("records")}
-        left_out |= {curve: reason for curve, reason in reasons.items() if reason}
-        kept = [row for row in curves.to_dict("records") if not reasons[str(row["curve_id"])]]
+        curves = read_curves(curves_path).to_dict("records")
         points = read_points(points_path)[["curve_id", "size_bytes", "time_us"]]
+        known = {row["curve_id"] for row in curves}
+        strange = next((each for each in points["curve_id"].unique() if each not in known), None)
+        if strange is not None:
+            raise ModelError(f"{points_path}: {curves_path} does not describe {strange[:60]!r}")
+        try:
+            reasons = {row["curve_id"]: _flaw(row) for row in curves}
+            kept = [row for row in curves if not reasons[row["curve_id"]]]
+            wires = list(map(wires_of, kept))
+        except ModelError as error:
+            raise ModelError(f"{curves_path}: {error}") from None
+        left_out |= {curve: reason for curve, reason in reasons.items() if reason}
         about = pd.DataFrame(
             {
                 "curve_id": [row["curve_id"] for row in kept],
                 "repo": [str(row.get("repo") or curves_path) for row in kept],
                 "gpu": [str(row.get("gpu")) for row in kept],
                 "framework": [str(row.get("framework")) for row in kept],
-                "wires": [wires_of(row) for row in kept],
+                "wires": wires,
             }
         )
         about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()

@@ -16,7 +16,7 @@ from perfmodel.calibrate.step_table import readings_of
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
+from perfmodel.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -33,24 +33,7 @@ def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
     """
     specs = [OPS[op] for op in frame["op"].unique() if op in OPS]
     dims = {name for spec in specs for name in (*spec.dims, *spec.defaults)}
-    return {name: _numbers(frame, name) for name in sorted((dims | {*more}).intersection(frame))}
-
-
-def _numbers(frame: pd.DataFrame, name: str) -> Floats:
-    import pandas as pd
-
-    column = frame[name]
-    if not pd.api.types.is_numeric_dtype(column):
-        try:
-            found = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-        except OverflowError:
-            raise ModelError(f"column {name}: a whole number beyond 1e308") from None
-        bad = np.flatnonzero(np.isnan(found) & column.notna().to_numpy())
-        if len(bad):
-            value = str(column.iloc[bad[0]])[:40]
-            raise ModelError(f"row {bad[0]}: {name} is {value!r}; expected a number")
-        return np.asarray(found)
-    return np.asarray(column, np.float64)
+    return {name: numbers_in(frame, name) for name in sorted((dims | {*more}).intersection(frame))}
 
 
 def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:

@@ -78,7 +78,8 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
     steps = []
     readings = readings_of(frame, where).tolist()
     for number, record in enumerate(frame.to_dict("records"), start=1):
-        if not isinstance(record["rows_per_table"], str):
+        of_dlrm = [record[name] for name in ("rows_per_table", "dim", "pooling")]
+        if all(value != value for value in of_dlrm):  # a step of another model
             continue
         try:
             step = _step(record, f"{where}: row {number}")
@@ -99,7 +100,7 @@ def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
         "model": {"dense_features": bottom[0], "bottom_mlp": bottom[1:], "top_mlp": top},
         "tables": [
             {**about, "alpha": alpha, "count": count, "rows": rows}
-            for count, rows in map(_repeated, record["rows_per_table"].split())
+            for count, rows in map(_repeated, _words(record["rows_per_table"]))
         ],
     }
     step_us, name = _time(record, "p10_us"), record["name"]
@@ -136,6 +137,15 @@ def _spread(value: Any) -> float:
     if not (np.isnan(spread) or 0 <= spread <= MAX_SPREAD):
         raise ValueError(f"halves_frac is {value}; expected a share from 0 to {MAX_SPREAD:g}")
     return spread
+
+
+def _words(rows: Any) -> list[str]:
+    """`8x1000 500`; pandas reads a column of numbers alone as numbers."""
+    if isinstance(rows, str):
+        return rows.split()
+    if rows != rows:
+        raise ValueError("rows_per_table is missing")
+    return [f"{rows:.0f}" if rows == int(rows) else str(rows)]
 
 
 def _whole_numbers(record: Mapping[str, Any], key: str, between: str) -> list[int]:

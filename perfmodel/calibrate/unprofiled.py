@@ -36,7 +36,8 @@ BELOW_AUTOGRAD = {
 }
 """The operators that some become below autograd, where they are timed; others keep their name."""
 COLUMNS = ("configuration", "op", "phase", "node", "timing", "count", "duration_us")
-STEP_COLUMNS = ("name", "p10_us", "ops_sum_p10_us")
+SUM = "ops_sum_p10_us"
+STEP_COLUMNS = ("name", "p10_us", SUM)
 
 Owner = tuple[str, str]
 """An operator as traces have it, and its thread."""
@@ -53,7 +54,10 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
     name = ops_table.name.removesuffix(".gz").removesuffix(".csv")
     steps_table = ops_table.with_name(f"{name}_steps.csv")
     steps = _read(steps_table, STEP_COLUMNS, "steps (`collect ops`)")
-    steps = steps[steps["name"].isin(ops["configuration"]) & steps["ops_sum_p10_us"].notna()]
+    steps = steps[steps["name"].isin(ops["configuration"])]
+    lacking = steps["name"][steps[SUM].isna()]
+    if len(lacking):
+        raise UsageError(f"{steps_table}: {lacking.iloc[0]}: {SUM} is missing")
     ops = ops[(ops["timing"] == METERED) & ops["configuration"].isin(steps["name"])]
     if not len(ops):
         raise UsageError(f"{ops_table}: no step whose operators were timed ({METERED})")
@@ -67,7 +71,7 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
         for at, owners in ((0, known), (1, watched.keys() - known))
     )
     between = profile.statistic(T1)
-    left_us = float((steps["p10_us"] - steps["ops_sum_p10_us"]).clip(0.0).sum())
+    left_us = float((steps["p10_us"] - steps[SUM]).clip(0.0).sum())
     rest = left_us / sum(timed[owner][0] for owner in known)
     usual = rest * calls / max(rest_us + between.mean_us * between.count, np.finfo(float).tiny)
     ratios = {
@@ -93,7 +97,10 @@ def _read(path: Path, columns: tuple[str, ...], what: str) -> pd.DataFrame:
     for name in columns:
         if name.endswith("_us") or name == "count":
             values = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64)
-            bad = np.flatnonzero(~((values > 0.0) & (values < MAX_US)) & frame[name].notna())
+            bad = ~((values > 0.0) & (values < MAX_US))
+            if name == SUM:  # of steps whose operators were not timed there is none
+                bad &= frame[name].notna().to_numpy()
+            bad = np.flatnonzero(bad)
             if len(bad):
                 raise UsageError(
                     f"{path}: row {bad[0] + 1}: {name} is no number above 0 and below {MAX_US:g}"
@@ -105,7 +112,7 @@ def _in_steps(ops: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
     """What each row of `ops` takes in a step, microseconds: all rows of a configuration together
     what they took together, for a step in which all are fast is rarer than one in which one is."""
     alone = ops["duration_us"] * ops["count"]
-    together = steps.set_index("name")["ops_sum_p10_us"]
+    together = steps.set_index("name")[SUM]
     ratio = together / alone.groupby(ops["configuration"]).sum()
     return alone * ops["configuration"].map(ratio).fillna(1.0)
 

@@ -153,10 +153,10 @@ def breakdown(
             content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
+        selected = _selected(whole, content.chosen, rank)
         helps = _gains(whole, content, trace, steps, max_memory)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
-    selected = _selected(whole, content.chosen, rank)
     save_figure(figure, lambda: _step_figure(whole, selected))
     save_figure(memory_figure, lambda: _memory_figure(selected))
 

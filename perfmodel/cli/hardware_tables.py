@@ -248,12 +248,31 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
         )
     console.show(table)
     for answer in answers:
-        terms = ", ".join(f"{name} {value:,.3f}" for name, value in answer["terms"].items())
-        why = f"{answer['hardware']}: {answer['model']} ({answer['source']})"
-        say(console, f"{why}: {terms}" if terms else why)
-        say(console, f"{answer['hardware']}: {answer['formula']}")
+        why = (
+            f"{answer['model']} ({answer['source']})",
+            _terms(answer["terms"]),
+            answer["formula"],
+        )
+        for line in filter(None, why):
+            console.print(one_line(f"{answer['hardware']}: {line}"))
         say_assumed_figures(console, answer["hardware"], answer["figures"])
         say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
+
+
+MAX_TIMES = 5
+MAX_FACTORS = 3
+
+
+def _terms(terms: dict[str, float]) -> str:
+    """The longest times, then the factors and shares that are furthest from 1, and how many more
+    there are."""
+    times = [name for name in terms if name.endswith("_us")] or list(terms)
+    factors = [name for name in terms if name not in times and terms[name] not in (0, 1)]
+    shown = sorted(filter(terms.get, times), key=lambda name: -terms[name])[:MAX_TIMES]
+    shown += sorted(factors, key=lambda name: -abs(terms[name] - 1))[:MAX_FACTORS]
+    more = len(terms) - len(shown)
+    told = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
+    return told + (f" and {more} more (--format json)" if more else "")
 
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:

@@ -120,7 +120,7 @@ def _joined(
 ) -> tuple[pd.DataFrame, dict[str, Mapping[str, Any]], list[str]]:
     import pandas as pd
 
-    described = {str(row["curve_id"]): row for row in read_curves(curves).to_dict("records")}
+    described = {row["curve_id"]: row for row in read_curves(curves).to_dict("records")}
     wires, warnings = {}, []
     for curve, row in described.items():
         try:
@@ -129,7 +129,6 @@ def _joined(
             warnings.append(str(error))
     about = pd.DataFrame({"curve_id": list(wires), "wires": list(wires.values())})
     result = read_points(points)[["curve_id", "size_bytes", "time_us"]]
-    result["curve_id"] = result["curve_id"].astype(str)
     strange = set(result["curve_id"]) - set(described)
     if strange:
         warnings.append(f"{points}: {len(strange)} curves that {curves} does not describe")

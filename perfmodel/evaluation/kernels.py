@@ -16,10 +16,11 @@ import numpy as np
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
 from perfmodel.cost.durations import durations, durations_of
-from perfmodel.errors import HardwareError, PerfmodelError
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.evaluation.results import SCHEMA, Kind, Row, Tabular, rows_of
 from perfmodel.files import read_bytes
 from perfmodel.hardware import device
+from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,15 +45,29 @@ class KernelEvaluation(Tabular):
         return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
 
 
+MAX_NAMED = 5
+"""Unknown ops that an error names."""
+
+
 def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
     """Errors on every row of the tables at `paths`.
 
-    Raises `ModelError` for a table or a row that cannot be used, `HardwareError` for an unknown
-    device.
+    Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
+    for an unknown device.
     """
     import pandas as pd
 
-    frame = joined([read_table(Path(path)) for path in paths])
+    tables = [read_table(Path(path)) for path in paths]
+    for table in tables:
+        unknown = sorted({op for op in table.frame["op"].unique() if op not in OPS})
+        if unknown:
+            shown = ", ".join(repr(op[:60]) for op in unknown[:MAX_NAMED])
+            more = len(unknown) - MAX_NAMED
+            raise ModelError(
+                f"{table.path}: unknown ops {shown}{f' and {more} more' if more > 0 else ''}; "
+                "`perfmodel kernel` lists those that can be predicted"
+            )
+    frame = joined(tables)
     known = devices_of(frame["device"])
     rows: list[KernelErrors] = []
     points: list[pd.DataFrame] = []

@@ -5,12 +5,16 @@ A part whose worker dies is done again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,34 +53,41 @@ def run_on_workers(
             "--workers and --scheduler need Dask: pip install 'perfmodel[dask]'"
         ) from None
     identifier = identity(spec)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         client = stack.enter_context(_client(distributed, stack, workers, scheduler))
         count = max(1, len(client.scheduler_info(-1)["workers"]))
         waiting = iter(parts)
         number: dict[Any, int] = {}
+        while True:
+            for part in islice(waiting, AHEAD * count - len(number)):
+                future = client.submit(remote_part_content, spec, identifier, part, pure=False)
+                number[future] = part
+            if not number:
+                return
+            first = partial(distributed.wait, list(number), _PATIENCE_S, "FIRST_COMPLETED")
+            for future in _patiently(client, first).done:
+                yield number[future], _patiently(client, partial(future.result, _PATIENCE_S))
+                del number[future]
 
-        def ask() -> Any:
-            part = next(waiting, None)
-            if part is None:
-                return None
-            future = client.submit(remote_part_content, spec, identifier, part, pure=False)
-            number[future.key] = part
-            return future
 
-        first = [ask() for _ in range(min(AHEAD * count, len(parts)))]
-        pending = distributed.as_completed(first)
-        for future in pending:
-            try:
-                content = future.result()
-            except (PerfmodelError, OSError):
-                raise
-            except Exception as error:
-                raise PerfmodelError(f"a worker failed: {str(error).splitlines()[0]}") from None
-            yield number.pop(future.key), content
-            more = ask()
-            if more is not None:
-                pending.add(more)
+def _patiently(client: Any, ask: Callable[[], Any]) -> Any:
+    """What `ask` brings, which may take long. Raises `PerfmodelError` where a worker fails, or the
+    scheduler stops answering meanwhile: it would keep the folder of the sweep for ever."""
+    comm, address = import_module("distributed.comm"), client.scheduler.address
+    try:
+        while True:
+            with suppress(TimeoutError):
+                return ask()
+            client.sync(client.scheduler.identity, callback_timeout=_PATIENCE_S)
+    except (TimeoutError, CancelledError, comm.CommClosedError):
+        text = f"{address}: the scheduler does not answer any more; what is done stays"
+        raise PerfmodelError(text) from None
+    except (PerfmodelError, OSError):
+        raise
+    except Exception as error:
+        raise PerfmodelError(f"a worker failed: {str(error).splitlines()[0]}") from None
 
 
 def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
@@ -95,10 +106,21 @@ def _client(distributed: Any, stack: ExitStack, workers: int, scheduler: str | N
         )
         return distributed.Client(stack.enter_context(cluster))
     try:
+        # A client waits for ever for the first word of what takes its connection and is silent.
+        with ThreadPoolExecutor(1) as one:
+            one.submit(asyncio.run, _hears(distributed, scheduler)).result()
         return distributed.Client(scheduler, timeout=_PATIENCE_S)
-    except (OSError, ValueError, TypeError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # whatever may listen there
+        text = str(error).splitlines()[0] if str(error) else f"silent for {_PATIENCE_S} s"
         raise UsageError(f"--scheduler {scheduler}: no scheduler answers: {text}") from None
+
+
+async def _hears(distributed: Any, scheduler: str) -> None:
+    async def ask() -> None:
+        async with distributed.rpc(scheduler) as remote:
+            await remote.identity()
+
+    await asyncio.wait_for(ask(), _PATIENCE_S)
 
 
 _evaluations: dict[str, Evaluate] = {}

@@ -206,7 +206,7 @@ def _space(document: Mapping[str, Any], path: Path) -> Space:
 
 def _axis(name: str, value: Any, sample: str) -> Axis:
     if isinstance(value, list):
-        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+        return tuple(_value(name, each) for each in value)
     if not isinstance(value, dict):
         raise UsageError(f"axes.{name}: expected a list of values, or low and high")
     require_keys(value, RANGE_KEYS, f"axes.{name}", UsageError)
@@ -223,6 +223,14 @@ def _axis(name: str, value: Any, sample: str) -> Axis:
         raise UsageError(f"axes.{name}: {steps:,} steps: expected at most {MAX_STEPS:,}")
     is_whole = isinstance(low, int) and isinstance(high, int)
     return Range(low, high, steps, scale, is_whole)
+
+
+def _value(axis: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_value(axis, each) for each in value)
+    if not isinstance(value, (int, float, str)):
+        raise UsageError(f"axes.{axis}: expected numbers, texts or lists of them, got {value}")
+    return value
 
 
 def _columns(path: Path) -> dict[str, Axis]:

@@ -117,6 +117,9 @@ class WorkloadFigures:
                 f"axis {axis} names nothing: expected hardware, nodes, KIND.KEY, workload, "
                 "workload.KEY, batch, plan, design, design.KEY or DESIGN.KEY"
             )
+        for value in self.spec.space.values[axis] if axis == DESIGN else ():
+            if not isinstance(value, str):
+                raise UsageError(f"axis {DESIGN}: expected names of designs, got {value!r}")
         if first not in DESIGNS:
             return
         texts = self.spec.space.values.get(DESIGN, [self.spec.design or ""])

@@ -164,9 +164,7 @@ def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
     """
     nodes, edges = graph.nodes_, graph.edges_
     ready = edges.ready_us(nodes.start_us, nodes.duration_us)
-    order = np.lexsort((ready, edges.target))
-    target = edges.target[order]
-    last = order[np.append(np.diff(target) != 0, True)] if len(order) else order
+    last = edges.latest(ready)
     node, kind = edges.target[last], edges.kind[last]
     wait_us = nodes.start_us[node] - np.maximum(ready[last], nodes.release_us[node])
     limit_us = np.array([PLAUSIBLE_LAG_US[each][1] for each in EdgeKind])
@@ -232,7 +230,9 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
     nodes, edges = graph.nodes_, graph.edges_
     launches = np.flatnonzero(has_code(edges.kind, LAUNCH_KINDS))
     calls = distinct(edges.source[launches])
-    calls = calls[[bool(GRAPH_LAUNCH_CALL.match(graph.labels[call])) for call in calls.tolist()]]
+    labels = [graph.labels[call] for call in calls.tolist()]
+    is_graph = {label: bool(GRAPH_LAUNCH_CALL.match(label)) for label in set(labels)}
+    calls = calls[np.array([is_graph[label] for label in labels], bool)]
     launches = launches[np.isin(edges.source[launches], calls)]
     launch = np.full(len(graph), NONE, np.int64)
     launch[edges.target[launches]] = edges.source[launches]
@@ -257,6 +257,6 @@ def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[
             continue
         ends = zip(both, (source, node), strict=True)
         where = tuple((names.get(call), place.get(n)) for call, n in ends)
-        labels = (graph.labels[source], graph.labels[node])
-        result.append(((where, labels), tuple(nth.get(call) for call in both)))
+        named = (graph.labels[source], graph.labels[node])
+        result.append(((where, named), tuple(nth.get(call) for call in both)))
     return result

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -111,6 +112,20 @@ class Edges:
         """Per edge: the earliest start it allows its target, given the nodes' times."""
         start_us, duration_us = start_us.take(self.source), duration_us.take(self.source)
         return start_us + duration_us * (1 - self.overlap_frac) + self.lag_us
+
+    def latest(self, ready_us: Floats, wins: Mask | None = None) -> Ints:
+        """Per target, ascending, the edge that sets it free last; of those that tie, the last one
+        that `wins`, else the last."""
+        target = self.target.astype(np.int64)
+        latest_us = np.full(target.max(initial=NONE) + 1, -np.inf)
+        np.maximum.at(latest_us, target, ready_us)
+        edge = np.flatnonzero(ready_us == latest_us[target])
+        if wins is not None:
+            edge = edge[np.argsort(wins[edge], kind="stable")]
+        last = np.full(len(latest_us), NONE)
+        last[target[edge]] = edge
+        result: Ints = last[last != NONE]
+        return result
 
 
 @dataclass(frozen=True)

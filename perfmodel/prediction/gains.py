@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median
+from perfmodel.arrays import Floats, Ints, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.what_if import IN_DEVICE, PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.contracted import ContractedGraph
-from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
 from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
-from perfmodel.trace.columns import NONE
 
 MOST = 5
 MIN_FRAC = 0.01
@@ -215,11 +214,11 @@ def gains(
     chosen = np.arange(_steps(graph))[steps]
     steady = chosen[np.isin(chosen, steady_steps(truth))]
     steady = steady if len(steady) else chosen
-    path_us = _path_us(truth, walker or PathWalker.of(truth), steady)
+    path = _Path.of(truth, walker or PathWalker.of(truth), steady)
     ready = ContractedGraph.of(graph)
     base_us = _typical_us(graph, ready.step_us(duration_us), steady)
     ranked: list[tuple[float, _Candidate]] = []
-    for bound_us, candidate, scale in _bounded(graph, path_us, straggler):
+    for bound_us, candidate, scale in _bounded(graph, path, straggler):
         enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
         if bound_us * BOUND_FACTOR < max(MIN_FRAC * base_us, *enough, 0.0):
             break
@@ -253,35 +252,64 @@ def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
     return max(map(median, by_rank_and_step(graph, step_us)[:, steady]))
 
 
-def _path_us(truth: Timeline, walker: PathWalker, steady: Ints) -> Floats:
-    """Per node its mean time on the critical path of the slowest rank's typical steps."""
-    graph = truth.graph
-    rows = np.arange(len(graph.marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
-    median_us = np.array([median(truth.step_us[row]) for row in rows])
-    slowest = rows[np.argmax(median_us)]
-    typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
-    walked = slowest[typical[:MAX_WALKED]].tolist()
-    total = np.zeros(len(graph))
-    for mark in walked:
-        for node, edge, _, start_us, end_us in critical_path(truth, mark, walker).plain:
-            if edge == NONE:
-                total[node] += end_us - start_us
-    return total / len(walked)
+@dataclass(frozen=True)
+class _Path:
+    """The critical path of the slowest rank's typical steps, per node in the mean of the steps."""
+
+    node_us: Floats
+    """Its time on the path."""
+    way_us: Floats
+    """On the path, the delay of the edge that set it free; and wherever it is, for how long it
+    waited for the device alone, which is the most that the step gains if it does not."""
+
+    @classmethod
+    def of(cls, truth: Timeline, walker: PathWalker, steady: Ints) -> _Path:
+        graph, marks = truth.graph, truth.graph.marks
+        rows = np.arange(len(marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
+        median_us = np.array([median(truth.step_us[row]) for row in rows])
+        slowest = rows[np.argmax(median_us)]
+        typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
+        walked = slowest[typical[:MAX_WALKED]]
+        waited, waited_us = _waited_us(truth)
+        lag_us = np.maximum(walker.lag, 0.0)
+        node_us, way_us = np.zeros((2, len(graph)))
+        for mark in walked:
+            stop_us, over_us = truth.end_us[[marks.start[mark], marks.end[mark]]]
+            chain = np.array(walker.chain(int(marks.end[mark]), float(stop_us)))
+            begun_us = truth.start_us[chain]
+            later_us = np.minimum.accumulate(np.append(np.inf, begun_us[:-1]))
+            until_us = np.minimum(truth.end_us[chain], later_us)
+            node_us[chain] += np.maximum(until_us - np.maximum(begun_us, stop_us), 0.0)
+            way_us[chain] += np.where(begun_us > stop_us, lag_us[chain], 0.0)
+            within = (truth.start_us[waited] > stop_us) & (truth.start_us[waited] <= over_us)
+            way_us[waited] += np.where(within, waited_us, 0.0)
+        return cls(node_us / len(walked), way_us / len(walked))
+
+
+def _waited_us(truth: Timeline) -> tuple[Ints, Floats]:
+    """The nodes that a what-if may free from waiting, and how much earlier all else lets them
+    start."""
+    graph, edges = truth.graph, truth.graph.edges_
+    is_wait = has_code(edges.kind, [kind for part in PARTS.values() for kind in part.waits])
+    waited = distinct(edges.target[is_wait])
+    free_us = graph.nodes_.release_us.copy()
+    others = np.flatnonzero(~is_wait & np.isin(edges.target, waited))
+    ready_us = edges.ready_us(truth.start_us, truth.end_us - truth.start_us)[others]
+    np.maximum.at(free_us, edges.target[others], ready_us)
+    return waited, np.maximum(truth.start_us[waited] - free_us[waited], 0.0)
 
 
 def _bounded(
-    graph: ExecutionGraph, path_us: Floats, straggler: Mapping[str, Any] | None
+    graph: ExecutionGraph, path: _Path, straggler: Mapping[str, Any] | None
 ) -> list[tuple[float, _Candidate, Scale]]:
-    """Candidates with what each can gain at most, largest first; of one that changes edges, nobody
-    knows without a schedule."""
-    on_path = np.flatnonzero(path_us)
+    """Candidates with what each can gain at most, largest first."""
+    on_path = np.flatnonzero(path.node_us)
     bounded = []
     for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
-        scale, part = candidate.scale, PARTS[candidate.scale.scope]
-        bound_us = float(path_us[scale.among(graph, on_path)].sum()) * (1 - scale.factor)
-        if part.waits or part.lags:
-            bound_us = np.inf
-        bounded.append((bound_us, candidate, scale))
+        scale = candidate.scale
+        ways = distinct(graph.edges_.target[scale.edges(graph)])
+        taken_us = path.node_us[scale.among(graph, on_path)].sum() + path.way_us[ways].sum()
+        bounded.append((float(taken_us) * (1 - scale.factor), candidate, scale))
     return sorted(bounded, key=lambda row: -row[0])
 
 

@@ -129,7 +129,7 @@ class Scale:
         """
         chosen = np.zeros(len(graph), bool)
         chosen[self.among(graph, np.arange(len(graph)))] = True
-        if not chosen.any() and not len(self._edges(graph)):
+        if not chosen.any() and not len(self.edges(graph)):
             raise UsageError(f"{self.text!r} matches nothing in this trace")
         return chosen
 
@@ -147,7 +147,7 @@ class Scale:
 
     def on_edges(self, graph: ExecutionGraph, edges: Edges) -> Edges:
         """`edges`, those of `graph` as earlier what-ifs left them, with this one."""
-        rows = self._edges(graph)
+        rows = self.edges(graph)
         if not len(rows):
             return edges
         if PARTS[self.scope].lags:
@@ -156,10 +156,12 @@ class Scale:
             return replace(edges, lag_us=lag_us)
         return _until_step_end(graph, edges, rows)
 
-    def _edges(self, graph: ExecutionGraph) -> Ints:
+    def edges(self, graph: ExecutionGraph) -> Ints:
         """The edges that it changes: what leads to the nodes that it fits."""
         part, edges = PARTS[self.scope], graph.edges_
         kinds = part.lags or (() if self.factor else part.waits)
+        if not kinds:
+            return np.zeros(0, np.int64)
         chosen = has_code(edges.kind, kinds)
         if part.lags:
             chosen &= edges.lag_us > 0

@@ -185,10 +185,7 @@ class Hotspots:
         """By kernel, copy and memset: how often it ran and how long."""
         rows, us = self.links.device_rows, self.device_us
         ran = us > 0
-        codes, inverse = np.unique(self.rank.name[rows[ran]], return_inverse=True)
-        count = _summed(inverse, None, len(codes))
-        spent = _summed(inverse, us[ran], len(codes))
-        return self._sums(self._texts(codes), {"count": count, "device_us": spent})
+        return self._by_name(rows[ran], {"device_us": us[ran]})
 
     @cached_property
     def operators(self) -> NamedSums:
@@ -211,19 +208,13 @@ class Hotspots:
             device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
         counts = rows[total[rows] > 0]
         is_outer = self._is_outer(rows)[counts]
-        codes, inverse = np.unique(rank.name[counts], return_inverse=True)
-
-        def summed(values: Floats) -> Floats:
-            return _summed(inverse, values, len(codes))
-
         columns = {
-            "count": summed(np.ones(len(counts))),
-            "device_us": summed(device[counts]),
-            "device_total_us": summed(np.where(is_outer, device_total[counts], 0.0)),
-            "host_us": summed(self_us[counts].clip(0.0)),
-            "host_total_us": summed(np.where(is_outer, total[counts], 0.0)),
+            "device_us": device[counts],
+            "device_total_us": np.where(is_outer, device_total[counts], 0.0),
+            "host_us": self_us[counts].clip(0.0),
+            "host_total_us": np.where(is_outer, total[counts], 0.0),
         }
-        return self._sums(self._texts(codes), columns)
+        return self._by_name(counts, columns)
 
     @cached_property
     def ranges(self) -> NamedSums:
@@ -307,6 +298,14 @@ class Hotspots:
             result[rows] &= (above < 0) | (of[above] != of[rows])
             above = np.where(above >= 0, parent[above], NONE)
         return result
+
+    def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
+        """Columns of these rows summed by name, and how many rows have it."""
+        name = self.rank.name[rows].astype(np.int64)
+        count = _summed(name, None, 0)
+        codes = np.flatnonzero(count)
+        sums = {key: _summed(name, values, 0)[codes] for key, values in columns.items()}
+        return self._sums(self._texts(codes), {"count": count[codes], **sums})
 
     def _texts(self, codes: Ints) -> tuple[str, ...]:
         return tuple(self.rank.strings.texts[code] for code in codes.tolist())

@@ -146,6 +146,10 @@ class Gaps(NamedTuple):
     resumed_us: Floats
     """When it began: the end of the gap, or (at the end of a step) later."""
 
+    def of(self, rows: Ints) -> Gaps:
+        columns: list[Any] = [column[rows] for column in self]
+        return Gaps(*columns)
+
 
 def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
     """When no operation of a device ran in [low_us, high_us]; none without operations."""
@@ -164,18 +168,29 @@ def idle_by_cause(
 ) -> dict[str, float]:
     """Microseconds of the gaps per cause, by name in lower case."""
     in_step = np.flatnonzero((gaps.node >= 0) & (gaps.resumed_us <= gaps.end_us))
-    simple, total = chains.idle_us(
-        binding, gaps.node[in_step], gaps.start_us[in_step], gaps.end_us[in_step]
-    )
+    across, total = _across_one_edge(gaps.of(in_step), walker, binding)
+    longer = gaps.of(in_step[~across])
+    simple, of_runs = chains.idle_us(binding, longer.node, longer.start_us, longer.end_us)
+    total += of_runs
     rest = np.ones(len(gaps.node), bool)
-    rest[in_step[simple]] = False
-    columns: list[Any] = [column[rest] for column in gaps]
-    walked = idle_pieces(Gaps(*columns), walker).by_cause()
+    rest[in_step[across]] = rest[in_step[~across][simple]] = False
+    walked = idle_pieces(gaps.of(np.flatnonzero(rest)), walker).by_cause()
     return {
         cause.name.lower(): time_us
         for cause in Cause
         if (time_us := float(total[cause]) + walked.get(cause.name.lower(), 0.0)) > ROUNDING_US
     }
+
+
+def _across_one_edge(gaps: Gaps, walker: PathWalker, binding: DecidingEdges) -> tuple[Mask, Floats]:
+    """Which gaps lie within the way along one edge, as between kernels of a stream, and the time
+    per cause of those together."""
+    kind, freed_us = binding.kind[gaps.node], np.asarray(walker.end)[binding.node[gaps.node]]
+    across = (kind >= 0) & (kind != EdgeKind.PROGRAM) & (freed_us <= gaps.start_us)
+    across &= gaps.end_us - freed_us <= _PLAUSIBLE_US[kind]
+    total = np.zeros(len(Cause))
+    np.add.at(total, _CAUSE_OF_KIND[kind[across]], (gaps.end_us - gaps.start_us)[across])
+    return across, total
 
 
 def idle_pieces(gaps: Gaps, walker: PathWalker) -> TimelinePath:

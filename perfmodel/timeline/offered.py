@@ -102,9 +102,13 @@ def latency_under(
     return LoadLatency(rate_per_s, load, mean_us, quantile(0.5), quantile(0.99))
 
 
+MIN_PER_S = 1e-100
+"""Of rates: the time between two is still a number, times the largest batch."""
+
+
 def require_rate(rate_per_s: float) -> None:
     """Raises `UsageError` for a rate that cannot be."""
-    if not (rate_per_s > 0 and isfinite(rate_per_s)):
+    if not (rate_per_s >= MIN_PER_S and isfinite(rate_per_s)):
         raise UsageError(f"latency under load: a rate of {rate_per_s:g} per second")
 
 

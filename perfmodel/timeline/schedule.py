@@ -35,17 +35,15 @@ def deciding_edges(timeline: Timeline) -> DecidingEdges:
     """
     graph, edges = timeline.graph, timeline.graph.edges_
     ready = edges.ready_us(timeline.start_us, timeline.end_us - timeline.start_us)
-    order = np.lexsort((edges.kind != EdgeKind.PROGRAM, ready, edges.target))
-    target = edges.target[order]
-    last = np.flatnonzero(np.append(np.diff(target) != 0, True)) if len(target) else target
+    last = edges.latest(ready, edges.kind != EdgeKind.PROGRAM)
+    target = edges.target[last]
     node = np.full(len(graph), NONE, np.int32)
     kind = np.full(len(graph), NONE, np.int8)
     lag_us = np.zeros(len(graph))
-    lag_us[target[last]] = edges.lag_us[order][last]
-    node[target[last]] = edges.source[order][last]
-    kind[target[last]] = edges.kind[order][last]
-    held = np.flatnonzero(node >= 0)
-    fixed = held[graph.nodes_.release_us[held] > ready[order][last]]
+    lag_us[target] = edges.lag_us[last]
+    node[target] = edges.source[last]
+    kind[target] = edges.kind[last]
+    fixed = target[graph.nodes_.release_us[target] > ready[last]]
     node[fixed] = kind[fixed] = NONE
     return DecidingEdges(node, kind, lag_us)
 

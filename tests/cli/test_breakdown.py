@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
+from cli.test_bad_input import refused
 
 from perfmodel.cli.breakdown import show_gains
 from perfmodel.cli.console import Console
@@ -80,13 +81,23 @@ def test_of_ranks_that_meet_the_straggler_is_named(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "text"), [("--steps=9:", "--steps"), ("--steps=a", "a"), ("--rank=7", "--rank 7")]
+    ("option", "text"),
+    [
+        ("--steps=9:", "--steps"),
+        ("--steps=a", "a"),
+        ("--rank=7", "--rank 7"),
+    ],
 )
 def test_a_choice_of_nothing_is_an_error(run: Run, trace: Path, option: str, text: str) -> None:
     ran = run("breakdown", trace, option)
     assert (ran.status, ran.out) == (2, "")
     assert text in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_no_step_of_a_trace_without_a_gpu(run: Run) -> None:
+    """What would help was asked of no step, an internal error."""
+    refused(run("breakdown", "--steps=2:1"), "--steps matches none of the 6 steps")
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

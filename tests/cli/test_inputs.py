@@ -66,6 +66,15 @@ def test_a_device_that_is_not_known_is_said_of_its_table(run: Run, tmp_path: Pat
     refused(run("evaluate", "kernels", "--data", path), f"{path}: unknown hardware 'NVIDIA H9'")
 
 
+def test_ops_that_are_not_known_are_said_of_their_table(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    ops = [*"edcbaf", "bmm"]
+    rows = [f"{op},Tesla T4,fp32,1,8,8,8,20\n" for op in ops]
+    path.write_text("op,device,dtype,b,m,n,k,duration_us\n" + "".join(rows))
+    words = f"{path}: unknown ops 'a', 'b', 'c', 'd', 'e' and 1 more; `perfmodel kernel` lists"
+    refused(run("evaluate", "kernels", "--data", path), words)
+
+
 def test_streams_that_are_closed(tmp_path: Path) -> None:
     """Nobody reads what would be said; the file is written all the same."""
     path = tmp_path / OUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from cli.conftest import Run
@@ -28,6 +29,31 @@ def test_a_table_says_why(run: Run) -> None:
     assert "4.018 GFLOP" in ran.out
     assert "bound by" in ran.out
     assert "gpu/matmul/" in ran.out
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_largest_terms_in_order(
+    run: Run, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Twenty in one line were no answer; all are in the JSON."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = (*LINEAR, "dtype=fp16", "--hardware", "h100-sxm")
+    terms = json.loads(run(*words, "--format", "json").out)["results"][0]["terms"]
+    out = run(*words).out
+    told = out[out.index("learned (") :]
+    lines = told[: told.index(" (--format json)")].splitlines()
+    assert max(map(len, lines)) <= columns
+    shown = re.findall(r"(\w+) ([\d,]+\.\d+)", " ".join(lines[1:]))
+    times = [name for name, _ in shown if name.endswith("_us")]
+    assert times == sorted((n for n in terms if n.endswith("_us")), key=lambda n: -terms[n])[:5]
+    assert f"and {len(terms) - len(shown)} more" in " ".join(lines)
+    assert all(float(value) == pytest.approx(terms[name], abs=5e-4) for name, value in shown)
+
+
+def test_no_calls_take_no_time(run: Run) -> None:
+    answer = run("kernel", "host_view", "count=0", "--hardware", "generic-cpu", "--format", "json")
+    result = json.loads(answer.out)["results"][0]
+    assert (result["duration_us"], result["utilisation_frac"]) == (0.0, 0.0)
 
 
 def test_the_usual_direction_is_one_that_the_op_has(run: Run) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.calibrate.collective_data import read_measured
 from perfmodel.errors import ModelError
 from perfmodel.evaluation.collectives import evaluate_collectives
 
@@ -94,3 +95,36 @@ def test_a_variant_is_read(tmp_path: Path) -> None:
     found = evaluate_collectives(*tables(tmp_path, "\n".join(curves), "\n".join(points)))
     library, graph, eager = (100 + row.bias_pct for row in found.rows)
     assert graph < library / 2 < eager
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("a,1024,20", "a,1024,fast", r"points\.csv: row 0: time_us is 'fast'; expected a number"),
+        ("a,1024,20", "a,-4,20", r"points\.csv: row 0: size_bytes is -4; expected a number from 0"),
+        ("a,65536,30", "a,65536,inf", r"points\.csv: row 1: time_us is inf; expected"),
+        ("a,65536,30", "a,65536,", r"points\.csv: row 1: time_us is nan; expected"),
+        ("a,65536,30", "a,65536," + "9" * 400, r"points\.csv: row 1: time_us|points\.csv: column"),
+        ("\na,65536,30", "\n,65536,30", r"points\.csv: row 1: curve_id is missing"),
+        ("\nb,sendrecv", "\n,sendrecv", r"curves\.csv: row 1: curve_id is missing"),
+        ("b,sendrecv", "a,sendrecv", r"curves\.csv: curve 'a' is there twice"),
+    ],
+)
+def test_no_point_is_passed_over_without_a_word(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    assert old in CURVES + POINTS
+    paths = tables(tmp_path, CURVES.replace(old, new), POINTS.replace(old, new))
+    for read in (evaluate_collectives, lambda *pair: read_measured([pair])):
+        with pytest.raises(ModelError, match=words):
+            read(*paths)
+
+
+def test_a_fit_knows_the_wires_of_every_point(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"points\.csv: .*curves\.csv does not describe 'd'"):
+        read_measured([tables(tmp_path)])
+    points = POINTS.replace("\nd,", "\na,")
+    for rate in ("-450", "inf", "many"):
+        curves = CURVES.replace(",450,", f",{rate},")
+        with pytest.raises(ModelError, match=rf"curves\.csv: curve a: .*'{rate}'"):
+            read_measured([tables(tmp_path, curves, points)])

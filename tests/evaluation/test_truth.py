@@ -112,6 +112,8 @@ def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
         ("cpu,1,2", "cpu,1,0", "threads_per_rank is 0"),
         ("2x1000", "2x0", "rows: expected a whole number"),
         ("2x1000", "2x", "rows_per_table: 2x: expected rows"),
+        ("2x1000 1x50", "", "rows_per_table is missing"),
+        ("2x1000 1x50", "-3", "rows: expected a whole number"),
         ("2x1000", "-2x1000", "count: expected a whole number"),
         (",8,4,32,", ",0,4,32,", "dim: expected a whole number"),
         (",8,4,32,", ",8,0,32,", "pooling: expected a number"),
@@ -123,6 +125,13 @@ def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
 def test_a_bad_row_is_named(tmp_path: Path, good: str, bad: str, message: str) -> None:
     with pytest.raises(PerfmodelError, match=rf"t\.csv: row 1: .*{re.escape(message)}"):
         read_steps(_table(tmp_path / "t.csv", ROW.replace(good, bad)))
+
+
+def test_a_column_of_rows_alone(tmp_path: Path) -> None:
+    """A table of one size each was none of configurations."""
+    for text in ("1000", "1000.0"):
+        (step,) = read_steps(_table(tmp_path / "t.csv", ROW.replace("2x1000 1x50", text)))
+        assert [table.rows for table in step.workload.tables] == [1000]
 
 
 def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ BASE = 'trace = "t.json"\n'
         (BASE + "[axes]\ndevice.tdp_w = {low = 1, high = 2}", "steps: expected a whole number"),
         (BASE + "[axes]\na = {low = 0, high = 2, steps = 3, scale = 'log'}", "low above 0"),
         (BASE + "[axes]\na = {low = 0, high = 2, step = 3}", "unknown key step"),
+        (BASE + "[axes]\nbatch = [{a = 1}]", r"axes\.batch: expected numbers, texts or lists"),
+        (BASE + "[axes]\nbatch = [[2020-01-01]]", r"axes\.batch: .*got 2020-01-01"),
         (BASE + 'sample = "random"', "expected one of grid"),
         (BASE + "seed = 1\n[axes]\na = [1]", "are for a latin_hypercube"),
         (BASE + 'sample = "latin_hypercube"\n[axes]\na = [1]', "count: expected a whole"),

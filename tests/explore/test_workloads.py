@@ -105,6 +105,7 @@ def test_sharding_plans(tmp_path: Path) -> None:
         ("[axes]\nworkload.speed = [1]", "unknown key speed"),
         ('[axes]\nworkload = ["nothing"]', "unknown workload 'nothing'"),
         ('[axes]\ndesign = ["nothing"]', "unknown design 'nothing'"),
+        ("[axes]\ndesign = [1]", "design: expected names of designs, got 1"),
         ("[axes]\nhotline.hot_mib = [1]", "not among the sweep's designs"),
         ('design = "hotline"\n[axes]\nhotline.speed = [1]', "hotline: unknown key speed"),
         ("[axes]\ndesign.hot_mib = [1]", "its design is missing"),

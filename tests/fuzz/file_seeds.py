@@ -176,6 +176,34 @@ def collective_model() -> bytes:
 
 
 @cache
+def curves() -> bytes:
+    """Descriptions of measured curves: of two repositories, within a node and over two."""
+    rows = [
+        "curve_id,collective,gpu,n_gpus,n_nodes,intra_link,intra_gb_per_s_per_gpu,"
+        "node_nic_gb_per_s,network,variant,repo,quality_flags"
+    ]
+    for repo in ("theirs", "ours"):
+        for op in ("all_reduce", "alltoall"):
+            wires = "A100-SXM4-80GB,8,1,NVLink3+NVSwitch,300,,none,,"
+            rows.append(f"{repo}-{op}-1,{op},{wires}{repo},ok")
+            wires = "H100-SXM5-80GB,16,2,NVLink4+NVSwitch,450,400,infiniband,,"
+            rows.append(f"{repo}-{op}-2,{op},{wires}{repo},ok")
+    return "\n".join([*rows, ""]).encode()
+
+
+@cache
+def points() -> bytes:
+    """Their points."""
+    names = [line.partition(",")[0] for line in curves().decode().split()[1:]]
+    rows = [
+        f"{name},{size},{20 + size / 1e5 * (1 + at % 3)}"
+        for at, name in enumerate(names)
+        for size in (2048, 131_072, 8_388_608)
+    ]
+    return "\n".join(["curve_id,size_bytes,time_us", *rows, ""]).encode()
+
+
+@cache
 def nic_trees() -> bytes:
     """The trees of the adapter's cache."""
     return (PACKAGE / "cost" / "tiers" / "nic" / "cache.json").read_bytes()

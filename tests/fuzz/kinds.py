@@ -45,6 +45,16 @@ def _log_rows(content: bytes, at: random.Random) -> Damaged:
     return Damaged("type", f"time {new}", "\n".join(lines).encode())
 
 
+def _rates(content: bytes, at: random.Random) -> Damaged:
+    """A rate in a table of curves, which need not have one, that cannot be."""
+    lines = content.decode().split("\n")
+    row = at.randrange(1, len(lines) - 1)
+    cells, new = lines[row].split(","), at.choice(("abc", "-5", "inf", "-inf", "1e999", "9" * 400))
+    cells[at.choice((6, 7))] = new
+    lines[row] = ",".join(cells)
+    return Damaged("invariant", f"rate {new}", "\n".join(lines).encode())
+
+
 def _numbers(content: bytes, at: random.Random) -> Damaged:
     """A number of a document, not below `about`, that is out of all range."""
     document = json.loads(content)
@@ -194,6 +204,20 @@ KINDS = (
         (any_bytes, _log_rows),
         read.read_log,
         (("fit", "collectives", "--log", "{}", *ON, "-o", "{out}/c.json"),),
+    ),
+    Kind(
+        "curves of collectives",
+        ".csv",
+        lambda: (seeds.curves(),),
+        (any_bytes, csv_cells(("n_gpus", "n_nodes"), ("curve_id", "collective")), _rates),
+        read.read_curves,
+    ),
+    Kind(
+        "points of curves",
+        ".csv",
+        lambda: (seeds.points(),),
+        (any_bytes, csv_cells(("size_bytes", "time_us"), ("curve_id",))),
+        read.read_points,
     ),
     Kind("memory snapshot", ".pickle", seeds.memory_snapshots, (any_bytes,), read.read_trace),
     Kind(

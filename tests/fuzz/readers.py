@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fuzz import file_seeds as seeds
 from fuzz.damage import Damage, Damaged
 from fuzz.outcome import Reader
 
@@ -196,6 +197,33 @@ def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
 
     trees(path)
     return None, []
+
+
+def read_curves(path: Path) -> tuple[Any, list[str]]:
+    return _curves_and_points(path, path.with_name("sound-points.csv"), seeds.points())
+
+
+def read_points(path: Path) -> tuple[Any, list[str]]:
+    return _curves_and_points(path.with_name("sound-curves.csv"), path, seeds.curves())
+
+
+def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, list[str]]:
+    """What a fit starts from, and how far the shipped model is off."""
+    import numpy as np
+
+    from perfmodel.calibrate.collective_data import read_measured
+    from perfmodel.calibrate.collectives import initial_constants
+    from perfmodel.cost.collectives.heuristic import costs_of
+    from perfmodel.cost.collectives.learned import features_of
+    from perfmodel.evaluation.collectives import evaluate_collectives
+
+    next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)
+    measured, left_out = read_measured([(str(curves), str(points))])
+    costs = costs_of(measured.calls, initial_constants())
+    columns = [costs.total_us, measured.weight, *features_of(measured.calls, costs).values()]
+    assert all(np.isfinite(np.asarray(each, np.float64)).all() for each in columns)
+    found = evaluate_collectives(str(curves), str(points))
+    return found.to_dict(), [*left_out.values(), *found.warnings]
 
 
 def read_log(path: Path) -> tuple[Any, list[str]]:

@@ -12,6 +12,7 @@ from tiny import GEMM, Tiny, made_graph
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, IDLE_CAUSES, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US
+from perfmodel.graph.types import Edges
 from perfmodel.timeline.schedule import schedule
 
 
@@ -127,3 +128,14 @@ def test_the_idle_causes_are_those_of_the_design() -> None:
         *("recording_missing", "end_of_step", "unexplained", "waiting_for_input"),
     }
     assert Cause.COMPUTE not in IDLE_CAUSES
+
+
+def test_the_latest_edge_into_each_target() -> None:
+    """Of those that tie, one that wins; among these, and where none does, the last."""
+    source, target = np.array([0, 1, 2, 0, 1, 2]), np.array([5, 5, 3, 3, 3, 4])
+    edges = Edges.of(source, target, EdgeKind.PROGRAM)
+    ready_us = np.array([7.0, 6.0, 2.0, 2.0, 2.0, -1.0])
+    assert edges.latest(ready_us).tolist() == [4, 5, 0]
+    wins = np.array([False, True, True, True, False, False])
+    assert edges.latest(ready_us, wins).tolist() == [3, 5, 0]
+    assert not len(edges.where(np.zeros(6, bool)).latest(np.zeros(0)))

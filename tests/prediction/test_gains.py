@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from slow import slow_but
 from tiny import GEMM, Tiny, made_graph, trace_of
 
+import perfmodel.prediction.gains as module
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause
 from perfmodel.prediction import predict
@@ -176,6 +178,22 @@ def test_each_command_says_the_same_on_real_traces(reference: Path, name: str) -
     assert found
     for gain in found:
         assert reproduced(trace, gain) == pytest.approx(gain.gain_us, rel=1e-6, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", slow_but(1, REAL))
+def test_nothing_gains_more_than_it_is_bounded_by(
+    reference: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no bounds, every what-if is scheduled: the list is the same."""
+    trace = read(reference / name)
+    found = of(trace)
+
+    def unbounded(*about: Any) -> list[Any]:
+        return [(np.inf, *candidate) for _, *candidate in bounded(*about)]
+
+    bounded = module._bounded
+    monkeypatch.setattr(module, "_bounded", unbounded)
+    assert of(trace) == found
 
 
 def test_what_is_not_listed_gains_less(reference: Path) -> None:

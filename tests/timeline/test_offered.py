@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.offered import LoadLatency, Service, latency_under, most_per_s, rates_within
+from perfmodel.timeline.offered import (
+    MIN_PER_S,
+    LoadLatency,
+    Service,
+    latency_under,
+    most_per_s,
+    rates_within,
+)
 
 
 def simulated(
@@ -40,6 +47,15 @@ def test_exponential_service_is_exact() -> None:
 def test_an_idle_server_takes_its_latency() -> None:
     found = latency_under(Service(100.0, 250.0), 1e-3)
     assert found.p99_us == pytest.approx(250.0)
+
+
+def test_rates_below_all_use_are_refused() -> None:
+    service = Service(100.0, 250.0)
+    assert latency_under(service, MIN_PER_S, queries_per_batch=10**9).mean_us == pytest.approx(
+        5e114
+    )
+    with pytest.raises(UsageError, match="a rate of 1e-300 per second"):
+        latency_under(service, 1e-300)
 
 
 def test_fixed_service_has_the_mean_of_pollaczek_and_khinchine() -> None:

@@ -25,7 +25,7 @@ from perfmodel.cost.collectives.calls import (
     wired,
 )
 from perfmodel.errors import ModelError
-from perfmodel.frames import read_frame
+from perfmodel.frames import numbers_in, read_frame
 from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import MOST
 
@@ -175,28 +175,50 @@ def _number(row: dict[str, Any], name: str) -> float:
     """The number there, or 0 where there is none."""
     try:
         value = float(row.get(name) or 0.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
+        value = np.inf
+    if value < 0 or value > MOST:
         raise ModelError(
-            f"curve {row.get('curve_id')}: {name} is {row.get(name)!r}: expected a number"
-        ) from None
-    return value if np.isfinite(value) else 0.0
+            f"curve {row.get('curve_id')}: {name} is {str(row.get(name))[:40]!r}: expected a "
+            f"number from 0 to {MOST:g}"
+        )
+    return 0.0 if np.isnan(value) else value
 
 
 def read_curves(path: str) -> pd.DataFrame:
-    """A table of curves, one per row, by `curve_id`; raises `ModelError` for missing columns."""
-    return _table(path, NEEDED).drop_duplicates("curve_id").set_index("curve_id", drop=False)
+    """A table of curves, one per row, by `curve_id`.
+
+    Raises `ModelError` for missing columns and for a curve that is there twice.
+    """
+    curves = _table(path, NEEDED)
+    twice = curves["curve_id"][curves["curve_id"].duplicated()]
+    if len(twice):
+        raise ModelError(f"{path}: curve {twice.iloc[0][:60]!r} is there twice")
+    return curves.set_index("curve_id", drop=False)
 
 
 def read_points(path: str) -> pd.DataFrame:
-    """Measured points (`curve_id size_bytes time_us`) that can be, in order of size."""
-    import pandas as pd
+    """Measured points (`curve_id size_bytes time_us`) in order of size.
 
+    Those of no bytes or no time are left out. Raises `ModelError` that names the row of one that
+    cannot be.
+    """
     points = _table(path, ("curve_id", "size_bytes", "time_us"))
-    good = np.ones(len(points), bool)
+    measured = np.ones(len(points), bool)
     for name in ("size_bytes", "time_us"):
-        points[name] = pd.to_numeric(points[name], errors="coerce")
-        good &= (points[name] > 0) & (points[name] <= MOST)
-    return points[good].sort_values(["curve_id", "size_bytes"], kind="stable")
+        try:
+            numbers = numbers_in(points, name)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+        bad = np.flatnonzero(~((numbers >= 0) & (numbers <= MOST)))
+        if len(bad):
+            raise ModelError(
+                f"{path}: row {bad[0]}: {name} is {numbers[bad[0]]:g}; expected a number from 0 to "
+                f"{MOST:g}"
+            )
+        points[name] = numbers
+        measured &= numbers > 0
+    return points[measured].sort_values(["curve_id", "size_bytes"], kind="stable")
 
 
 def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
@@ -204,4 +226,7 @@ def _table(path: str, needed: tuple[str, ...]) -> pd.DataFrame:
     missing = [name for name in needed if name not in frame]
     if missing:
         raise ModelError(f"{path}: lacks the columns {', '.join(missing)}")
-    return frame
+    empty = frame["curve_id"].isna().to_numpy()
+    if empty.any():
+        raise ModelError(f"{path}: row {np.argmax(empty)}: curve_id is missing")
+    return frame.assign(curve_id=frame["curve_id"].astype(str))

@@ -150,4 +150,4 @@ def _utilisation(flop: float, moved_bytes: float, total_us: float, device: Devic
     """Of the peak rate or the peak memory bandwidth, whichever is used more; at most 1."""
     compute_us = flop / (device.fp32_tflop_per_s * 1e6)
     memory_us = moved_bytes / (device.hbm_gb_per_s * 1e3)
-    return min(1.0, max(compute_us, memory_us) / total_us)
+    return min(1.0, max(compute_us, memory_us) / total_us) if total_us else 0.0
