@@ -50,8 +50,7 @@ class _GraphBuilder:
         host_ratio: float,
         capture: Capture,
     ) -> None:
-        self.capture = capture
-        self.lowered, self.duration_us = lowered, duration_us.tolist()
+        self.capture, self.lowered, self.duration_us = capture, lowered, duration_us.tolist()
         self.host_ratio, self.times = host_ratio, times
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
@@ -72,6 +71,7 @@ class _GraphBuilder:
         self.issuing: dict[str, str] = {}
         self.communicating: set[str] = set()
         self.spared: list[int] = []
+        self.close: list[int] = []
 
     def step(self, name: int, tops: list[int], pieces: list[list[int]]) -> tuple[int, int]:
         """All ops of a step; returns its marks: where the one before ended, and where it does."""
@@ -94,16 +94,17 @@ class _GraphBuilder:
         return node
 
     def _spare(self, top: int, begun: int) -> None:
-        """Note which of an op's nodes, those since `begun`, a CUDA graph would spare: all of the
-        host's but the first of a graph and its launch."""
+        """Note which of an op's nodes, those since `begun`, a CUDA graph would spare, all of the
+        host's but the first of a graph and its launch, or have follow at once: the others."""
         if top not in self.capture.possible or top in self.capture.graphs:
             return
         kinds = list(enumerate(self.draft.kind[begun:], begun))
         host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
         launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
-        if self.capture.possible[top]:
-            host = [node for node in host if node not in (host[0], *launches[:1])]
-        self.spared += host
+        others = [node for node, _ in kinds if node not in host]
+        kept = {host[0], *launches[:1], *others[:1]} if self.capture.possible[top] else set()
+        self.spared += [node for node in host if node not in kept]
+        self.close += [node for node in others if node not in kept]
 
     def _op(self, top: int, own: list[int]) -> None:
         op = self.lowered.graph.ops[top]
@@ -395,5 +396,5 @@ def execution_graph(
         if step >= 0 or before:
             marks.append((step, *bounds))
     graph = builder.draft.graph(marks, profile, host_ratio, statistic)
-    spared = np.array(builder.spared, np.int64)
-    return Built(graph, np.array(builder.draft.piece), spared, capture.notes)
+    spared, close = (np.array(each, np.int64) for each in (builder.spared, builder.close))
+    return Built(graph, np.array(builder.draft.piece), spared, close, capture.notes)

@@ -68,7 +68,7 @@ def cpu_graph(steps: Sequence[Sequence[Piece]], duration_us: Floats, rank: int =
         labels[start], labels[end] = name, f"end of {name}"
     marks = StepMarks(zeros[: len(steps)] + rank, names, bounds[:, 0], bounds[:, 1])
     graph = ExecutionGraph(nodes, edges, marks, (f"{rank}/main",), tuple(labels), ("",) * count)
-    return Built(graph, piece, np.zeros(0, np.int64))
+    return Built(graph, piece, *np.zeros((2, 0), np.int64))
 
 
 def _places(steps: Sequence[Sequence[Piece]]) -> tuple[Ints, Ints]:

@@ -70,6 +70,8 @@ class Built:
     piece: Ints
     spared: Ints
     """Nodes of the host that would be gone if CUDA graphs launched what they can hold."""
+    close: Ints
+    """Nodes that would then follow those before them on their streams at once."""
     notes: tuple[str, ...] = ()
 
 

@@ -243,6 +243,7 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
     ]
     begun = np.cumsum([0, *(len(rank.built.piece) for rank in ranks)])[:-1]
     spared = [rank.built.spared + at for rank, at in zip(ranks, begun, strict=True)]
+    close = [rank.built.close + at for rank, at in zip(ranks, begun, strict=True)]
     piece = np.concatenate(own)
     piece = np.append(piece, np.full(len(graph) - len(piece), NONE))
     if graph.arrivals is not None:
@@ -250,7 +251,7 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
         piece[transfer], piece[arrival] = piece[arrival], NONE
     return ScheduledSteps(
         _as_measured(schedule(graph)),
-        Built(graph, piece, np.concatenate(spared)),
+        Built(graph, piece, np.concatenate(spared), np.concatenate(close)),
         tuple(each for rank in ranks for each in rank.pieces),
         Durations.joined([rank.durations for rank in ranks]),
         tuple(dict.fromkeys(note for rank in ranks for note in rank.notes)),

@@ -12,12 +12,13 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.cpu.drift import remarks
-from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
 from perfmodel.hardware.reads import with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
+from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
@@ -105,7 +106,11 @@ def steady_period(
         captured = np.ones(len(graph))
         captured[steps.built.spared] = 0.0
         relieved_us[NO_HOST] = step.period_us(np.where(names == HOST_NAME, 0.0, taken_us))
-        relieved_us[GRAPHS] = step.period_us(captured * taken_us)
+        follows = np.isin(step.edges.kind, STREAM_KINDS)
+        follows &= np.isin(step.edges.target, steps.built.close)
+        lag_us = np.where(follows, LAG_US[EdgeKind.STREAM_GRAPH], step.edges.lag_us)
+        in_graphs = replace(step, edges=replace(step.edges, lag_us=lag_us))
+        relieved_us[GRAPHS] = in_graphs.period_us(captured * taken_us)
     return replace(one, timeline=window, built=built, copies=copies), bounds, relieved_us
 
 

@@ -63,7 +63,7 @@ def test_a_blocking_copy_holds_the_host() -> None:
 def test_a_cuda_graph_takes_one_launch() -> None:
     captured = OpGraph(SMALL.ops, cuda_graphs=True)
     waits_us = sum(durations_of(lower(SMALL, "cuda").rows, MACHINE).duration_us)
-    lags_us = 1.5 + 1.4 * (len(SMALL.ops) - 1) + 2.0
+    lags_us = 1.5 + 0.25 * (len(SMALL.ops) - 1) + 2.0
     by_hand_us = 2 * 50 + waits_us + lags_us  # what precedes the replay, and its launch
     assert _step_us(captured, _costs(50)) == pytest.approx(by_hand_us, rel=1e-6)
 
