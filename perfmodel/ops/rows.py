@@ -36,6 +36,8 @@ MIN_MEAN = 1 / MOST
 """A mean is no smaller: one value beside as many as there can be."""
 KERNEL = "profiler_kernel"
 """`timing` of a kernel as it runs inside a program: without a launch floor."""
+BEHIND_WORK = "event_behind_work"
+"""Timing of a kernel whose launch hid behind other work, less what events around no call show."""
 
 
 TORCH = "torch"
@@ -291,10 +293,11 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
 
 
 def _cold(frame: pd.DataFrame) -> dict[str, Floats]:
-    """Of a frame with a column `cache`: `cold`, 1 where it was flushed before the call, else 0."""
+    """Of a frame with a column `cache`: `cold`, 1 where it was flushed before the call, and `warm`,
+    1 where the same call came before; else 0."""
     if "cache" not in frame:
         return {}
-    return {"cold": (frame["cache"] == "cold").to_numpy(np.float64)}
+    return {name: (frame["cache"] == name).to_numpy(np.float64) for name in ("cold", "warm")}
 
 
 def _variants(frame: pd.DataFrame, known: set[str]) -> dict[str, Floats]:

@@ -67,6 +67,18 @@ X = T((8, 32))
             (X, X, (32,), T((8, 1)), T((8, 1)), T((32,)), None, (False, True, False)),
             "elementwise elements=256 reads=2 writes=0 flop_per_element=1",
         ),
+        (
+            "aten::native_layer_norm_backward",
+            (X, X, (32,), T((8, 1)), T((8, 1)), T((32,)), None, (True, True, False)),
+            "layer_norm.bwd rows=8 cols=32; sum_rows rows=16 cols=32",
+        ),
+        (
+            "aten::native_layer_norm_backward",
+            (X, X, (32,), T((8, 1)), T((8, 1)), None, None, (True, False, False)),
+            "layer_norm.bwd rows=8 cols=32",
+        ),
+        ("aten::mean", (T((8, 5, 32)), (1,), False), "sum_rows rows=5 cols=256"),
+        ("aten::sum", (T((8, 5, 1)), (1,), False), "sum rows=8 cols=5"),
         ("aten::eq", (X, X), "elementwise elements=256 reads=2 writes=0.25 flop_per_element=1"),
         ("aten::relu", (X,), "relu rows=8 cols=32"),
         ("aten::zero_", (X,), "fill rows=8 cols=32"),
@@ -94,20 +106,18 @@ X = T((8, 32))
             (T((2, 6, 5)), None, None, 2, 6, 5, 3, 1e-5),
             "group_norm rows=6 cols=10 x2",
         ),
-        ("aten::_softmax_backward_data", (X, X, -1, 6), "softmax.bwd rows=8 cols=32"),
+        ("aten::_softmax_backward_data", (X, X, -1, 6), "softmax.bwd rows=8 cols=32 x2"),
         ("aten::native_layer_norm", (X, (32,), T((32,))), "layer_norm rows=8 cols=32"),
         ("aten::cudnn_batch_norm", (T((2, 3, 4, 4)),), "batch_norm rows=32 cols=3"),
         (
             "aten::native_batch_norm",  # statistics, running statistics, normalisation
             (X, T((32,)), T((32,)), T((32,)), T((32,)), True, 0.1, 1e-5),
-            "sum_rows rows=8 cols=32; elementwise elements=32 reads=4 writes=3 flop_per_element=1"
-            "; elementwise elements=256 reads=1 writes=1 flop_per_element=1",
+            "batch_norm rows=8 cols=32 native=1 beside=1 x3",
         ),
         (
             "aten::native_batch_norm_backward",  # sums over gradient and input, then the gradient
             (X, X, T((32,))),
-            "sum_rows rows=16 cols=32; "
-            "elementwise elements=256 reads=2 writes=1 flop_per_element=1",
+            "batch_norm.bwd rows=8 cols=32 native=1 beside=1 x2",
         ),
         ("aten::copy_", (X, X, False), "copy elements=512"),
         ("aten::copy_", (X, T((8, 32), strides=(1, 8)), False), "transpose_copy rows=32 cols=8"),

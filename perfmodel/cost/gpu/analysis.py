@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
 from perfmodel.ops.spec import OPS, Dims
 
 
@@ -108,6 +108,8 @@ class Group:
     in_program: NDArray[np.bool_]
     """Whether the kernel runs once, among others, or after the caches were flushed; else over and
     over, and finds what it left."""
+    flushed: NDArray[np.bool_]
+    """Whether nothing can be in a cache, not even what the kernel before has written."""
     item_bytes: Floats
     flop: Floats
     read_bytes: Floats
@@ -122,8 +124,8 @@ class Group:
 def groups_of(rows: Rows) -> Iterator[Group]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
-    in_program = rows.of_kinds(lambda kind: kind.timing == KERNEL, bool)
-    in_program = in_program | (rows.dims.get("cold", np.zeros(len(rows))) > 0)
+    flushed, warm = (rows.dims.get(each, np.zeros(len(rows))) > 0 for each in ("cold", "warm"))
+    in_program = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool) & ~warm
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
         item = rows.item_bytes[index]
@@ -133,7 +135,8 @@ def groups_of(rows: Rows) -> Iterator[Group]:
             index=index,
             dims=dims,
             dtypes=list(map(rows.dtype.__getitem__, index.tolist())),
-            in_program=in_program[index],
+            in_program=in_program[index] | flushed[index],
+            flushed=flushed[index],
             item_bytes=item,
             flop=spec.flop(dims),
             read_bytes=spec.read_bytes(dims, item),

@@ -34,8 +34,6 @@ class Floor:
 _C = coefficients("gpu.heuristic")
 SHORTEST_ENDS = _C.table("shortest_ends")["low"], _C.table("shortest_ends")["high"]
 """Of the device's shortest kernel, the ends of a 90 % interval."""
-BEHIND_WORK = "event_behind_work"
-"""Timing of a kernel whose launch hid behind other work, less what events around no call show."""
 TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 

@@ -15,24 +15,24 @@ from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, groups_of
-from perfmodel.cost.gpu.heuristic import BEHIND_WORK, floors_of
-from perfmodel.cost.gpu.rates import stream_bytes_per_us
+from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of
+from perfmodel.cost.gpu.rates import stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.reductions import layer_norm_us, reduced_us, softmax_us
 from perfmodel.cost.gpu.streaming import (
     accumulate_waits_us,
     atomic_waits_us,
     cat_by_vectors,
     cat_waits_us,
     chunk_waits_us,
+    gathered_us,
     indexing_us,
-    parts_summed_us,
     programs_wait_us,
-    row_block_waits_us,
+    scattered_us,
     select_waits_us,
-    softmax_waits_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
 from perfmodel.ops.spec import OPS
 
 HOPPER = "hopper"
@@ -53,8 +53,9 @@ class CacheState:
     by_vectors: Callable[[Group, Device], Mask] | None = None
     """Which calls move whole vectors, so that each operand moves once; others wait for each load,
     however operands lie."""
-    after_us: Callable[[Group, Device], Floats] | None = None
-    """What comes once everything has moved."""
+    whole_us: Callable[[Group, Device, Floats], Floats] | None = None
+    """What it takes once started, if moving everything takes so long; as that or what its threads
+    take, the longer."""
 
     def latency_us(self, device: Device) -> float:
         """Of steps that wait for one another, such as the tree of a reduction."""
@@ -69,23 +70,25 @@ class CacheState:
         return _C.table("traffic").get(self.like, 1.0)
 
 
-_SOFTMAX = CacheState("softmax", waited_us=softmax_waits_us)
-_SCATTER = CacheState("scatter", sectors=True)
-_SCATTER_ADD = replace(_SCATTER, waited_us=atomic_waits_us)
+_REDUCTION = CacheState("reduction", whole_us=reduced_us)
+_SOFTMAX = CacheState("softmax", whole_us=softmax_us)
+_INDEX_ADD = CacheState("scatter", sectors=True, waited_us=atomic_waits_us)
 _SELECT = CacheState("index_select", sectors=True, waited_us=select_waits_us)
 _ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_us)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 HABITS = {
-    **dict.fromkeys(("sum", "mean", "amax", "vector_norm"), CacheState("reduction")),
+    **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
     **{op: CacheState(op) for op in ("rms_norm", "split", "transpose_copy")},
-    "sum_rows": CacheState("sum_rows", after_us=parts_summed_us),
-    "layer_norm": CacheState("layer_norm", waited_us=row_block_waits_us),
+    "layer_norm": CacheState("layer_norm", whole_us=layer_norm_us),
     "elementwise": CacheState(waited_us=programs_wait_us),
     "cat": CacheState("cat", waited_us=cat_waits_us, by_vectors=cat_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
-    **dict.fromkeys(("index_put", "scatter"), _SCATTER),
-    **dict.fromkeys(("index_add", "scatter_add"), _SCATTER_ADD),
-    **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
+    "index_put": CacheState("scatter", sectors=True),
+    "scatter": CacheState("scatter", sectors=True, whole_us=scattered_us),
+    "index_add": _INDEX_ADD,
+    "scatter_add": replace(_INDEX_ADD, whole_us=scattered_us),
+    **dict.fromkeys(("index_select", "embedding"), _SELECT),
+    "gather": replace(_SELECT, waited_us=None, whole_us=gathered_us),
     "index_put_accumulate": _ACCUMULATE,
     **dict.fromkeys(("foreach", *_FUSED), CacheState("foreach", waited_us=chunk_waits_us)),
 }
@@ -123,6 +126,11 @@ def in_program(
     )
 
 
+def shortest_kernel_us(launched_us: float) -> float:
+    """The `kernel_floor_us` of a device whose smallest call takes so long behind other work."""
+    return max(launched_us - TIMINGS[BEHIND_WORK].offset_us, 0.0) / _C.least
+
+
 def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) -> Floats:
     cold = np.zeros(len(rows))
     rate = stream_bytes_per_us(device) / pace
@@ -144,10 +152,11 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
             traffic = traffic * np.where(is_strided, _C.strided, 1.0)
         waited = habit.waited_us(group, device) if habit.waited_us else 0.0
         waited = np.maximum(waited, indexing_us(group, device))
-        moving = np.maximum(traffic * moved / rate, waited)
+        moving = traffic * np.where(group.in_program, moved / rate, transfer_us(moved, device))
+        moving = np.maximum(moving, waited)
+        if habit.whole_us:
+            moving = habit.whole_us(group, device, moving)
         least = _C.least * device.kernel_floor_us
-        after_us = habit.after_us(group, device) if habit.after_us else 0.0
-        latency_us = np.maximum(latency_us, after_us)
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
     timed = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
     return np.where(timed, cold + floors_of(rows)[1], 0.0)

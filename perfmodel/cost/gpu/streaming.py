@@ -19,6 +19,12 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
+from perfmodel.cost.gpu.reductions import (
+    channels_down_us,
+    load_us,
+    resident_blocks,
+    together_us,
+)
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import OPS, Dims
@@ -141,6 +147,32 @@ def select_waits_us(group: Group, device: Device) -> Floats:
     return np.where(is_by_rows, by_rows, by_elements)
 
 
+def _elements_us(group: Group, device: Device, least_us: Floats | float) -> Floats:
+    """Of rows that are no whole vectors, each thread takes several elements, one after another:
+    finds where one lies, then what is there, in `least_us` at least; 0 for others."""
+    cols = group.dims["cols"]
+    elements = group.dims["rows"] * cols
+    each = np.minimum(np.ceil(elements / _C.element_threads), _C.select_turns)
+    blocks = elements / (_C.element_threads * _C.select_turns)
+    turn_us = np.maximum(_C.element_loads * load_us(group, device), least_us)
+    waited_us = turn_us * each * turns_of(blocks, _C.element_threads, device)
+    return np.where(cols * group.item_bytes % _C.vector_bytes != 0, waited_us, 0.0)
+
+
+def scattered_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Bytes and additions, while threads take their elements in turn."""
+    return together_us(moving_us, _elements_us(group, device, 0.0))
+
+
+def gathered_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """The same; whole rows, and what is looked up, as they are selected."""
+    least_us = np.where(group.in_program, _C.select_turn_us, 0.0)
+    single_us = _elements_us(group, device, least_us)
+    single_us = np.where(group.dims["by_elements"] > 0, 0.0, single_us)
+    selected_us = np.maximum(moving_us, select_waits_us(group, device))
+    return np.where(single_us > 0.0, together_us(moving_us, single_us), selected_us)
+
+
 def runs_waits_us(group: Group, device: Device) -> Floats:
     """Runs of equal rows found and cut into parts; then threads for every run that there may be,
     which read where theirs begins before they add."""
@@ -177,19 +209,6 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     return np.maximum(queued, added / (rate * device.sm_count * device.boost_mhz))
 
 
-def softmax_waits_us(group: Group, device: Device) -> Floats:
-    """Rows that start amid a vector, too long for a warp, and those whose elements lie apart: an
-    element per load and thread."""
-    cols = group.dims["cols"]
-    elements = group.dims["rows"] * cols
-    threads = device.sm_count * (device.max_threads_per_sm or _C.usual_threads_per_sm)
-    is_unaligned = cols * group.item_bytes % _C.vector_bytes != 0
-    slow = is_unaligned & (cols > _C.softmax_warp_cols)
-    step_us = np.where(slow, _C.softmax_step_us, 0.0)
-    step_us = np.where(group.dims["strided"] > 0, _C.softmax_strided_us, step_us)
-    return step_us * elements / threads
-
-
 def programs_wait_us(group: Group, device: Device) -> Floats:
     """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
     for, each for as long as one lives; or by a few blocks, one after another."""
@@ -199,30 +218,6 @@ def programs_wait_us(group: Group, device: Device) -> Floats:
     one_each = np.maximum(started, turns_of(rows, group.dims["threads"], device) * one_us)
     in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
     return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
-
-
-def parts_summed_us(group: Group, device: Device) -> Floats:
-    """Of a sum over rows: blocks for the same columns, of which the last adds what the others left,
-    as many parts at once as it has rows of threads.
-
-    Source: PyTorch, aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`).
-    """
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    vector = np.where(cols % _C.sum_values == 0, _C.sum_values, 1.0)
-    lanes = 2.0 ** np.floor(np.log2(np.clip(cols / vector, 1.0, _C.warp_threads)))
-    down = _C.sum_threads / lanes
-    across, each = np.ceil(cols / (lanes * vector)), rows / down
-    threads = device.max_threads_per_sm or _C.usual_threads_per_sm
-    room = np.ceil(device.sm_count * threads / _C.sum_threads / across)
-    least, most = each / _C.sum_least_values, each / _C.sum_most_values
-    parts = np.ceil(np.maximum(np.minimum(room, least), most))
-    return np.where(each >= _C.sum_most_values, _C.sum_turn_us * (parts - 1.0) / down, 0.0)
-
-
-def row_block_waits_us(group: Group, device: Device) -> Floats:
-    """A block of threads per row, which lives for some us however short the row is: those that
-    follow the first on their multiprocessor."""
-    return (turns_of(group.dims["rows"], _C.norm_block_threads, device) - 1.0) * _C.norm_block_us
 
 
 @dataclass(frozen=True)
@@ -271,6 +266,7 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     start_us = np.where(native, _C.channel_start_us, blocks.start_us)
     bound = bound_us(group.moved_bytes, device)
     together = np.where(native & (way == "bwd"), np.maximum(memory, latency), memory + latency)
+    together = np.where(native & (dims["beside"] > 0), channels_down_us(group, device), together)
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum(together, bound) + start_us,
@@ -363,9 +359,7 @@ def _row_blocks_us(group: Group, device: Device) -> Floats:
 
 def turns_of(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
     """How many blocks of `threads` follow one another on a multiprocessor; at least one."""
-    resident = (device.max_threads_per_sm or _C.usual_threads_per_sm) // np.asarray(threads)
-    at_once = device.sm_count * np.clip(resident, 1.0, _C.most_blocks_per_sm)
-    return np.maximum(blocks / at_once, 1.0)
+    return np.maximum(blocks / resident_blocks(threads, device), 1.0)
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -19,6 +20,8 @@ from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
+WEIGHT = 4
+"""The tensor of a layer normalisation's backward pass that is its weight."""
 TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
 
@@ -69,8 +72,8 @@ def log_softmax(op: Op) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("_softmax_backward_data"))
 def softmax_backward(op: Op) -> Sequence[Piece]:
-    """`_softmax_backward_data(gradient, output, dim, …)`."""
-    return _along(op, "softmax", tensor(op, 0), "bwd", 2)
+    """`_softmax_backward_data(gradient, output, dim, …)`: their product, then the gradient."""
+    return [replace(each, launches=2) for each in _along(op, "softmax", tensor(op, 0), "bwd", 2)]
 
 
 @LOWERINGS.register(*entries("_log_softmax_backward_data"))
@@ -114,10 +117,14 @@ def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
 
 @LOWERINGS.register(*entries("native_layer_norm_backward"))
 def layer_norm_backward(op: Op) -> Sequence[Piece]:
-    """Gradient of the input, then of weight and bias: two kernels at least."""
-    return _of_weights_alone(op, 7) or along_last(
-        "layer_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2
-    )
+    """Gradient of the input, then of weight and bias: gradient and input are summed together."""
+    values, cols = tensor(op, 1), _normalised(op, 2)
+    of_input = along_last("layer_norm", values, "bwd", cols=cols)
+    if not of_input or len(op.tensors) <= WEIGHT:
+        return of_input
+    rows, width = (int(of_input[0].dims[name]) for name in ("rows", "cols"))
+    both = Tensor((2 * rows, width), values.dtype)
+    return _of_weights_alone(op, 7) or (*of_input, *reduced("sum", both, (1,)))
 
 
 def per_channel(
@@ -155,20 +162,12 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
         return per_channel(values, native=1.0, statistics=0.0)
     if values.device == HOST:
         return per_channel(values)
-    if len(values.shape) == 2:
-        return _down_columns(values)
-    return per_channel(values, launches=3, native=1.0)
+    return per_channel(values, launches=3, native=1.0, beside=_beside(values))
 
 
-def _down_columns(values: Tensor) -> Sequence[Piece]:
-    """Batch normalisation of rows whose channels lie side by side: statistics, running statistics,
-    normalisation as passes over the rows, not a block per channel."""
-    of_channels = Tensor(values.shape[1:], values.dtype)
-    return (
-        *reduced("sum", values, (1,)),
-        *pointwise([of_channels] * 4, [of_channels] * 3),
-        *pointwise([values], [values]),
-    )
+def _beside(values: Tensor) -> float:
+    """1 where channels lie side by side."""
+    return float(len(values.shape) == 2)
 
 
 @LOWERINGS.register(
@@ -183,11 +182,9 @@ def batch_norm_backward(op: Op) -> Sequence[Piece]:
 def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
     """The same by PyTorch's own kernels."""
     values = tensor(op, 0)
-    if values.device == HOST or len(values.shape) != 2:
-        return per_channel(values, "bwd", native=float(values.device != HOST))
-    rows, channels = values.shape
-    both = Tensor((2 * rows, channels), values.dtype)  # gradient and input are summed together
-    return (*reduced("sum", both, (1,)), *pointwise([values, values], [values]))
+    if values.device == HOST:
+        return per_channel(values, "bwd")
+    return per_channel(values, "bwd", launches=2, native=1.0, beside=_beside(values))
 
 
 @LOWERINGS.register(*entries("native_group_norm"))

@@ -42,13 +42,15 @@ a bias), else the last alone."""
 
 
 def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
-    """One kernel over `values`; `kept` are the dimensions that remain."""
+    """One kernel over `values`; `kept` are the dimensions that remain, `FIRST` where what lies side
+    by side does."""
     total = size(values.shape)
     if not total:
         return ()
     remaining = size(tuple(length(values, d) for d in kept))
     gone = total / remaining
-    if op == "sum" and remaining > 1 and len(values.shape) - 1 in kept:
+    wide = [at for at, side in enumerate(values.shape) if side > 1]
+    if remaining > 1 and wide[-1] in kept:
         return (Piece(FIRST, {"rows": gone, "cols": float(remaining)}, values.dtype),)
     return (Piece(op, {"rows": float(remaining), "cols": gone}, values.dtype),)
 

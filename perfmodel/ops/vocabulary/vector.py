@@ -224,7 +224,13 @@ OPS.register("rms_norm")(_normalisation(4.0, 8.0, _per_column))
 OPS.register("group_norm")(_normalisation(8.0, 12.0))
 
 # Of `cols` channels with `rows` values each, whatever the layout in memory. `native`: PyTorch's own
-# kernels instead of a library's; `statistics` 0: those of training are used, as in inference.
+# kernels instead of a library's, `beside` = 1 where its channels lie side by side; `statistics` 0:
+# those of training are used, as in inference.
 OPS.register("batch_norm")(
-    _normalisation(8.0, 12.0, family="channel", defaults={"native": 0.0, "statistics": 1.0})
+    _normalisation(
+        8.0,
+        12.0,
+        family="channel",
+        defaults={"native": 0.0, "beside": 0.0, "statistics": 1.0},
+    )
 )
