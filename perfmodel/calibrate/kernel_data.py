@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import hardware
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.calibrate.device_data import numbers_of, require_dims
-from perfmodel.cost.gpu.heuristic import BEHIND_WORK, TIMINGS
+from perfmodel.collect.timing import GPU_FLUSH_BYTES
+from perfmodel.cost.gpu.heuristic import TIMINGS
 from perfmodel.cost.gpu.matmul import QUANTISED
+from perfmodel.cost.gpu.rates import stream_bytes_per_us
 from perfmodel.cost.learned.part import SAME_KERNELS
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, TORCH, Rows
+from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
 
 if TYPE_CHECKING:
@@ -96,10 +98,25 @@ class Table:
     frame: pd.DataFrame
 
 
-CLOCK_FLOOR = "clock_floor"
-COSTS_OF_TIMING = (CLOCK_FLOOR, "launch_floor")
+CLOCK_FLOOR, LAUNCH_FLOOR = COSTS_OF_TIMING = ("clock_floor", "launch_floor")
 """Rows of the collector that are no kernels: no call at all, and the smallest call there is."""
 BY_EVENTS = "event_single_call"
+LAUNCHED_US = "launched_us"
+"""Column: what the smallest call took on the same host, as `duration_us` is told."""
+
+
+def _as_called(frame: pd.DataFrame) -> dict[str, object]:
+    """What `collect kernels` calls: batch normalisations of matrices, which are PyTorch's own
+    kernels, and single elements that are gathered and added."""
+    is_own = (frame["op"] == "batch_norm").to_numpy(np.float64)
+    called: dict[str, object] = {"native": is_own, "beside": is_own}
+    single = frame["op"].isin(("gather", "scatter_add"))
+    if single.any():
+        elements = numbers_of(frame, "rows")["rows"] * numbers_of(frame, "cols")["cols"]
+        called["rows"] = frame["rows"].mask(single, elements)
+        called["cols"] = frame["cols"].mask(single, 1.0)
+        called["hash_size"] = frame["hash_size"].mask(single, elements)
+    return called
 
 
 def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
@@ -110,15 +127,35 @@ def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
     """
     is_cost = frame["op"].isin(COSTS_OF_TIMING)
     own = frame[~is_cost].reset_index(drop=True)
-    is_clock = (frame["op"] == CLOCK_FLOOR) & (frame["timing"] == BY_EVENTS)
-    if not is_clock.any() or "cache" not in frame:
+    by_events = frame[frame["timing"] == BY_EVENTS]
+    if "cache" not in frame or not (by_events["op"] == CLOCK_FLOOR).any():
         return own
-    floor_us = frame[is_clock].groupby("cache")["duration_us"].median()
-    hidden = (own["timing"] == BY_EVENTS) & own["cache"].isin(floor_us.index)
-    us = own["duration_us"] - np.where(hidden, own["cache"].map(floor_us).fillna(0.0), 0.0)
+    clock_us, launch_us = (
+        own["cache"].map(by_events[by_events["op"] == op].groupby("cache")["duration_us"].median())
+        for op in COSTS_OF_TIMING
+    )
+    hidden = (own["timing"] == BY_EVENTS) & clock_us.notna()
+    us = own["duration_us"] - clock_us.where(hidden, 0.0)
     timing = own["timing"].mask(hidden, BEHIND_WORK)
-    taken = own.assign(timing=timing, duration_us=us, framework=TORCH)
+    taken = own.assign(timing=timing, duration_us=us, framework=TORCH, **_as_called(own))
+    taken[LAUNCHED_US] = (launch_us - clock_us).where(hidden)
     return taken[~hidden | (us > 0.0)].reset_index(drop=True)
+
+
+_LATE = 1.1
+
+
+def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
+    """Rows of `collect kernels` whose time is their host's: behind the flush, and a call before on
+    warm caches, the device had nothing left to do before the host had made the last launch."""
+    if not {"host_us", LAUNCHED_US} <= set(frame):
+        return np.zeros(len(frame), bool)
+    stream = {name: stream_bytes_per_us(each) for name, each in known.items()}
+    flush_us = 2.0 * GPU_FLUSH_BYTES / frame["device"].map(stream)
+    host_us, warm = numbers_of(frame, "host_us")["host_us"], frame["cache"] == "warm"
+    ahead_us = flush_us + np.where(warm, frame["duration_us"] - host_us, 0.0)
+    late = frame["duration_us"] < _LATE * (host_us - ahead_us)
+    return np.asarray(late & frame[LAUNCHED_US].notna())
 
 
 def read_table(path: Path) -> Table:
@@ -175,17 +212,18 @@ def read_table(path: Path) -> Table:
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:
-    """The rows of all tables in one frame, `device` as its drivers name it. Raises `HardwareError`,
-    naming the table, for a device that is not known."""
+    """The rows of all tables in one frame, `device` as its drivers name it, without those that tell
+    of their host (`launched_late`). Raises `HardwareError`, naming the table, for a device that is
+    not known."""
     import pandas as pd
 
     frames = []
     for table in tables:
         try:
-            devices_of(table.frame["device"])
+            known = devices_of(table.frame["device"])
         except HardwareError as error:
             raise HardwareError(f"{table.path}: {error}") from None
-        frames.append(table.frame)
+        frames.append(table.frame[~launched_late(table.frame, known)])
     return pd.concat(frames, ignore_index=True)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.calibrate.kernel_data import LAUNCHED_US
 from perfmodel.cost.gpu.heuristic import TIMINGS, Floor
+from perfmodel.ops.rows import BEHIND_WORK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +58,21 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         if floor <= _NEAR_FLOOR * piled.get(key[:2], 0.0)
     }
     least = measured | _expected_floors(measured, shortest)
-    floors = {}
+    floors = _launched_floors(frame)
     for key, floor in least.items():
         offset = _OFFSET_FRAC * floor if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
         floors[key] = Floor(floor, min(offset, 0.9 * floor), is_measured=key in measured)
     return floors
+
+
+def _launched_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
+    """Behind other work: what the smallest call took on the host of a collector's table."""
+    if LAUNCHED_US not in frame:
+        return {}
+    key = ["device", "timing", "op", "dtype"]
+    offset_us = TIMINGS[BEHIND_WORK].offset_us
+    launched_us = frame[frame["timing"] == BEHIND_WORK].groupby(key)[LAUNCHED_US].median().dropna()
+    return {key: Floor(floor_us, offset_us) for key, floor_us in launched_us.items()}
 
 
 def _expected_floors(

@@ -91,7 +91,8 @@ def kernels(
 ) -> None:
     """Errors of kernel models on tables of measured kernels, per op, device and dtype.
 
-    Every row counts. What a table was fitted on is no test: leave devices out, or whole tables.
+    Every row counts whose launch came in time. What a table was fitted on is no test: leave devices
+    out, or whole tables.
 
     \b
     Examples:
@@ -108,7 +109,11 @@ def kernels(
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, lambda console: show_kernel_errors(console, evaluation.rows))
+    target.write_result(
+        evaluation,
+        lambda console: show_kernel_errors(console, evaluation.rows),
+        warnings=evaluation.warnings,
+    )
 
 
 def collectives(

@@ -7,19 +7,27 @@ import hashlib
 import io
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.kernel_data import KernelErrors, devices_of, errors_of, joined, read_table
+from perfmodel.calibrate.kernel_data import (
+    LAUNCHED_US,
+    KernelErrors,
+    devices_of,
+    errors_of,
+    joined,
+    read_table,
+)
 from perfmodel.cost.durations import durations, durations_of
+from perfmodel.cost.gpu.program import shortest_kernel_us
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.evaluation.results import SCHEMA, Kind, Row, Tabular, rows_of
 from perfmodel.files import read_bytes
-from perfmodel.hardware import device
+from perfmodel.hardware import Device, device
 from perfmodel.ops.spec import OPS
 
 if TYPE_CHECKING:
@@ -34,9 +42,18 @@ class KernelEvaluation(Tabular):
     rows: tuple[KernelErrors, ...]
     points: pd.DataFrame = field(repr=False)
     """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
+    late: int = 0
+    """Rows left out, whose time is their host's (`launched_late`)."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out."""
+        said = f"{self.late:,} rows left out: their launches came late, so that they are host time"
+        return [said] if self.late else []
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "rows": [asdict(row) for row in self.rows]}
+        rows = [asdict(row) for row in self.rows]
+        return {"schema": SCHEMA, "rows": rows, "warnings": self.warnings}
 
     def plot(self) -> Figure:
         """Predicted over measured of every row, coloured by op, with its interval."""
@@ -69,17 +86,29 @@ def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
             )
     frame = joined(tables)
     known = devices_of(frame["device"])
-    rows: list[KernelErrors] = []
-    points: list[pd.DataFrame] = []
-    for name, measured in frame.groupby("device", sort=True):
-        times = durations(measured, known[name])[["duration_us", "low_us", "high_us"]]
-        named = measured[["op", "device", "dtype"]].assign(measured_us=measured["duration_us"])
-        points.append(named.join(times.rename(columns={"duration_us": "predicted_us"})))
-        for (op, dtype), index in measured.groupby(["op", "dtype"], sort=True).groups.items():
-            measured_us = measured.loc[index, "duration_us"].to_numpy(np.float64)
-            predicted_us = times.loc[index].to_numpy(np.float64).T
-            rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
-    return KernelEvaluation(tuple(rows), pd.concat(points, ignore_index=True))
+    host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
+    times = pd.concat(
+        durations(own, _on_host(known[own["device"].iloc[0]], own))
+        for _, own in frame.groupby(host, sort=False, dropna=False)
+    ).loc[frame.index, ["duration_us", "low_us", "high_us"]]
+    rows = []
+    for kind, index in frame.groupby(["device", "op", "dtype"], sort=True).groups.items():
+        measured_us = frame.loc[index, "duration_us"].to_numpy(np.float64)
+        predicted_us = times.loc[index].to_numpy(np.float64).T
+        name, op, dtype = kind
+        rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
+    named = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = named.join(times.rename(columns={"duration_us": "predicted_us"}))
+    late = sum(len(table.frame) for table in tables) - len(frame)
+    return KernelEvaluation(tuple(rows), points.reset_index(drop=True), late)
+
+
+def _on_host(device: Device, measured: pd.DataFrame) -> Device:
+    """`device`, whose shortest kernel is what the smallest call took on the host of `measured`."""
+    launched_us = measured[LAUNCHED_US].iloc[0] if LAUNCHED_US in measured else np.nan
+    if np.isnan(launched_us):
+        return device
+    return replace(device, kernel_floor_us=shortest_kernel_us(launched_us))
 
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")

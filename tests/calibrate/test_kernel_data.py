@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.calibrate.kernel_data import family_rows, read_table, some_unnamed, thinned
+from perfmodel.calibrate.kernel_data import (
+    devices_of,
+    family_rows,
+    joined,
+    launched_late,
+    read_table,
+    some_unnamed,
+    thinned,
+)
 from perfmodel.calibrate.kernel_floors import fitted_floors
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import FRAMEWORKS, Rows
@@ -150,9 +158,44 @@ def test_what_the_collector_needs_for_timing_is_no_kernel(tmp_path: Path) -> Non
     assert frame["duration_us"].tolist() == pytest.approx([2.5, 2.0, 2.0])
     behind = "event_behind_work"
     assert frame["timing"].tolist() == [behind, behind, "profiler_kernel"]
+    assert frame["launched_us"].tolist() == pytest.approx([1.5, np.nan, np.nan], nan_ok=True)
     path.write_text(path.read_text().replace("cold,,,1.5", "cold,,,soon"))
     with pytest.raises(ModelError, match="row 0: duration_us is 'soon'"):
         read_table(path)
+
+
+def test_rows_whose_launches_came_late_tell_of_their_host(tmp_path: Path) -> None:
+    """Behind a flush of 1,024 MB at 4.08 TB/s, 251 us: a host of 400 us had the device wait for it,
+    unless the call kept it busy; on warm caches a call before took as long twice."""
+    path = tmp_path / "collected.csv"
+    head = "op,device,dtype,timing,cache,rows,cols,duration_us,host_us"
+    kind = "NVIDIA H200,fp32,event_single_call"
+    calls = [("cold", 150, 400), ("cold", 300, 400), ("cold", 5, 240), ("warm", 5, 240)]
+    floors = [
+        f"{op},{kind},{cache},,,2,1"
+        for op in ("clock_floor", "launch_floor")
+        for cache in ("cold", "warm")
+    ]
+    rows = [f"sgd,{kind},{cache},8,8,{us},{host}" for cache, us, host in calls]
+    path.write_text("\n".join([head, *floors, *rows]).replace("sgd", "add") + "\n")
+    table = read_table(path)
+    late = launched_late(table.frame, devices_of(table.frame["device"]))
+    assert late.tolist() == [True, False, False, True]
+    assert joined([table])["duration_us"].tolist() == pytest.approx([298, 3])
+
+
+def test_what_the_collector_calls_has_the_dims_of_its_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "collected.csv"
+    path.write_text(
+        "op,device,dtype,timing,cache,rows,cols,hash_size,duration_us\n"
+        "clock_floor,X,fp32,event_single_call,cold,,,,1\n"
+        "batch_norm,X,fp32,event_single_call,cold,8,4,,9\n"
+        "gather,X,fp32,event_single_call,cold,8,4,,9\n"
+    )
+    frame = read_table(path).frame
+    assert frame["native"].tolist() == frame["beside"].tolist() == [1, 0]
+    assert frame[["rows", "cols"]].to_numpy().tolist() == [[8, 4], [32, 1]]
+    assert frame["hash_size"].tolist() == pytest.approx([np.nan, 32], nan_ok=True)
 
 
 def test_products_are_layers_without_bias() -> None:
