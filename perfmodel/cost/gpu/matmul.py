@@ -32,9 +32,6 @@ _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _SMALL_TILE = 32
 _IN_FP32 = frozenset({"fp32"})
-_FEW_TILES_FROM = 8.0
-"""Compute capability from which layers of few tiles were seen to run so: Ampere (one trace) and
-Hopper; PyTorch of 2021 on Volta adds the bias otherwise."""
 _AT_ONCE = 512
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
@@ -145,9 +142,10 @@ def _beside_us(dims: Mapping[str, Floats], dtypes: list[str], device: Device) ->
     to five parts that add to them in turn, the bias added."""
     m, n, k = dims["m"], dims["n"], dims["k"]
     copied = np.where((n == 1.0) & (dims["bias"] > 0.0), _C.bias_copy_us, 0.0)
-    if device.target != "cuda" or float(device.compute_capability or 0.0) < _FEW_TILES_FROM:
-        return copied
     which, times = _C.table("few_tiles"), _C.table("few_tiles_us")
+    capability = float(device.compute_capability or 0.0)
+    if device.target != "cuda" or capability < which["capability"]:
+        return copied
     tiles = np.ceil(m / _SMALL_TILE) * np.ceil(n / _SMALL_TILE)
     few = (tiles <= which["per_sm"] * device.sm_count) & (m > which["rows_above"]) & (n > 1.0)
     few &= (k <= which["deep"]) | (np.minimum(m, n) <= which["narrow"])
