@@ -102,7 +102,7 @@ class _GraphBuilder:
         host = [node for node, kind in kinds if kind in (NodeKind.HOST, NodeKind.LAUNCH)]
         launches = [node for node, kind in kinds if kind == NodeKind.LAUNCH]
         others = [node for node, _ in kinds if node not in host]
-        kept = {host[0], *launches[:1], *others[:1]} if self.capture.possible[top] else set()
+        kept = {*host[:1], *launches[:1], *others[:1]} if self.capture.possible[top] else set()
         self.spared += [node for node in host if node not in kept]
         self.close += [node for node in others if node not in kept]
 

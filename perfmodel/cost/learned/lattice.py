@@ -128,8 +128,7 @@ def _curve_of(key: Key) -> Floats:
     known = key.part.known_to(key.op, key.dtype)
     factors = key.part.log_factors(columns, groups, key.device, known).factors
     telling = key.part.telling(known, key.device)
-    every, unnamed = np.arange(count), np.zeros(count)
-    factors *= key.part.told(key.op, key.dtype, columns, every, telling, unnamed)
+    factors *= key.part.told(key.op, key.dtype, columns, np.arange(count), telling)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))
 

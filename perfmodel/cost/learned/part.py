@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -187,24 +187,13 @@ class Part:
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
         return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
-    def told(
-        self,
-        op: str,
-        dtype: str,
-        columns: Columns,
-        index: Ints,
-        telling: Places,
-        framework: Floats,
-    ) -> Floats:
+    def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
-        was measured, in time, of their `framework`, or in a figure on the devices `telling` of
-        them.
+        was measured, in time, or in a figure on the devices `telling` of them.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
-        least_us = np.empty(len(index))
-        for own, spread in self._spreads_of(op, framework):
-            least_us[own] = spread.least_us
+        least_us = self.spreads.get(op, self.spreads["*"]).least_us
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
         for name, least in self._least_of(op, dtype, telling).items():
             below = np.maximum(below, least - columns.figures[name][index])
@@ -253,19 +242,15 @@ class Part:
         """
         usual = self.spreads.get(op, self.spreads["*"])
         ends = np.zeros((2, len(work)))
-        for own, spread in self._spreads_of(op, framework):
+        for code in dict.fromkeys(framework.tolist()):
+            own = framework == code
+            spread = self.spreads.get(spread_key(op, code), usual)
             ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
         widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
         least, most = (
             each + (1.0 - told) * (wide - each) for each, wide in zip(ends, widest, strict=True)
         )
         return least, most
-
-    def _spreads_of(self, op: str, framework: Floats) -> Iterator[tuple[Mask, Spread]]:
-        """(which rows of `op`, their spread) by the places `[n]` of their frameworks."""
-        usual = self.spreads.get(op, self.spreads["*"])
-        for code in dict.fromkeys(framework.tolist()):
-            yield framework == code, self.spreads.get(spread_key(op, code), usual)
 
     def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
         outside = ~self.is_inside(op, work)
