@@ -25,13 +25,13 @@ TRACES = Path(__file__).parents[2] / "traces"
 GOLDEN: dict[str, tuple[Target, float, float, float, float]] = {
     "dlrm_v100x8": ("cuda", 1.0, 1.0, 1.0, 1.004),
     "dlrm_meta/a100x8_trace_diff_control.json.gz": ("cuda", 0.9998, 0.6312, 1.0, 0.981),
-    "dlrm_meta/gpu128_sampled_rank0.json.gz": ("cuda", 0.9999, 0.8037, 0.9985, 1.1171),
+    "dlrm_meta/gpu128_sampled_rank0.json.gz": ("cuda", 0.9999, 0.8037, 0.9985, 1.1188),
     "inference/h100_qwen1.5-0.5b.json.gz": ("cuda", 1.0, 1.0, 1.0, 1.0),
     "inference/h100_timesformer.json.gz": ("cuda", 1.0, 1.0, 1.0, 0.996),
     "inference/mi300x_qwen1.5-0.5b.json.gz": ("rocm", 1.0, 0.9999, 1.0, 1.0),
     "train/v100_resnet50_workers0_a.json.gz": ("cuda", 1.0, 0.9976, 0.9996, 0.975),
     "train/v100_resnet50_workers4_a.json.gz": ("cuda", 1.0, 0.9977, 0.9996, 0.964),
-    "train/mi300x8_resnet_act_checkpoint.json.gz": ("rocm", 0.9987, 0.9985, 0.9997, 0.9965),
+    "train/mi300x8_resnet_act_checkpoint.json.gz": ("rocm", 0.9987, 0.9985, 0.9997, 1.0196),
 }
 """Every shared trace whose profile records shapes; of several ranks the first."""
 

@@ -144,6 +144,7 @@ HOST_BOUND = (
     *(f"triton-a30-{each}" for each in ("fp16-512", "fp16-1024", "fp32-256", "fp32-512")),
     *("triton-a30-fp32-1024", "triton-t4-fp16-256", "triton-t4-fp16-512", "triton-t4-fp32-256"),
     *(f"triton-dlrm-22b-a100-sxm-80gb-{each}" for each in ("fp32-256", "fp32-1024", "fp16-512")),
+    "triton-dlrm-22b-a100-sxm-80gb-fp16-4096",
     *(f"triton-dcnv2-22b-a100-sxm-80gb-{each}" for each in ("fp32-256", "fp16-256", "fp16-512")),
     *(f"triton-dcnv2-4b-a100-sxm-80gb-fp32-{batch}" for batch in (256, 512, 1024)),
     *(f"triton-dcnv2-4b-a100-sxm-80gb-fp16-{batch}" for batch in (256, 512, 2048)),
