@@ -141,7 +141,7 @@ def trace_of(axis: str, size: int, folder: Path) -> Path:
 
 
 def made_of(axis: str, size: int, folder: Path, number: int) -> Path:
-    """A file that is not a trace, with `size` of `axis`; another `number` shares no answer."""
+    """A file, no trace, with `size` of `axis`; another `size` or `number` shares no answer."""
     tables, layers = (size if axis == each else few for each, few in (("tables", 8), ("layers", 1)))
     mlp = f"[{'64, ' * layers}64]"
     rows = range(size) if axis == "rows" else ()
@@ -164,7 +164,8 @@ def made_of(axis: str, size: int, folder: Path, number: int) -> Path:
     if axis == "points":
         texts["toml"] = (
             'workload = "criteo-kaggle"\nhardware = "dgx-1"\nbatch = 4096\n[axes]\n'
-            f"device.hbm_gb_per_s = {{ low = 600, high = 2400, steps = {size // 10} }}\n"
+            f"device.hbm_gb_per_s = {{ low = {600 + size}, high = {2400 + size}, "
+            f"steps = {size // 10} }}\n"
             "host.single_thread_ratio = { low = 0.5, high = 1.5, steps = 10 }\n"
         )
     suffix = {"operators": "py", "rows": "csv"}.get(axis, "toml")
