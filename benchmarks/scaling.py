@@ -11,6 +11,7 @@ of this process, without imports; the exponent is of the two largest sizes: 1 is
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 import math
@@ -200,6 +201,8 @@ def taken_s(words: list[str]) -> float:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_utime + usage.ru_stime
 
+    gc.collect()
+    gc.freeze()  # what was kept before is not walked again
     begun_s, errors = used_s(), io.StringIO()
     with redirect_stdout(io.StringIO()), redirect_stderr(errors):
         status = main(words)
