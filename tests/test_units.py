@@ -188,7 +188,7 @@ PLAUSIBLE = {
     ("device", "link_gb_per_s"): (15, 2_000),
     ("device", "hbm_bytes"): (4e9, 2e12),
     ("device", "l2_bytes"): (2.5e5, 1e9),
-    ("device", "tdp_w"): (15, 1_500),
+    ("device", "tdp_w"): (5, 1_500),
     ("device", "kernel_floor_us"): (0.05, 10),
     ("device", "boost_mhz"): (500, 6_000),
     ("device", "fp32_tflop_per_s"): (0.1, 300),

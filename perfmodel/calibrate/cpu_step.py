@@ -15,7 +15,7 @@ from perfmodel.calibrate.calibrate import Tables
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import WATCHED, section_of
-from perfmodel.cost.cpu.drift import interval_ratio
+from perfmodel.cost.cpu.carried import measured, spread_of
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
 from perfmodel.cost.host import Profile, Provenance
@@ -35,8 +35,6 @@ from perfmodel.workload import Workload, op_graph
 
 WAITING = "waiting"
 """For the last rank at each collective, beside the families of what a rank does."""
-UNCALIBRATED_FRAC = 0.5
-"""Half-width of the interval of a step on a device without a calibration."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,10 @@ def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
     if step.ranks > 1:
         parts[WAITING] = waiting_frac(device, step.ranks) * float(times[alone].sum())
     total = sum(parts.values())
-    host_step = device.calibration.get(section_of(HOST, STEP), {})
-    spread = interval_ratio(device, host_step.get("spread_frac", UNCALIBRATED_FRAC))
+    section = section_of(HOST, STEP)
+    carried = section not in device.calibration
+    known = (measured() if carried else device).calibration[section]["spread_frac"]
+    spread = spread_of(device, known, carried)
     return PredictedStep(total, total / spread, total * spread, parts)
 
 

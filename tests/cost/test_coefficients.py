@@ -29,7 +29,10 @@ ROOT = Path(__file__).parents[2]
 COST = ROOT / "perfmodel" / "cost"
 FILES = sorted((COST / "coefficients").glob("*.toml"))
 PAGE = ROOT / "docs" / "coefficients.md"
-KEYS = {"value", "unit", "meaning", "source", "fitted_on", "range", "effect", "per_op", "by_op"}
+KEYS = {
+    *("value", "unit", "meaning", "source", "fitted_on"),
+    *("range", "effect", "per_op", "by_op", "from_figures"),
+}
 METHODS = ("table", "tuples", "rows")
 COMPUTED = {
     "name": ("passes", "on_chip_passes"),

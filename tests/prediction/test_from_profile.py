@@ -56,7 +56,7 @@ def test_elsewhere_it_goes_by_the_speed_of_the_hosts() -> None:
 
 
 def test_a_cpu_names_the_data_loading_that_is_missing() -> None:
-    found = predict(_loading(), mode="model", hardware=["traces/cpu-epyc.toml"])
+    found = predict(_loading(), mode="model", hardware=["cpu-epyc"])
     assert any("0.70 ms of data loading per step are missing" in w for w in found.warnings)
 
 

@@ -44,6 +44,8 @@ class Parameter:
     per_op: bool
     by_op: Mapping[str, float]
     scale: Scale | None
+    from_figures: bool
+    """Whether figures of a device say more than what was measured on another."""
 
     def default_on(self, device: Device, section: str = "") -> float:
         """The default on `device` of the op `section`, within the range."""
@@ -67,6 +69,7 @@ def parameters(name: str, scales: Mapping[str, Scale] | None = None) -> tuple[Pa
             per_op=entry.get("per_op", False),
             by_op=entry.get("by_op", {}),
             scale=scales.get(key),
+            from_figures=entry.get("from_figures", False),
         )
         for key, entry in group.entries.items()
         if isinstance(entry.get("range"), list)

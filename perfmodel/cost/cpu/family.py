@@ -10,7 +10,6 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.cpu.call import (
-    ALONE,
     CALL_PARAMETERS,
     CROWDING_PARAMETERS,
     UNWATCHED_PARAMETERS,
@@ -20,9 +19,8 @@ from perfmodel.cost.cpu.call import (
     parameters,
     section_of,
     timing_is_one_of,
-    values_of,
 )
-from perfmodel.cost.cpu.drift import interval_ratio
+from perfmodel.cost.cpu.carried import is_carried, measured, spread_of, values_on
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
@@ -76,7 +74,7 @@ class CpuFamily:
                 direction=direction.removesuffix("_dense"),
                 flags={name: values[index] for name, values in rows.dims.items()},
                 alone=alone,
-                values=values_of(self.family, section, self.parameters, device, alone),
+                values=values_on(self.family, section, self.parameters, device, alone),
                 device=device,
             )
             calls.append((index, call))
@@ -91,16 +89,17 @@ class CpuFamily:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""
         duration, spread = np.empty(len(rows)), np.empty(len(rows))
+        carried = is_carried(self.family, device)
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
-            spread[index] = interval_ratio(device, call.values["spread_frac"])
-        calibrated = {self.family, f"{ALONE}{self.family}"} & set(device.calibration)
+            spread[index] = spread_of(device, call.values["spread_frac"], carried)
+        source = f"calibration of {measured().name if carried else device.name}"
         return Estimate(
             duration_us=duration,
             low_us=duration / spread,
             high_us=duration * spread,
             model=f"{self.family}/heuristic",
-            source=f"calibration of {device.name}" if calibrated else "figures of the device",
+            source=f"{source}, by figures of both" if carried else source,
         )
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
@@ -123,7 +122,9 @@ class CpuFamily:
                     read_bytes=float(read[place]),
                     written_bytes=float(written[place]),
                     utilisation_frac=_utilisation(
-                        float(flop[place]), float(read[place] + written[place]), total, device
+                        float(flop[place]) / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6,
+                        float(read[place] + written[place]) / device.hbm_gb_per_s / 1e3,
+                        total,
                     ),
                     terms=own,
                     formula=f"sum of the terms (us): {' + '.join(own)}",
@@ -146,8 +147,6 @@ def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
         yield key, np.array(group, np.int64)
 
 
-def _utilisation(flop: float, moved_bytes: float, total_us: float, device: Device) -> float:
+def _utilisation(compute_us: float, memory_us: float, total_us: float) -> float:
     """Of the peak rate or the peak memory bandwidth, whichever is used more; at most 1."""
-    compute_us = flop / (device.fp32_tflop_per_s * 1e6)
-    memory_us = moved_bytes / (device.hbm_gb_per_s * 1e3)
     return min(1.0, max(compute_us, memory_us) / total_us) if total_us else 0.0

@@ -10,7 +10,8 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, parameters, values_of
+from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, parameters
+from perfmodel.cost.cpu.carried import values_on
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS
@@ -39,6 +40,6 @@ def waiting_frac(device: Device, ranks: int) -> float:
 
     The largest of so many normal variables, by the median rank of Blom, 1958.
     """
-    values = values_of(MODEL.family, MODEL.family, MODEL.parameters, device)
+    values = values_on(MODEL.family, MODEL.family, MODEL.parameters, device)
     last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     return values["skew_frac"] * last if ranks > 1 else 0.0
