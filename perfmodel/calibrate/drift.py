@@ -97,8 +97,14 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
         elif level_of(readings[index]) is None:
             lines.append(without_reference([name]))
         else:
-            lines.append(f"{device.name} was calibrated without reference work: {UNKNOWN}")
+            lines.append(_no_level(device))
     return StepDrifts(_drift_of(readings, device), tuple(each), tuple(dict.fromkeys(lines)))
+
+
+def _no_level(device: Device) -> str:
+    if not device.calibration:
+        return f"{device.name} was not calibrated: what another CPU took, carried over, answers"
+    return f"{device.name} was calibrated without reference work: {UNKNOWN}"
 
 
 def _drift_of(readings: Floats, device: Device) -> Drift | None:
@@ -193,7 +199,7 @@ def drift_of_record(path: Path, device: Device) -> Drift:
         raise UsageError(f"{path}: reference: expected times above 0")
     drift = drift_since(device, _by_part(longer * low))
     if drift is None:
-        raise UsageError(f"{device.name}: was calibrated without reference work: {UNKNOWN}")
+        raise UsageError(_no_level(device))
     scatter = float(np.mean(np.log(middle / low))) / Z10
     return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
 
