@@ -89,7 +89,7 @@ def test_a_xeon_is_nearer_by_what_an_epyc_took_than_by_figures_alone() -> None:
 
 
 def test_steps_of_a_xeon_predicted_before_they_were_measured() -> None:
-    """32 DLRMs on one thread of it (commit 4d71d03d): 22 % off, all within; 42 % and 38 % before."""
+    """32 DLRMs on one thread of it (commit 4d71d03d): 22 % off, all within; 42 and 38 before."""
     table = ROOT / "traces" / "cpu_xeon"
     found = evaluate_steps(read_steps(table / "truth.csv"), device(table / "xeon.toml"))
     assert found.summary()["median_pct"] < 26
