@@ -110,6 +110,18 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     return np.asarray(turn_us + later_us * (turns - 1.0) + added_us)
 
 
+def row_lives_us(group: Group, device: Device) -> Floats:
+    """What blocks of threads that go through a row each take, however fast bytes move; 0 where
+    nothing is known of them, and of rows that a warp keeps."""
+    known = _C.tuples("row_lives").get(f"{device.target}_{group.op}_{group.direction}")
+    if known is None:
+        return np.zeros(len(group.index))
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    row_us, clocks, each, kept = known
+    lives_us = row_us + (clocks + each * cols) / device.boost_mhz
+    return np.where(cols > kept, lives_us * rows / device.sm_count, 0.0)
+
+
 def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A row that a warp keeps is loaded at once, others in passes; backward, after a kernel that
     multiplies the result with its gradient."""
@@ -119,7 +131,10 @@ def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     product_us: Floats | float = 0.0
     if group.direction == "bwd" and group.op == "softmax":
         product_us = _C.second_kernel_us + moving_us
-    busy_us: Floats = np.maximum(moving_us, _softmax_steps_us(group, device))
+    lives_us = row_lives_us(group, device)
+    is_known = (lives_us > 0.0) & (group.dims["strided"] == 0)
+    steps_us = np.where(is_known, lives_us, _softmax_steps_us(group, device))
+    busy_us: Floats = np.maximum(moving_us, steps_us)
     return busy_us + loads_us + product_us
 
 
@@ -143,7 +158,9 @@ def layer_norm_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     instructions = np.where(group.item_bytes < _C.full_bytes, narrow, full)
     computed_us = instructions * rows * cols / issued_per_us(device)
     blocks_us = block_us * rows / resident_blocks(_C.layer_norm_threads, device)
-    busy_us = load_us(group, device) + np.maximum(moving_us, blocks_us + computed_us)
+    lives_us = row_lives_us(group, device)
+    lives_us = np.where(lives_us > 0.0, lives_us, blocks_us + computed_us)
+    busy_us = load_us(group, device) + np.maximum(moving_us, lives_us)
     if group.direction == "bwd":
         return busy_us
     turns = np.maximum(rows / resident_blocks(_STREAMING.row_block_threads, device), 1.0)
