@@ -99,7 +99,7 @@ def test_single_elements_are_found_one_after_another() -> None:
 
 
 def test_rows_on_amd_take_a_share_of_a_multiprocessor_each() -> None:
-    """On an MI100 (120 of them at 1,502 MHz): 0.69 us of one for a row of a layer norm; 3,000 clocks
+    """On an MI100 (120 of them at 1,502 MHz) 0.69 us of one for a row of a layer norm, 3,000 clocks
     and 1.9 an element for a softmax that no wave keeps. However few bytes move."""
     mi100 = hardware.device("mi100")
     rows = 120_000.0
