@@ -318,7 +318,9 @@ def analyse(group: Group, device: Device) -> Analysis:
     ) / stream_bytes_per_us(device)
     cache = (total + passes * group.read_bytes) / l2_bytes_per_us(device)
     elements = group.written_bytes / _C.element_bytes
-    special = _C.table("special_per_element").get(group.op, 0.0) * elements / special_per_us(device)
+    known = _C.table("special_per_element")
+    each = known.get(f"{device.target}_{group.op}", known.get(group.op, 0.0))
+    special = each * elements / special_per_us(device)
     flop = group.flop + _random_flop(group, device)
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))

@@ -37,8 +37,10 @@ NAMED = {
 """Ops that the measurement table has under a name of their own."""
 SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"} | {
     "div": "div_scalar",
-    "pow": "pow_scalar",
+    "pow": "mul_scalar",
 }
+"""Powers are taken to be squares, or another that PyTorch has a product or a root for. Source:
+`pow_tensor_scalar_kernel_impl`, aten/src/ATen/native/cuda/PowKernel.cu."""
 UNARY = (
     *("abs", "neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "erfinv", "floor"),
