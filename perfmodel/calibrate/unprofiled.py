@@ -35,6 +35,9 @@ BELOW_AUTOGRAD = {
     "aten::softmax": ("aten::_softmax",),
 }
 """The operators that some become below autograd, where they are timed; others keep their name."""
+UNWAITED = 0.25
+"""The quantile of steps by what is left of them beside their operators: those that are longer may
+have waited for the device, which takes nothing of the host."""
 COLUMNS = ("configuration", "op", "phase", "node", "timing", "count", "duration_us")
 SUM = "ops_sum_p10_us"
 STEP_COLUMNS = ("name", "p10_us", SUM)
@@ -71,7 +74,8 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
         for at, owners in ((0, known), (1, watched.keys() - known))
     )
     between = profile.statistic(T1)
-    left_us = float((steps["p10_us"] - steps[SUM]).clip(0.0).sum())
+    left = (steps["p10_us"] / steps[SUM] - 1.0).clip(0.0)
+    left_us = float(left.quantile(UNWAITED) * steps[SUM].sum())
     rest = left_us / sum(timed[owner][0] for owner in known)
     usual = rest * calls / max(rest_us + between.mean_us * between.count, np.finfo(float).tiny)
     ratios = {
@@ -131,10 +135,11 @@ def _timed(ops: pd.DataFrame, us: pd.Series) -> dict[Owner, tuple[float, float]]
             number = float(calls[below[-1]])
             each = sum(taken[leaf] / calls[leaf] for leaf in below if leaf in calls)
             timed[op, MAIN_THREAD] = number, number * float(each)
-    forward = {_node_of(op): float(number) for op, number in calls.items()}
+    before = (ahead["phase"] == "forward").to_numpy()
+    forward = ahead["count"][before].groupby(names[before].map(_node_of)).sum()
     for node, parts in behind.groupby("node"):
-        least = float(parts.groupby("op")["count"].sum().min())
-        number = forward.get(str(node), least)
+        counts = parts.groupby("op")["count"].sum()  # an operator need not be differentiated
+        number = float(min(forward.get(str(node), counts.min()), counts.max()))
         timed[AUTOGRAD_NODE + str(node), AUTOGRAD_THREAD] = number, float(us[parts.index].sum())
     return timed
 

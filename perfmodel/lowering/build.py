@@ -10,14 +10,14 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.host import Profile
-from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.cost.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.captured import Capture
 from perfmodel.lowering.draft import CAUSES, KINDS, LAUNCH_EDGES, STREAM_EDGES, Built, Draft
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.measured_host import HostTimes, Stretch, loads_data
+from perfmodel.lowering.measured_host import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
@@ -49,9 +49,10 @@ class _GraphBuilder:
         times: HostTimes | None,
         host_ratio: float,
         capture: Capture,
+        engine: Mapping[str, str],
     ) -> None:
         self.capture, self.lowered, self.duration_us = capture, lowered, duration_us.tolist()
-        self.host_ratio, self.times = host_ratio, times
+        self.host_ratio, self.times, self.engine = host_ratio, times, engine
         rows = {op.event for op in lowered.graph.ops}
         given = times.stretches if times else ()
         self.stretches = deque(each for each in given if each.is_left(rows))
@@ -83,6 +84,7 @@ class _GraphBuilder:
             self._op(top, own)
             self._spare(top, begun)
         self._until(name + 1, 0)
+        self._hand_over(MAIN_THREAD)
         self.ended = self._mark(f"end of step {name}")
         for operation in self.last.values():
             self.draft.edge(operation, self.ended, EdgeKind.HOST_SYNC)
@@ -113,6 +115,7 @@ class _GraphBuilder:
             self._captured(op, launching, begins=self.capture.graphs[top])
             return
         thread = op.thread
+        self._hand_over(thread)
         self._gap(op)
         if recorded.STAND_IN in op.attributes:
             self._called(op, launching)
@@ -134,9 +137,14 @@ class _GraphBuilder:
         if begins:
             if self.times is None or op.event < 0:
                 self._host(T1, REPLAY, MAIN_THREAD)
-            launch = self._call(REPLAY, MAIN_THREAD)
+            launch = self._host(T4, REPLAY, MAIN_THREAD, NodeKind.LAUNCH)
         for number, piece in enumerate(pieces):
             self._operation(piece, launch, in_graph=number > 0 or not begins)
+
+    def _hand_over(self, thread: str) -> None:
+        """The engine's thread wakes up for the backward pass, or the one that waits for it."""
+        if self.times is None and {thread, self.thread} == self.engine.keys():
+            self._host(T1, self.engine[thread], thread)
 
     def _gap(self, op: Op) -> None:
         """The host's time before an op: what was measured there, else what a profile knows."""
@@ -150,12 +158,8 @@ class _GraphBuilder:
         while self.stretches and (self.stretches[0].step, self.stretches[0].row) <= (step, row):
             stretch = self.stretches.popleft()
             if not captured or stretch.is_left(()):
-                self._measured(stretch)
-
-    def _measured(self, stretch: Stretch) -> None:
-        """A stretch of the main thread's time as it was measured."""
-        work = stretch.cause, MAIN_THREAD, stretch.label, stretch.duration_us, stretch.row
-        self._taking(NodeKind.HOST, *work)
+                work = stretch.cause, MAIN_THREAD, stretch.label, stretch.duration_us, stretch.row
+                self._taking(NodeKind.HOST, *work)
 
     def _taking(
         self, kind: NodeKind, cause: Cause, thread: str, label: str, taken_us: float, row: int
@@ -211,9 +215,9 @@ class _GraphBuilder:
         if self.times is None or op.thread != MAIN_THREAD or not loads_data(op):
             self._host(kind, op.name, op.thread)
 
-    def _host(self, kind: str, op: str, thread: str) -> int:
-        """A stretch of host time that a profile knows; threads take turns."""
-        node = self.draft.add(NodeKind.HOST, CAUSES[kind], Scope.HOST, thread, op)
+    def _host(self, kind: str, op: str, thread: str, of: NodeKind = NodeKind.HOST) -> int:
+        """A stretch of host time or a launch call that a profile knows; threads take turns."""
+        node = self.draft.add(of, CAUSES[kind], Scope.HOST, thread, op)
         self.draft.overhead.append((node, kind, op, thread))
         self._next(node, thread)
         return node
@@ -245,15 +249,8 @@ class _GraphBuilder:
         if recorded.CALL in about:
             node = self._recorded_call(about, thread)
         else:
-            node = self._call(CALL[piece.kind], thread)
+            node = self._host(T4, CALL[piece.kind], thread, NodeKind.LAUNCH)
         self._started(pieces, node, times, thread)
-
-    def _call(self, name: str, thread: str) -> int:
-        """A launch call that a profile times."""
-        node = self.draft.add(NodeKind.LAUNCH, Cause.HOST_T4, Scope.HOST, thread, name)
-        self.draft.overhead.append((node, T4, name, thread))
-        self._next(node, thread)
-        return node
 
     def _started(self, pieces: list[int], launch: int, times: int, thread: str) -> None:
         """What a launch call starts, and the host's wait for it, if it waits."""
@@ -386,7 +383,8 @@ def execution_graph(
     """
     tops, pieces = lowered.by_top_level()
     capture = Capture.of(lowered, dict(zip(tops, map(bool, pieces), strict=True)))
-    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, capture)
+    engine = {at: name for at, name in ENGINE.items() if (T1, name, at) in profile.rows}
+    builder = _GraphBuilder(lowered, duration_us, times, host_ratio, capture, engine)
     step_of = [lowered.graph.ops[top].step for top in tops]
     marks = []
     before = all(step < 0 for step in step_of)

@@ -65,6 +65,27 @@ def test_operators_take_what_they_took_in_steps(tmp_path: Path) -> None:
     assert means[T1, None, None] == pytest.approx(6 * (27 / 5) / (270 / 10))
 
 
+def test_steps_that_wait_for_the_device_do_not_tell_what_is_between_operators(
+    tmp_path: Path,
+) -> None:
+    ops = HEAD + "".join(OPS.replace("a,aten", f"{name},aten") for name in "abcd")
+    steps = "name,p10_us,ops_sum_p10_us\na,135,108\nb,135,108\nc,135,108\nd,9999,108\n"
+    alone, beside = (
+        unprofiled(_profiled(), _tables(tmp_path, *tables)).rows[T1, None, None].mean_us
+        for tables in ((HEAD + OPS, STEPS), (ops, steps))
+    )
+    assert beside == pytest.approx(alone)
+
+
+def test_a_node_is_called_no_more_often_than_what_it_calls(tmp_path: Path) -> None:
+    """Not every operator of the forward pass is differentiated."""
+    ops = OPS.replace("addmm,forward,,dispatch_mode_host,2", "addmm,forward,,dispatch_mode_host,9")
+    rows = unprofiled(_profiled(), _tables(tmp_path, HEAD + ops)).rows
+    node = rows[T2, AUTOGRAD_NODE + "AddmmBackward0", "autograd"].mean_us
+    together = 108 / (2 * 1 + 9 * 9 + 4 + 30)
+    assert node == pytest.approx(together * 30 / 4)
+
+
 @pytest.mark.parametrize(
     ("ops", "steps", "says"),
     [

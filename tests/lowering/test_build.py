@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from perfmodel.cost.host.profile import Profile
-from perfmodel.cost.host.samples import of_sorted
+from perfmodel.cost.host.samples import ENGINE, T1, of_sorted
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US, Built
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 X = Tensor((8, 32), device="cuda:0")
 HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
@@ -39,6 +40,21 @@ RELU, VIEW = Op("aten::relu", (X,)), Op("aten::view", (X, (256,)))
 
 def test_the_host_decides_where_kernels_are_short() -> None:
     assert step_us(VIEW, RELU, VIEW, kernel_us=0.5) == pytest.approx([7 + (1 + 2 + 4 + 3) + 7])
+
+
+def test_threads_hand_over_where_the_profile_knows_what_that_takes() -> None:
+    node = replace(VIEW, thread=AUTOGRAD_THREAD)
+    assert step_us(VIEW, node, node) == pytest.approx([3 * 7])
+    rows = {
+        (T1, ENGINE[AUTOGRAD_THREAD], AUTOGRAD_THREAD): of_sorted(np.array([100.0])),
+        (T1, ENGINE[MAIN_THREAD], MAIN_THREAD): of_sorted(np.array([50.0])),
+    }
+    knows = Profile({**profile().rows, **rows})
+    graph = execution_graph(lower(OpGraph((VIEW, node, node)), "cuda"), np.zeros(0), knows).graph
+    assert schedule(graph).step_us.tolist() == pytest.approx([3 * 7 + 150])
+    lowered = lower(OpGraph((VIEW, node, VIEW)), "cuda")
+    graph = execution_graph(lowered, np.zeros(0), knows).graph
+    assert schedule(graph).step_us.tolist() == pytest.approx([3 * 7 + 150])
 
 
 def test_the_device_decides_where_kernels_are_long() -> None:

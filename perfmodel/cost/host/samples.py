@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,10 @@ DESCRIPTIONS = {
     OP_WITHOUT_LAUNCH: "an operator that launches nothing",
 }
 
+
+ENGINE = {AUTOGRAD_THREAD: "autograd::engine: begins", MAIN_THREAD: "autograd::engine: ends"}
+"""The T1 of a backward pass, by the thread that goes on: its dependencies are counted and the
+engine's thread wakes up; the thread that waited does."""
 
 QUANTILES = {"p10_us": 0.10, "p25_us": 0.25, "median_us": 0.50, "p75_us": 0.75, "p90_us": 0.90}
 TRIM_FRAC = 0.10
