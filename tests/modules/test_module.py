@@ -168,18 +168,18 @@ def test_a_transposed_convolution_is_the_gradient_of_one_from_its_output() -> No
 
 
 def test_recurrent_layers_take_a_product_and_gates_for_each_step() -> None:
-    found = of(torch.nn.LSTM(16, 32, num_layers=2), torch.rand(5, 4, 16))
+    found = of(torch.nn.LSTM(16, 256, num_layers=2), torch.rand(5, 4, 16))
     products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
-    assert products == [(20, 128, 16), (20, 128, 32), *[(4, 128, 32)] * 5 * 2]
+    assert products == [(20, 1024, 16), (20, 1024, 256), *[(4, 1024, 256)] * 5 * 2]
     assert [name for name, _ in found].count("elementwise") == 5 * 2
-    found = of(torch.nn.GRU(16, 32, num_layers=2, bidirectional=True), torch.rand(5, 4, 16))
+    found = of(torch.nn.GRU(16, 256, num_layers=2, bidirectional=True), torch.rand(5, 4, 16))
     products = [(dims["m"], dims["n"], dims["k"]) for name, dims in found if name == "mm"]
-    assert [k for _, _, k in products[:4]] == [16, 16, 64, 64]
-    assert products[4:] == [(4, 96, 32)] * 5 * 2 * 2
+    assert [k for _, _, k in products[:4]] == [16, 16, 512, 512]
+    assert products[4:] == [(4, 768, 256)] * 5 * 2 * 2
 
 
 def test_the_gradient_of_a_recurrent_layer_is_one_node_that_launches_without_pause() -> None:
-    layer, batch = torch.nn.LSTM(16, 32, bidirectional=True), torch.rand(5, 4, 16)
+    layer, batch = torch.nn.LSTM(16, 256, bidirectional=True), torch.rand(5, 4, 16)
     graph = graph_of_module(layer, [batch], Call(training=True))
     assert [op.name for op in graph.ops].count(f"{AUTOGRAD_NODE}CudnnRnnBackward") == 1
     (gradient,) = [op for op in graph.ops if op.name == "aten::_cudnn_rnn_backward"]
@@ -187,8 +187,8 @@ def test_the_gradient_of_a_recurrent_layer_is_one_node_that_launches_without_pau
     assert shapes == [tuple(p.shape) for p in layer.parameters()]
     found = of(layer, batch, training=True)
     products = [(d["m"], d["n"], d["k"]) for name, d in found if name == "mm"]
-    assert products[-16:-6] == [(4, 32, 128)] * 5 * 2  # the state's, step by step
-    assert products[-6:] == [(20, 16, 128), (128, 16, 20), (128, 32, 20)] * 2
+    assert products[-16:-6] == [(4, 256, 1024)] * 5 * 2  # the state's, step by step
+    assert products[-6:] == [(20, 16, 1024), (1024, 16, 20), (1024, 256, 20)] * 2
     made = predict(graph, hardware="h200-sxm").results[0].timeline.graph.nodes_
     assert sum(made.cause == Cause.HOST_T5) < 16 < sum(made.kind == NodeKind.LAUNCH)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
-from perfmodel.cost.gpu import convolution, embedding, jagged, matmul, streaming
+from perfmodel.cost.gpu import convolution, embedding, jagged, matmul, recurrent, streaming
 from perfmodel.cost.gpu.analysis import Analyse
 from perfmodel.cost.gpu.heuristic import Heuristic
 from perfmodel.hardware import Device
@@ -23,6 +23,7 @@ ANALYSES: dict[str, Analyse] = {
     "matmul": matmul.analyse,
     "optimizer": streaming.analyse,
     "pooling": convolution.analyse_pooling,
+    "recurrent": recurrent.analyse,
     "sort": jagged.analyse_sorting,
     "transfer": streaming.analyse_transfers,
     "vector": streaming.analyse,

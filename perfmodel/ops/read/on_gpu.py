@@ -110,4 +110,6 @@ def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
         "steps": str(int(values.shape[1 if batch_first else 0])),
         "batch": str(int(values.shape[0 if batch_first else 1]) if values.dim() > 2 else 1),
         "inputs": str(int(values.shape[-1])),
+        "biases": str(int(args[4] if packed else args[3])),
+        "packed": str(int(packed)),
     }

@@ -27,6 +27,7 @@ DIMS = {
     "lookups": 8 * 64 * 20, "segments": 1e5, "boundaries": 100, "s": 2048, "heads": 16,
     "head_dim": 64, "outputs": 2.5e6, "recorded_us": 7,
     "tokens": 64 * 2048, "pairs": 64 * 2048 * 1024, "value_dim": 64,
+    "steps": 50, "hidden": 64, "gates": 3,
 }  # fmt: skip
 
 
