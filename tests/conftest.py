@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -14,6 +15,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # behind what is installed: only `benchmarks` is found there
+gc.set_threshold(100_000, 50, 100)  # as the command line has it, and for the same reason
 NOT_FOUND = "reference data not found (PERFMODEL_REFERENCE)"
 
 
@@ -31,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TEXT",
         help="a skip whose reason contains TEXT is a failure; may be given more than once",
     )
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: to search it for cycles takes half a second each time."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

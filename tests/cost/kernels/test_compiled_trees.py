@@ -53,7 +53,7 @@ def test_as_numpy(seed: int, rows: int) -> None:
     walked = without_numba(forest, matrix)
     assert forest.predict(matrix) == pytest.approx(walked, rel=1e-9)
     many = without_numba(forest, np.tile(matrix, (2000, 1)))
-    assert many.reshape(2000, rows) == pytest.approx(np.tile(walked, (2000, 1)), rel=1e-9)
+    np.testing.assert_allclose(many.reshape(2000, rows), np.tile(walked, (2000, 1)), rtol=1e-9)
     above_all = 1.0 + sum(tree["value"][-1] for tree in trees)
     assert forest.predict(np.full((1, 4), np.inf)) == pytest.approx([above_all], rel=1e-9)
 
