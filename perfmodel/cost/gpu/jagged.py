@@ -15,6 +15,8 @@ from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 _C = coefficients("gpu.jagged")
+Passes = tuple[Floats, Floats]
+"""How often all bytes move, and latency in microseconds."""
 
 
 @analyse_by_group
@@ -53,24 +55,13 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     passes = np.full(len(group.index), _C.table("passes").get(group.op, 1.0))
     latency = np.full(len(group.index), _C.table("latency_us").get(group.op, _C.short_us))
-    if group.op in ("sort", "sort_pairs", "unique"):
-        sort_passes, latency = _sort(group, device)
-        passes = sort_passes + (passes if group.op == "unique" else 0.0)
-        latency = latency + (_C.unique_us if group.op == "unique" else 0.0)
-    elif group.op == "bucketize":
-        latency = latency + _C.step_us * np.log2(group.dims["boundaries"] + 1.0)
-    elif group.op == "topk":
-        latency = _C.short_us * (1.0 + _C.pass_shorts * passes)
+    if group.op in _PASSES:
+        passes, latency = _PASSES[group.op](group, device, (passes, latency))
     memory = transfer_us(passes * group.moved_bytes, device)
     bound = bound_us(group.moved_bytes, device)
     busy = np.maximum(memory, bound)
-    if group.op == "cumsum":
-        busy = np.maximum(busy, _scanned_rows_us(group.dims, device))
-    elif group.op == "topk":
-        busy = np.maximum(busy, _selected_us(group, device))
-        is_short = _is_by_one_block(group.dims)
-        latency = np.where(is_short, 2.0 * _C.short_us, latency)
-        busy = np.where(is_short, _by_one_block_us(group, device), busy)
+    if group.op in _BUSY:
+        busy = _BUSY[group.op](group, device, busy)
     return Analysis(
         bound_us=bound,
         kernel_us=busy + latency,
@@ -82,18 +73,21 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     )
 
 
-def _scanned_rows_us(dims: Dims, device: Device) -> Floats:
+def _scanned(group: Group, device: Device, busy: Floats) -> Floats:
     """Sums along several rows: a tree of sums with barriers for every few columns."""
-    clocks = _C.scan_clocks * dims["rows"] * dims["cols"]
-    return np.where(dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
+    clocks = _C.scan_clocks * group.dims["rows"] * group.dims["cols"]
+    summed = np.where(group.dims["rows"] > 1.0, clocks / (device.sm_count * device.boost_mhz), 0.0)
+    return np.maximum(busy, summed)
 
 
-def _selected_us(group: Group, device: Device) -> Floats:
-    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered."""
+def _selected(group: Group, device: Device, busy: Floats) -> Floats:
+    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered;
+    those of short rows by a block each."""
     digits = np.ceil(8.0 * group.item_bytes / _C.digit_bits)
     clocks = digits / _C.counted_per_sm_per_clock + 1.0 / _C.found_per_sm_per_clock
     keys = group.dims["rows"] * group.dims["cols"]
-    return keys * clocks / (device.sm_count * device.boost_mhz)
+    busy = np.maximum(busy, keys * clocks / (device.sm_count * device.boost_mhz))
+    return np.where(_is_by_one_block(group.dims), _by_one_block_us(group, device), busy)
 
 
 def _is_by_one_block(dims: Dims) -> Mask:
@@ -121,13 +115,13 @@ def _by_one_block_us(group: Group, device: Device) -> Floats:
     return counted + waited + passes * (_C.warp_pass_us + _C.warp_key_us * found)
 
 
-def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
-    """(how often all bytes move, latency in microseconds) of sorting along `cols`."""
+def _sort(group: Group, device: Device, usual: Passes) -> Passes:
+    """Along `cols`."""
     dims, item = group.dims, group.item_bytes
     stated = dims.get("key_bits", np.zeros_like(item))
     bits = np.where(stated > 0, stated, 8.0 * item)
     radix = np.ceil(bits / _C.radix_bits)
-    keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
+    keys = keys_of_block(item) if group.op in _WITH_PAYLOAD else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
     starts = _C.table("on_chip_us")
@@ -137,3 +131,25 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
         np.where(on_chip, 1.0, _C.histogram_passes + _C.scattered * radix),
         np.where(on_chip, blocks * block_us, _C.histogram_us + _C.pass_us * radix),
     )
+
+
+def _unique(group: Group, device: Device, usual: Passes) -> Passes:
+    passes, latency = _sort(group, device, usual)
+    return passes + usual[0], latency + _C.unique_us
+
+
+def _bucketize(group: Group, device: Device, usual: Passes) -> Passes:
+    return usual[0], usual[1] + _C.step_us * np.log2(group.dims["boundaries"] + 1.0)
+
+
+def _topk(group: Group, device: Device, usual: Passes) -> Passes:
+    by_passes = _C.short_us * (1.0 + _C.pass_shorts * usual[0])
+    return usual[0], np.where(_is_by_one_block(group.dims), 2.0 * _C.short_us, by_passes)
+
+
+_WITH_PAYLOAD = {"sort_pairs"}
+_PASSES = {"sort": _sort, "sort_pairs": _sort}
+_PASSES |= {"unique": _unique, "bucketize": _bucketize, "topk": _topk}
+"""Where passes and latency are not those of the coefficients' tables alone."""
+_BUSY = {"cumsum": _scanned, "topk": _selected}
+"""Where more than memory is waited for while keys move."""

@@ -18,6 +18,10 @@ from perfmodel.cost.gpu.rates import issued_per_us, missed_share, stream_bytes_p
 from perfmodel.hardware import Device
 
 _C, _STREAMING = coefficients("gpu.reductions"), coefficients("gpu.streaming")
+BY_COLUMNS = {"sum_rows"}
+"""Ops whose outputs lie side by side; of others the values of each do."""
+PRODUCT_FIRST = {("softmax", "bwd")}
+"""What launches a kernel before its own that multiplies the result with its gradient."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,9 @@ def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool)
 
 def _launch(group: Group, device: Device) -> Launch:
     rows, cols = group.dims["rows"], group.dims["cols"]
-    if group.op == "sum_rows":
-        return launch(rows, cols, device, by_columns=True)
-    return launch(cols, rows, device, by_columns=False)
+    by_columns = group.op in BY_COLUMNS
+    length, outputs = (rows, cols) if by_columns else (cols, rows)
+    return launch(length, outputs, device, by_columns=by_columns)
 
 
 def load_us(group: Group, device: Device) -> Floats:
@@ -129,7 +133,7 @@ def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     passes = _C.softmax_passes * np.ceil(cols / _C.softmax_pass_cols)
     loads_us = load_us(group, device) * np.where(cols <= _C.softmax_warp_cols, 1.0, passes)
     product_us: Floats | float = 0.0
-    if group.direction == "bwd" and group.op == "softmax":
+    if (group.op, group.direction) in PRODUCT_FIRST:
         product_us = _C.second_kernel_us + moving_us
     lives_us = row_lives_us(group, device)
     is_known = (lives_us > 0.0) & (group.dims["strided"] == 0)
