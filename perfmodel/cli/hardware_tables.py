@@ -62,7 +62,7 @@ def say_assumed_coefficients(
         more = len(assumed) - _MAX_NAMED
         named = ", ".join(assumed[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
-        say(console, f"{words} (values: --format json)")
+        console.print(one_line(f"{words} (values: --format json)"))
 
 
 def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
