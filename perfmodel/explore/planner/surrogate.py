@@ -1,13 +1,11 @@
-"""The planner's problem of a deployment: what every way of every table adds to a step.
-
-Longer than 400 lines: one problem, whose terms are functions that nothing else asks for.
-"""
+"""The planner's problem of a deployment: what every way of every table adds to a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from math import ceil, log2
 
 import numpy as np
@@ -52,12 +50,9 @@ def lookup_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     its share of a call over as many alike as a rank has. `[ways]`."""
     shapes = [_shape(deployment, way) for way in ways]
     distinct = list(dict.fromkeys(shapes))
-    pieces, owner = [], []
-    for number, shape in enumerate(distinct):
-        own = _pieces(deployment, shape)
-        pieces += own
-        owner += [number] * len(own)
-    taken = durations_of(rows_of(pieces), deployment.machine).duration_us
+    pieces = [_pieces(deployment, shape) for shape in distinct]
+    owner = np.repeat(np.arange(len(distinct)), [len(own) for own in pieces])
+    taken = durations_of(rows_of(list(chain(*pieces))), deployment.machine).duration_us
     together = np.array([shape[3] for shape in distinct], np.float64)
     each = np.bincount(owner, taken, len(distinct)) / together
     times_us = dict(zip(distinct, each.tolist(), strict=True))
@@ -73,17 +68,17 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     times_us = missed * row_bytes * turns / bus
     stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
+    asked = [
+        {
+            "rows": missed[at] * n,
+            "row_bytes": row_bytes[at],
+            "expansion": ways[at].tier == EXPANSION,
+        }
+        for at, n in zip(stored, together, strict=True)
+    ]
     for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
-        asked = [
-            {
-                "op": op,
-                "rows": missed[number] * count,
-                "row_bytes": row_bytes[number],
-                "expansion": float(ways[number].tier == EXPANSION),
-            }
-            for number, count in zip(stored, together.tolist(), strict=True)
-        ]
-        times_us[stored] += durations_of(Rows.of(asked), deployment.machine).duration_us / together
+        rows = Rows.of([{"op": op, **each} for each in asked])
+        times_us[stored] += durations_of(rows, deployment.machine).duration_us / together
     return times_us
 
 
@@ -169,15 +164,10 @@ def exchange_line(
     """Of `op` among `ranks`, around `size_bytes` as nccl-tests define it."""
     if ranks <= 1 or size_bytes <= 0:
         return ExchangeLine()
-    rows = [
-        {"op": op, "ranks": float(ranks), "size_bytes": max(size_bytes * factor, 1.0)}
-        for factor in (LOW, HIGH)
-    ]
-    if nodes is not None:
-        rows = [{**row, "nodes": float(nodes)} for row in rows]
-    low_us, high_us = durations_of(
-        place_collectives(Rows.of(rows), machine), machine
-    ).duration_us.tolist()
+    asked = {"op": op, "ranks": float(ranks)} | ({} if nodes is None else {"nodes": float(nodes)})
+    sizes = [max(size_bytes * factor, 1.0) for factor in (LOW, HIGH)]
+    rows = place_collectives(Rows.of([{**asked, "size_bytes": size} for size in sizes]), machine)
+    low_us, high_us = durations_of(rows, machine).duration_us.tolist()
     slope = max(high_us - low_us, 0.0) / (size_bytes * (HIGH - LOW))
     return ExchangeLine(max(low_us - slope * size_bytes * LOW, 0.0), slope)
 
@@ -195,6 +185,7 @@ JOINED_COPIES, LAYER_COPIES = 8, 3
 plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
+OF_WAY = ("parts", "reach", "hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
 FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
 
@@ -240,22 +231,17 @@ def surrogate(
         here = tuple(ways(deployment, beside))
     deployment, work, ahead_us = _paced(deployment, here)
     sent, shared, summed, fixed_us = _exchange_us(deployment, here)
-    kinds = _kinds(deployment, here)
+    columns = {name: np.array([getattr(way, name) for way in here]) for name in OF_WAY}
     choices = Choices(
         table=np.array([way.number for way in here]),
-        parts=np.array([way.parts for way in here]),
-        reach=np.array([way.reach for way in here]),
-        kind=kinds,
+        kind=_kinds(deployment, here),
         work_us=np.round(work, DECIMALS),
         sent_us=np.round(sent, DECIMALS),
         shared_us=np.round(shared, DECIMALS),
         summed_us=np.round(summed, DECIMALS),
-        hbm_bytes=np.array([way.hbm_bytes for way in here]),
-        host_bytes=np.array([way.host_bytes for way in here]),
-        expansion_bytes=np.array([way.expansion_bytes for way in here]),
-        storage_bytes=np.array([way.storage_bytes for way in here]),
         sharding=tuple(way.sharding for way in here),
         tier=tuple(way.tier for way in here),
+        **columns,
     )
     problem = Problem(
         choices,
@@ -315,9 +301,10 @@ def _kinds(deployment: Deployment, here: tuple[Way, ...]) -> NDArray[np.int64]:
     return np.array([KIND[way.sharding] for way in here])
 
 
-def _vectors(deployment: Deployment, table: Table) -> float:
-    """Per sample, what comes back from a table, or a shard of one."""
-    return table.pooling if deployment.workload.sequence.layers else 1.0
+def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
+    """Per sample, what comes back from each table, or shard of one."""
+    unpooled = deployment.workload.sequence.layers > 0
+    return np.array([it.dim * (it.pooling if unpooled else 1.0) for it in tables], np.float64)
 
 
 def _exchange_us(
@@ -329,20 +316,16 @@ def _exchange_us(
     linked = machine.linked_gpus
     groups = max(ranks // linked, 1)
     wire = float(item_bytes([workload.implementation.exchange_precision])[0])
-    back = 1.0 if deployment.train else 0.0
+    back = float(deployment.train)
     turns = 1.0 + back
-    each = sum(table.dim * _vectors(deployment, table) for table in workload.tables)
-    usual = deployment.batch * each * wire / ranks
-    pooled = exchange_line(machine, "all_to_all", ranks, usual)
-    scattered = exchange_line(machine, "reduce_scatter", ranks, usual)
-    gathered = exchange_line(machine, "all_gather", ranks, usual)
-    near = exchange_line(machine, "reduce_scatter", linked, usual)
-    near_back = exchange_line(machine, "all_gather", linked, usual)
-    across = exchange_line(
-        machine, "all_to_all", groups, usual / linked, nodes=min(groups, machine.nodes)
-    )
+    usual = deployment.batch * float(_elements(deployment, workload.tables).sum()) * wire / ranks
+    line, scatter_gather = partial(exchange_line, machine), ("reduce_scatter", "all_gather")
+    pooled = line("all_to_all", ranks, usual)
+    scattered, gathered = (line(op, ranks, usual) for op in scatter_gather)
+    near, near_back = (line(op, linked, usual) for op in scatter_gather)
+    across = line("all_to_all", groups, usual / linked, min(groups, machine.nodes))
     bucket = float(workload.implementation.ddp_bucket_bytes)
-    reduced = exchange_line(machine, "all_reduce", ranks, bucket)
+    reduced = line("all_reduce", ranks, bucket)
     within_us = near.us_per_byte + back * near_back.us_per_byte
     across_us = turns * across.us_per_byte
     fixed_us = (
@@ -351,20 +334,16 @@ def _exchange_us(
         near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
     )
 
-    sizes = [way.shard.dim * _vectors(deployment, way.shard) for way in here]
-    elements = deployment.batch * np.array(sizes, np.float64)
+    elements = deployment.batch * _elements(deployment, (way.shard for way in here))
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
     kind = _kinds(deployment, here)
-    pairs, replicated = elements * wire, kind == SUMMED
-    sent = np.select(
-        [kind == POOLED, kind == WITHIN],
-        [pairs * (turns * pooled.us_per_byte), pairs * (within_us + across_us / linked)],
-        0.0,
-    )
+    pairs = elements * wire
+    sent = np.where(kind == POOLED, pairs * (turns * pooled.us_per_byte), 0.0)
+    sent = np.where(kind == WITHIN, pairs * (within_us + across_us / linked), sent)
     shared_us = scattered.us_per_byte + back * gathered.us_per_byte
     shared = np.where(kind == REDUCED, pairs * shared_us, 0.0)
     summed_us = (reduced.us_per_byte + reduced.fixed_us / bucket) * back
-    summed = np.where(replicated, table * FP32_BYTES * summed_us, 0.0)
+    summed = np.where(kind == SUMMED, table * FP32_BYTES * summed_us, 0.0)
     return sent, shared, summed, fixed_us
 
 
@@ -372,12 +351,12 @@ def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
     """Per way and shard, copies of what is exchanged, both ways together."""
     workload, train = deployment.workload, float(deployment.train)
     wire = float(item_bytes([workload.implementation.exchange_precision])[0])
-    sizes = [way.shard.dim * _vectors(deployment, way.shard) for way in here]
+    elements = deployment.batch * _elements(deployment, (way.shard for way in here))
     table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
     kind = _kinds(deployment, here)
     every = (FP32_BYTES + wire) * (1 + train) + 2 * FP32_BYTES * train
     passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
-    copied = deployment.batch * np.array(sizes) * np.where(kind == SUMMED, 0.0, passes)
+    copied = elements * np.where(kind == SUMMED, 0.0, passes)
     copied = copied + np.where(kind == SUMMED, 5 * FP32_BYTES * table * train, 0.0)
     rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
     return np.asarray(copied * (deployment.ranks > 1) / rate)
@@ -387,16 +366,14 @@ def _beside(deployment: Deployment) -> FixedTimes:
     """Layers of both MLPs forward, twice as long backward, and the sum of their gradients."""
     workload, local = deployment.workload, float(deployment.batch // deployment.ranks)
     dtype = workload.implementation.precision
-    taken = []
-    for widths in (workload.bottom_widths, workload.top_widths):
-        rows = Rows.of(
-            [
-                {"op": "linear", "m": local, "n": float(after), "k": float(before), "dtype": dtype}
-                for before, after in pairwise(widths)
-            ]
-        )
-        taken.append(float(durations_of(rows, deployment.machine).duration_us.sum()))
-    bottom, top = taken
+    linear = {"op": "linear", "m": local, "dtype": dtype}
+    sizes = [
+        [{**linear, "n": float(n), "k": float(k)} for k, n in pairwise(widths)]
+        for widths in (workload.bottom_widths, workload.top_widths)
+    ]
+    bottom, top = (
+        float(durations_of(Rows.of(each), deployment.machine).duration_us.sum()) for each in sizes
+    )
     back = 2.0 if deployment.train else 0.0
     size = counts(workload).dense_parameters * FP32_BYTES
     reduced = exchange_line(deployment.machine, "all_reduce", deployment.ranks, size)
@@ -408,14 +385,9 @@ def _beside(deployment: Deployment) -> FixedTimes:
 def _other_bytes(deployment: Deployment) -> float:
     """Device memory that is not for tables; of sequences, what the step's graph needs."""
     if deployment.workload.sequence.layers:
-        graph = op_graph(
-            deployment.workload,
-            deployment.batch,
-            ranks=deployment.ranks,
-            target=deployment.machine.node.device.target,
-            train=deployment.train,
-        )
-        use = memory_use(graph)
+        of, train = (deployment.workload, deployment.batch), deployment.train
+        target = deployment.machine.node.device.target
+        use = memory_use(op_graph(*of, ranks=deployment.ranks, target=target, train=train))
         assert use is not None
         return CONTEXT_BYTES + use.resident_bytes + use.temporary_bytes
     workload, local = deployment.workload, deployment.batch / deployment.ranks
