@@ -1,6 +1,5 @@
 """Triton kernels over jagged sequences, each written from its mathematics: attention whose scores
 go through SiLU in place of a softmax, norms, gated ones with dropout, joins, sums of rows.
-Longer than 400 lines: kernels that share no code, each read by itself.
 
 It is imported where there is a CUDA device (or Triton's interpreter, in tests). Operands lie one
 sequence after the other, `offsets` say where each begins. Queries, keys and values of a position,
@@ -19,12 +18,13 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language import constexpr
 
 jit: Any = triton.jit
 
 
 @jit
-def _seen(rows, columns, length, CONTEXT: tl.constexpr, TARGETS: tl.constexpr):
+def _seen(rows, columns, length, CONTEXT: constexpr, TARGETS: constexpr):
     last = length - TARGETS - CONTEXT + 1
     row_ids = tl.minimum(tl.maximum(rows - CONTEXT + 1, 0), last)
     column_ids = tl.minimum(tl.maximum(columns - CONTEXT + 1, 0), last)
@@ -41,13 +41,13 @@ def attention_forward(
     offsets,
     alpha,
     scale,
-    STRIDE: tl.constexpr,
-    HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    CONTEXT: tl.constexpr,
-    TARGETS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    STRIDE: constexpr,
+    HEADS: constexpr,
+    DIM: constexpr,
+    CONTEXT: constexpr,
+    TARGETS: constexpr,
+    ROWS: constexpr,
+    COLUMNS: constexpr,
 ):
     """`out_i = scale * sum over seen j of silu(alpha q_i k_j) v_j`; a program per block of rows, of
     each sequence and head."""
@@ -88,14 +88,14 @@ def attention_backward(
     offsets,
     alpha,
     scale,
-    STRIDE: tl.constexpr,
-    HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    CONTEXT: tl.constexpr,
-    TARGETS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ATOMIC: tl.constexpr,
+    STRIDE: constexpr,
+    HEADS: constexpr,
+    DIM: constexpr,
+    CONTEXT: constexpr,
+    TARGETS: constexpr,
+    ROWS: constexpr,
+    COLUMNS: constexpr,
+    ATOMIC: constexpr,
 ):
     """Gradients of keys and values, written, and of queries, added to `of_q` (fp32, zero before).
 
@@ -143,16 +143,14 @@ def attention_backward(
 
 
 @jit
-def _normed(x, eps, COLS: tl.constexpr):
+def _normed(x, eps, COLS: constexpr):
     centred = x - (tl.sum(x, 1) / COLS)[:, None]
     inverse = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / COLS + eps)
     return centred * inverse[:, None], inverse[:, None]
 
 
 @jit
-def norm_forward(
-    x, weight, bias, out, count, COLS: tl.constexpr, ROWS: tl.constexpr, SWISH: tl.constexpr
-):
+def norm_forward(x, weight, bias, out, count, COLS: constexpr, ROWS: constexpr, SWISH: constexpr):
     """`LayerNorm(x)`, or `x * sigmoid(LayerNorm(x))`."""
     rows, cols = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLS)
     at, there = rows[:, None] * COLS + cols[None, :], rows[:, None] < count
@@ -164,7 +162,7 @@ def norm_forward(
 
 
 @jit
-def _through_norm(of_scaled, normed, inverse, scales, COLS: tl.constexpr):
+def _through_norm(of_scaled, normed, inverse, scales, COLS: constexpr):
     of_normed = of_scaled * scales
     along = tl.sum(of_normed * normed, 1)[:, None] / COLS
     return (of_normed - tl.sum(of_normed, 1)[:, None] / COLS - normed * along) * inverse
@@ -180,9 +178,9 @@ def norm_backward(
     of_weight,
     of_bias,
     count,
-    COLS: tl.constexpr,
-    ROWS: tl.constexpr,
-    SWISH: tl.constexpr,
+    COLS: constexpr,
+    ROWS: constexpr,
+    SWISH: constexpr,
 ):
     """Programs go over rows in strides; each writes its own share of the weights' gradients."""
     cols = tl.arange(0, COLS)
@@ -209,38 +207,23 @@ def norm_backward(
 
 
 @jit
-def _kept(seed, at, share, DROPS: tl.constexpr):
+def _kept(seed, at, share, DROPS: constexpr):
     """Three factors per place, from one call of Philox: 0 for what is dropped."""
     if DROPS:
         first, second, third, _ = tl.rand4x(seed, at)
-        factor = 1.0 / share
-        return (
-            tl.where(first < share, factor, 0.0),
-            tl.where(second < share, factor, 0.0),
-            tl.where(third < share, factor, 0.0),
-        )
+        a, b, c, factor = first < share, second < share, third < share, 1.0 / share
+        return tl.where(a, factor, 0.0), tl.where(b, factor, 0.0), tl.where(c, factor, 0.0)
     one = tl.full(at.shape, 1.0, tl.float32)
     return one, one, one
 
 
 @jit
 def gated_forward(
-    x,
-    u,
-    weight,
-    bias,
-    out,
-    count,
-    seed,
-    share,
-    COLS: tl.constexpr,
-    ROWS: tl.constexpr,
-    DROPS: tl.constexpr,
+    x, u, weight, bias, out, count, seed, share, COLS: constexpr, ROWS: constexpr, DROPS: constexpr
 ):
     """`u`, `x` and `LayerNorm(x) * u` beside one another, each with dropout of its own."""
     rows, cols = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLS)
-    there = rows[:, None] < count
-    at = rows[:, None] * COLS + cols[None, :]
+    at, there = rows[:, None] * COLS + cols[None, :], rows[:, None] < count
     attended = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
     gate = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
     normed, _ = _normed(attended, 1e-6, COLS)
@@ -267,19 +250,17 @@ def gated_backward(
     count,
     seed,
     share,
-    COLS: tl.constexpr,
-    ROWS: tl.constexpr,
-    DROPS: tl.constexpr,
+    COLS: constexpr,
+    ROWS: constexpr,
+    DROPS: constexpr,
 ):
     """Programs go over rows in strides; each writes its own share of the weights' gradients."""
     cols = tl.arange(0, COLS)
     sum_weight, sum_bias = tl.zeros((COLS,), tl.float32), tl.zeros((COLS,), tl.float32)
-    scales = tl.load(weight + cols)[None, :]
-    shifts = tl.load(bias + cols)[None, :]
+    scales, shifts = tl.load(weight + cols)[None, :], tl.load(bias + cols)[None, :]
     for row in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = row + tl.arange(0, ROWS)
-        there = rows[:, None] < count
-        at = rows[:, None] * COLS + cols[None, :]
+        at, there = rows[:, None] * COLS + cols[None, :], rows[:, None] < count
         attended = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
         gate = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
         normed, inverse = _normed(attended, 1e-6, COLS)
@@ -301,7 +282,7 @@ def gated_backward(
 
 
 @jit
-def dropout(x, out, count, seed, share, BLOCK: tl.constexpr, DROPS: tl.constexpr):
+def dropout(x, out, count, seed, share, BLOCK: constexpr, DROPS: constexpr):
     """`x` with dropout, a call of Philox for each element; without `DROPS` a copy."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < count
@@ -312,12 +293,11 @@ def dropout(x, out, count, seed, share, BLOCK: tl.constexpr, DROPS: tl.constexpr
 
 
 @jit
-def dropout_masks(out, count, seed, share, BLOCK: tl.constexpr):
+def dropout_masks(out, count, seed, share, BLOCK: constexpr):
     """Three masks of a byte per element, from one call of Philox for the three."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     first, second, third, _ = tl.rand4x(seed, at)
-    to = at.to(tl.int64)
-    there = at < count
+    to, there = at.to(tl.int64), at < count
     tl.store(out + to, (first < share).to(tl.uint8), mask=there)
     tl.store(out + to + count, (second < share).to(tl.uint8), mask=there)
     tl.store(out + to + 2 * count, (third < share).to(tl.uint8), mask=there)
@@ -325,21 +305,14 @@ def dropout_masks(out, count, seed, share, BLOCK: tl.constexpr):
 
 @jit
 def concat_jagged(
-    left,
-    right,
-    out,
-    left_offsets,
-    right_offsets,
-    COLS: tl.constexpr,
-    ROWS: tl.constexpr,
-    SPLIT: tl.constexpr = False,
+    left, right, out, left_at, right_at, COLS: constexpr, ROWS: constexpr, SPLIT: constexpr = False
 ):
     """Per sequence its rows of `left`, then those of `right`; a program per block of rows. With
     `SPLIT` the other way: from `out` to both."""
     sample = tl.program_id(1)
-    left_start, right_start = tl.load(left_offsets + sample), tl.load(right_offsets + sample)
-    left_length = tl.load(left_offsets + sample + 1) - left_start
-    length = left_length + tl.load(right_offsets + sample + 1) - right_start
+    left_start, right_start = tl.load(left_at + sample), tl.load(right_at + sample)
+    left_length = tl.load(left_at + sample + 1) - left_start
+    length = left_length + tl.load(right_at + sample + 1) - right_start
     first = tl.program_id(0) * ROWS
     if first < length:
         rows, cols = first + tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
@@ -359,11 +332,10 @@ def concat_jagged(
 
 
 @jit
-def add_sorted_rows(x, order, starts, out, COLS: tl.constexpr, ROWS: tl.constexpr):
+def add_sorted_rows(x, order, starts, out, COLS: constexpr, ROWS: constexpr):
     """Of each row of `out` the sum of those rows of `x` that `order` lists between its `starts`."""
     begin, end = tl.load(starts + tl.program_id(0)), tl.load(starts + tl.program_id(0) + 1)
-    cols = tl.arange(0, COLS)
-    total = tl.zeros((COLS,), tl.float32)
+    cols, total = tl.arange(0, COLS), tl.zeros((COLS,), tl.float32)
     for place in range(begin, end, ROWS):
         places = place + tl.arange(0, ROWS)
         at = tl.load(order + places, mask=places < end, other=0)
@@ -382,11 +354,11 @@ def add_positions(
     age_of,
     out,
     offsets,
-    COLS: tl.constexpr,
-    ROWS: tl.constexpr,
-    CONTEXT: tl.constexpr,
-    PLACES: tl.constexpr,
-    AGES: tl.constexpr,
+    COLS: constexpr,
+    ROWS: constexpr,
+    CONTEXT: constexpr,
+    PLACES: constexpr,
+    AGES: constexpr,
 ):
     """`x` and a row of `by_place` and of `by_age`, whose numbers are kept in `place_of age_of`.
 
@@ -411,7 +383,7 @@ def add_positions(
 
 
 @jit
-def update_rows(table, state, rows, gradient, rate, COLS: tl.constexpr):
+def update_rows(table, state, rows, gradient, rate, COLS: constexpr):
     """Row-wise Adagrad on the `rows` of `table`, each of which occurs once."""
     place, cols = tl.program_id(0), tl.arange(0, COLS)
     row = tl.load(rows + place)
