@@ -11,12 +11,11 @@ from perfmodel.cli.failures import one_line
 from perfmodel.cli.tables import (
     NOTHING,
     Times,
-    add,
     counted,
+    filled,
     fitted,
     median_step,
     named,
-    new_table,
     percent,
     say,
     say_excluded_steps,
@@ -99,17 +98,11 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableD
     kernels = of.top_kernels(shown.rows)
     if kernels:
         times = Times(row["device_us"] for row in kernels)
-        rows = [
-            [
-                row[name],
-                times(row["device_us"]),
-                percent(row["step_frac"], 1),
-                percent(row["device_frac"], 1),
-                _count(row["count"]),
-                f"{row['mean_us']:,.1f}",
-            ]
-            for row in kernels
-        ]
+        rows = []
+        for row in kernels:
+            shares = percent(row["step_frac"], 1), percent(row["device_frac"], 1)
+            figures = (*shares, _count(row["count"]), f"{row['mean_us']:,.1f}")
+            rows.append((row[name], times(row["device_us"]), *figures))
         columns = ("kernel", "time", "of step", "of GPU", "count", "mean us")
         title = f"Top kernels, per step ({times.unit})"
         console.show(fitted(title, columns, rows, whole=shown.full_names))
@@ -135,18 +128,15 @@ def _show_host(
     """Host time per step, and where there is a device, the time of what was launched there."""
     times = Times(max(row["device_us"], row["host_us"]) for row in records)
     short = "name" if shown.full_names else "short_name"
-    columns = {heads[0]: [row.get(short, row["name"]) for row in records]}
-    if has_device:
-        columns["GPU"] = [times(row["device_us"]) for row in records]
-        columns["of GPU"] = [percent(row["device_frac"], 1) for row in records]
-    columns[heads[1]] = [times(row["host_us"]) for row in records]
-    columns[heads[2]] = [percent(row["step_frac"], 1) for row in records]
-    columns[heads[3]] = [_count(row["count"]) for row in records]
-    for head in heads[4:]:
-        columns[head] = [times(row["host_total_us"]) for row in records]
-    rows = list(map(list, zip(*columns.values(), strict=True)))
+    rows = []
+    for row in records:
+        device = (times(row["device_us"]), percent(row["device_frac"], 1)) if has_device else ()
+        host = (times(row["host_us"]), percent(row["step_frac"], 1), _count(row["count"]))
+        called = (times(row["host_total_us"]) for _ in heads[4:])
+        rows.append((row.get(short, row["name"]), *device, *host, *called))
+    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()), *heads[1:])
     title = f"{title}, per step ({times.unit})"
-    console.show(fitted(title, list(columns), rows, whole=shown.full_names))
+    console.show(fitted(title, columns, rows, whole=shown.full_names))
 
 
 def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
@@ -156,18 +146,13 @@ def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> Non
         return
     if rates.rows:
         times = Times(row.device_us for row in rates.rows)
-        rows = [
-            [
-                f"{row.operator.removeprefix('aten::')}({row.shapes})",
-                times(row.device_us),
-                _count(row.count),
-                f"{row.tflop_per_s:,.2f}" if row.flop else NOTHING,
-                f"{row.gb_per_s:,.0f}",
-                NOTHING if row.roofline_frac is None else percent(row.roofline_frac, 1),
-                row.bound_by or NOTHING,
-            ]
-            for row in rates.rows[: shown.rows]
-        ]
+        rows = []
+        for row in rates.rows[: shown.rows]:
+            op = f"{row.operator.removeprefix('aten::')}({row.shapes})"
+            tflop = f"{row.tflop_per_s:,.2f}" if row.flop else NOTHING
+            roofline = NOTHING if row.roofline_frac is None else percent(row.roofline_frac, 1)
+            reached = (tflop, f"{row.gb_per_s:,.0f}", roofline, row.bound_by or NOTHING)
+            rows.append((op, times(row.device_us), _count(row.count), *reached))
         columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
         title = f"Rates by shape, per step ({times.unit})"
         console.show(fitted(title, columns, rows, whole=shown.full_names))
@@ -242,9 +227,8 @@ def _ranks(breakdown: Breakdown) -> Table:
         figures = asdict(summary) | breakdown.meets_us(summary.rank)
         mark = " *" if len(summaries) > 1 and summary.rank == breakdown.slowest.rank else ""
         cause = named(summary.main_cause or NOTHING)
-        rows.append(
-            [f"{summary.rank}{mark}", *(times(figures[key]) for key in columns.values()), cause]
-        )
+        taken = (times(figures[key]) for key in columns.values())
+        rows.append((f"{summary.rank}{mark}", *taken, cause))
     marked = "" if len(rows) == 1 else "; * the others wait for it" if meets else "; * the slowest"
     title = f"Ranks, mean of {counted(summaries[0].steps, 'step')} ({times.unit}){marked}"
     return fitted(title, ["rank", *columns, main], rows, name=len(columns) + 1)
@@ -253,13 +237,10 @@ def _ranks(breakdown: Breakdown) -> Table:
 def _steps(rank: RankBreakdown) -> Table:
     columns = {"time": "step_us"} | (_DEVICE_COLUMNS if rank.device != "cpu" else {})
     times = Times(step.accounting.step_us for step in rank.steps)
-    rows = [
-        [
-            with_role(step.name, step.role),
-            *(times(getattr(step.accounting, key)) for key in columns.values()),
-        ]
-        for step in rank.steps
-    ]
+    rows = []
+    for step in rank.steps:
+        figures = (times(getattr(step.accounting, key)) for key in columns.values())
+        rows.append((with_role(step.name, step.role), *figures))
     return fitted(f"Steps ({times.unit})", ["step", *columns], rows)
 
 
@@ -287,15 +268,13 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
 
 def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     times = Times(time_us.values())
-    table = new_table(f"{title} ({times.unit})", "", "time", of)
     total = sum(time_us.values())
     ordered = sorted(time_us.items(), key=lambda item: -item[1])
-    for name, value in ordered[:_MAX_CAUSES]:
-        add(table, named(name), times(value), percent(value, total))
     rest = sum(value for _, value in ordered[_MAX_CAUSES:])
-    if rest:
-        add(table, "others", times(rest), percent(rest, total))
-    return table
+    shown = [(named(name), value) for name, value in ordered[:_MAX_CAUSES]]
+    shown += [("others", rest)] if rest else []
+    rows = [(name, times(value), percent(value, total)) for name, value in shown]
+    return filled(f"{title} ({times.unit})", ("", "time", of), rows)
 
 
 def _show_overheads(console: Console, step: StepBreakdown) -> None:
@@ -310,26 +289,21 @@ def _show_overheads(console: Console, step: StepBreakdown) -> None:
     wide = console.width >= _WIDE
     heads = ("mean", "median", "total") if wide else ("total",)
     columns = ("thread", "type", "count", *heads, "not waiting", *heads)
-    title = "Host overheads (us): all samples, and without those that waited"
-    table = new_table(title, *columns, texts=2)
     total_us = {
         name: sum(cell["total_us"] for cell in variants["raw"].values())
         for name, variants in threads.items()
     }
     largest = sorted(threads, key=lambda name: -total_us[name])[:_MAX_THREADS]
+    rows = []
     for name in (name for name in threads if name in largest):
         raw, rest = threads[name]["raw"], threads[name]["no_blocking"]
         for kind, cell in raw.items():
             if cell["count"]:
-                add(
-                    table,
-                    name,
-                    named(kind),
-                    *_figures(cell, heads),
-                    *_figures(rest.get(kind), heads),
-                )
+                figures = (*_figures(cell, heads), *_figures(rest.get(kind), heads))
+                rows.append((name, named(kind), *figures))
                 name = ""
-    console.show(table)
+    title = "Host overheads (us): all samples, and without those that waited"
+    console.show(filled(title, columns, rows, texts=2))
     if len(threads) > len(largest):
         say(console, f"and {counted(len(threads) - len(largest), 'thread')} with less")
 

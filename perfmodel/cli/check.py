@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -92,11 +93,8 @@ def check(
     if markdown:
         write_text(markdown, markdown_text(held))
         wrote(markdown, "Markdown, for a comment on the pull request")
-    target.write_result(
-        held,
-        lambda console: show_baseline_comparison(console, held, str(baseline), written=update),
-        held.warnings,
-    )
+    show = partial(show_baseline_comparison, baseline=str(baseline), written=update)
+    target.write_result(held, show, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
 

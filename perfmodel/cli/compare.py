@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -154,17 +154,10 @@ def compare(
             plan=plan,
         )
     # Both are drawn before one is written: where one cannot be, there is none.
-    drawn = [
-        (draw(), path)
-        for draw, path in ((comparison.plot, figure), (comparison.latency_figure, latency))
-        if path
-    ]
-    for drawing, path in drawn:
-        save_drawn(path, drawing)
-
-    target.write_result(
-        comparison, lambda console: show_comparison(console, comparison), comparison.warnings
-    )
+    drawings = ((comparison.plot, figure), (comparison.latency_figure, latency))
+    for drawn, path in [(draw(), path) for draw, path in drawings if path]:
+        save_drawn(path, drawn)
+    target.write_result(comparison, show_comparison, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)
 
@@ -179,18 +172,11 @@ def _list(target: Output) -> None:
     """Every design: its name, what it is, its settings and their defaults."""
     from perfmodel.designs import DESIGNS
 
-    rows = [
-        {
-            "design": name,
-            "what": (DESIGNS[name].__doc__ or "").strip().splitlines()[0],
-            "settings": ", ".join(
-                f"{each.name}={each.default}"
-                for each in fields(DESIGNS[name])  # type: ignore[arg-type]
-            ),
-        }
-        for name in DESIGNS
-    ]
-    rows[:0] = [
-        {"design": name, "what": what, "settings": ""} for name, what in _UNDESIGNED.items()
-    ]
-    target.write_list("Designs", DESIGN_LIST, rows)
+    rows = [(name, what, "") for name, what in _UNDESIGNED.items()]
+    for name in DESIGNS:
+        own: Any = fields(DESIGNS[name])  # type: ignore[arg-type]
+        what = (DESIGNS[name].__doc__ or "").strip().splitlines()[0]
+        rows.append((name, what, ", ".join(f"{each.name}={each.default}" for each in own)))
+    names = ("design", "what", "settings")
+    listed = [dict(zip(names, row, strict=True)) for row in rows]
+    target.write_list("Designs", DESIGN_LIST, listed)

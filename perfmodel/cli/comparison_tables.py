@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Column, Console, Table
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.hardware_tables import say_assumed_figures
-from perfmodel.cli.tables import NOTHING, Times, add, counted, new_table, say
+from perfmodel.cli.tables import NOTHING, Times, counted, filled, say, shown
 from perfmodel.designs.composed import OWN_SETTINGS
 from perfmodel.explore.spec import COST, ENERGY, RATE, STEP
 from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -62,34 +63,29 @@ def _times(comparison: Comparison, rows: list[DesignResult]) -> Table:
     times = Times([each["high_us"] for each in plain])
     offered = comparison.source["rate_per_s"] is not None
     latency = ("p50", "p99") if offered else ()
-    shown = new_table(
-        "Step time"
-        + (f" and latency at {comparison.source['rate_per_s']:,.6g}/s" if offered else ""),
-        "design",
-        f"step ({times.unit})",
-        "90 % interval",
-        "samples/s",
-        *(head for name in comparison.baselines for head in (f"over {name}", "90 %")),
-        *latency,
-    )
-    shown.columns[0].no_wrap = True
+    cells = []
     for row, each in zip(rows, plain, strict=True):
-        gains = [_gain(comparison, row, name) for name in comparison.baselines]
+        gains = chain(*(_gain(comparison, row, name) for name in comparison.baselines))
         load = each["latency"] or {}
         latencies = (
             "unstable" if load.get(f"{name}_us") is None else human_us(load[f"{name}_us"])
             for name in latency
         )
-        add(
-            shown,
-            _label(row),
-            times(each["step_us"]),
-            f"{times(each['low_us'])} to {times(each['high_us'])}",
-            f"{each['samples_per_s']:,.0f}",
-            *(cell for gain in gains for cell in gain),
-            *latencies,
-        )
-    return shown
+        step = (times(each["step_us"]), f"{times(each['low_us'])} to {times(each['high_us'])}")
+        cells.append((_label(row), *step, f"{each['samples_per_s']:,.0f}", *gains, *latencies))
+    over = (head for name in comparison.baselines for head in (f"over {name}", "90 %"))
+    heads = ("design", f"step ({times.unit})", "90 % interval", "samples/s", *over, *latency)
+    rate = f" and latency at {comparison.source['rate_per_s']:,.6g}/s" if offered else ""
+    return _by_design(f"Step time{rate}", heads, cells)
+
+
+def _by_design(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1
+) -> Table:
+    """A table whose first column, of designs, keeps its words."""
+    table = filled(title, heads, rows, texts)
+    table.columns[0].no_wrap = True
+    return table
 
 
 def _gain(comparison: Comparison, row: DesignResult, over: str) -> tuple[str, str]:
@@ -108,70 +104,46 @@ def _ratio(value: float) -> str:
 
 def _bottlenecks(rows: list[DesignResult]) -> Table:
     heads = ("design", "waits for", "share", "up to", "by the next lever")
-    shown = new_table("What stops it, and what would help", *heads, texts=2)
-    shown.columns[0].no_wrap = True
-    shown.columns[-1] = Column(heads[-1], "left", no_wrap=False, overflow="fold", keep=True)
+    cells = []
     for row in rows:
         why = row.bottleneck
         if why is not None:
             gain = NOTHING if why.lever_speed_up is None else f"{why.lever_speed_up:.2f}x"
-            add(shown, row.design, why.words, f"{why.share_frac:.0%}", gain, why.lever)
-    return shown
+            cells.append((row.design, why.words, f"{why.share_frac:.0%}", gain, why.lever))
+    table = _by_design("What stops it, and what would help", heads, cells, texts=2)
+    table.columns[-1] = Column(heads[-1], "left", no_wrap=False, overflow="fold", keep=True)
+    return table
 
 
 def _needs(rows: list[DesignResult]) -> Table:
     tiers = list(dict.fromkeys(tier for row in rows for tier in row.memory_gb))
-    shown = new_table(
-        "GB of memory (hbm and dram per rank, others per node), and per million samples",
-        "design",
-        *tiers,
-        "power (W)",
-        *_WORDS,
-    )
-    shown.columns[0].no_wrap = True
+    cells = []
     for row in rows:
         each = row.to_dict()
-        memory = row.memory_gb
-        add(
-            shown,
-            _label(row),
-            *(f"{memory[tier]:,.1f}" if tier in memory else NOTHING for tier in tiers),
-            f"{each['power_w']:,.0f}",
-            *(NOTHING if each[key] is None else f"{each[key]:.3g}" for key in _WORDS.values()),
-        )
-    return shown
+        memory = (shown(row.memory_gb.get(tier), ",.1f") for tier in tiers)
+        per_million = (shown(each[key], ".3g") for key in _WORDS.values())
+        cells.append((_label(row), *memory, f"{each['power_w']:,.0f}", *per_million))
+    title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
+    return _by_design(title, ("design", *tiers, "power (W)", *_WORDS), cells)
 
 
 def _served(found: Comparison, rows: list[DesignResult]) -> Table:
     source = found.source
     limit = human_us(source["p99_limit_us"])
-    shown = new_table(
-        f"Least cost for {source['rate_per_s']:,.6g}/s, 99 % within {limit}",
-        "design",
-        "batch",
-        "most per replica",
-        "replicas",
-        "load",
-        "p99",
-        "USD/hour",
-    )
+    cells = []
     for row in rows:
         each = row.serving
         if each is None or each.load.p99_us is None:
             least = f"{human_us(row.least_p99_us)} at least" if row.least_p99_us else NOTHING
-            add(shown, row.design, *[NOTHING] * 4, least, NOTHING)
+            cells.append((row.design, *[NOTHING] * 4, least, NOTHING))
             continue
-        add(
-            shown,
-            row.design,
-            f"{each.batch:,}",
-            f"{each.most_per_s:,.0f}/s",
-            f"{each.replicas:,}",
-            f"{each.load.load_frac:.2f}",
-            human_us(each.load.p99_us),
-            NOTHING if each.usd_per_hour is None else f"{each.usd_per_hour:,.2f}",
-        )
-    return shown
+        served = (f"{each.batch:,}", f"{each.most_per_s:,.0f}/s", f"{each.replicas:,}")
+        load = (f"{each.load.load_frac:.2f}", human_us(each.load.p99_us))
+        cells.append((row.design, *served, *load, shown(each.usd_per_hour, ",.2f")))
+    heads = ("design", "batch", "most per replica", "replicas", "load", "p99", "USD/hour")
+    return filled(
+        f"Least cost for {source['rate_per_s']:,.6g}/s, 99 % within {limit}", heads, cells
+    )
 
 
 MAX_ROWS = 20
@@ -211,19 +183,24 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
     heads = [name.replace(".", ".\n") for name in axes]
     units = [_UNITS[name](times) if name in _UNITS else (name, 1.0) for name in found.objectives]
     marked = ("",) if len(rows) == len(found.frame) > 1 else ()
-    table = new_table(title, *heads, *marked, *(head for head, _ in units), texts=texts)
-    for column in table.columns[: len(heads)]:
-        column.keep = True
+    cells = []
     for row in rows[:MAX_ROWS]:
         marks = ["*" if row["point"] in front else "" for _ in marked]
-        shown = [
+        figures = (
             times(row[name]) if name == STEP else _scaled(row[name], factor)
             for name, (_, factor) in zip(found.objectives, units, strict=True)
-        ]
-        add(table, *(_cell_text(row[name]) for name in axes), *marks, *shown)
+        )
+        cells.append((*(_cell_text(row[name]) for name in axes), *marks, *figures))
+    table = filled(title, (*heads, *marked, *(head for head, _ in units)), cells, texts)
+    for column in table.columns[: len(heads)]:
+        column.keep = True
+    _show_first(console, table, len(rows))
+
+
+def _show_first(console: Console, table: Table, rows: int) -> None:
     console.show(table)
-    if len(rows) > MAX_ROWS:
-        say(console, f"… {len(rows) - MAX_ROWS} more (--format json)")
+    if rows > MAX_ROWS:
+        say(console, f"… {rows - MAX_ROWS} more (--format json)")
 
 
 J_PER_KWH = 3.6e6
@@ -240,8 +217,8 @@ _UNITS: dict[str, Callable[[Times], tuple[str, float]]] = {
 def _scaled(value: float | None, factor: float) -> str:
     if value is None:
         return NOTHING
-    shown = value * factor
-    return f"{shown:,.0f}" if abs(shown) >= 1000 else f"{shown:.3g}"
+    size = value * factor
+    return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
 
 
 def _means(comparison: Sweep) -> list[dict[str, Any]]:
@@ -254,18 +231,14 @@ def _means(comparison: Sweep) -> list[dict[str, Any]]:
 
 
 def _say_target(console: Console, target: Mapping[str, Any]) -> None:
-    where = (
-        f"{target['axis']} ({target['base'][target['axis']]:,.6g} gives {target['at_base']:,.6g})"
-    )
-    wanted = f"{target['objective']} = {target['wanted']:,.6g}"
+    axis, wanted = target["axis"], f"{target['objective']} = {target['wanted']:,.6g}"
+    where = f"{axis} ({target['base'][axis]:,.6g} gives {target['at_base']:,.6g}) at"
     if target["value"] is None:
-        say(
-            console,
-            f"{wanted} is out of reach: nearest is {target['objective_there']:,.6g}, with {where} "
-            f"at {target['closest']:,.6g}",
-        )
+        there = f"nearest is {target['objective_there']:,.6g}"
+        where = f"{where} {target['closest']:,.6g}"
+        say(console, f"{wanted} is out of reach: {there}, with {where}")
     else:
-        say(console, f"{wanted} needs {where} at {target['value']:,.6g}")
+        say(console, f"{wanted} needs {where} {target['value']:,.6g}")
 
 
 def _rows(
@@ -274,12 +247,8 @@ def _rows(
     texts = sum(isinstance(rows[0][name], str) for name in columns)
     columns = sorted(columns, key=lambda name: not isinstance(rows[0][name], str))
     heads = [name.replace(".", ".\n").replace("_usd", "_usd\n") for name in columns]
-    table = new_table(title, *heads, texts=texts)
-    for row in rows[:MAX_ROWS]:
-        add(table, *(_cell_text(row[name]) for name in columns))
-    console.show(table)
-    if len(rows) > MAX_ROWS:
-        say(console, f"… {len(rows) - MAX_ROWS} more (--format json)")
+    cells = [[_cell_text(row[name]) for name in columns] for row in rows[:MAX_ROWS]]
+    _show_first(console, filled(title, heads, cells, texts), len(rows))
 
 
 def _cell_text(value: Any) -> str:

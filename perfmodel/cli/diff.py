@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from perfmodel.cli.options import (
     no_configuration,
 )
 from perfmodel.cli.output import Output, working
-from perfmodel.cli.tables import Times, add, named, new_table, percent, say
+from perfmodel.cli.tables import Times, filled, named, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -64,7 +65,7 @@ def diff(
     with working("reading"):
         compared = api.diff(a, b, max_bytes=limit)
 
-    target.write_result(compared, lambda console: _show(console, compared, top))
+    target.write_result(compared, partial(_show, top=top))
 
 
 def _show(console: Console, compared: Difference, top: int) -> None:
@@ -84,15 +85,11 @@ def _show(console: Console, compared: Difference, top: int) -> None:
         if not changes:
             continue
         times = Times([value for change in changes for value in (change.a_us, change.b_us)])
-        table = new_table(f"{title} ({times.unit})", "", "A", "B", "B - A", "of A")
+        rows = []
         for change in changes:
             share = percent(change.change_us, change.a_us)
-            add(
-                table,
-                named(short_name(change.name)),
-                times(change.a_us),
-                times(change.b_us),
-                times(change.change_us),
-                share if share.startswith(("-", "0")) else f"+{share}",
-            )
-        console.show(table)
+            share = share if share.startswith(("-", "0")) else f"+{share}"
+            figures = map(times, (change.a_us, change.b_us, change.change_us))
+            rows.append((named(short_name(change.name)), *figures, share))
+        heads = ("", "A", "B", "B - A", "of A")
+        console.show(filled(f"{title} ({times.unit})", heads, rows))

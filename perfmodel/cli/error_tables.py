@@ -7,36 +7,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.tables import NOTHING, Times, add, counted, named, new_table, percent, say
+from perfmodel.cli.tables import NOTHING, Times, counted, filled, named, percent, say
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
     from perfmodel.calibrate.kernel_data import KernelErrors
     from perfmodel.calibrate.kernel_report import Compared
     from perfmodel.evaluation import Change, Comparison, Evaluation, Row, TraceFacts
+    from perfmodel.evaluation.kernels import KernelEvaluation
 
 
 _KERNEL_COLUMNS = ("op", "device", "dtype", "n", "MAPE", "GMAE", "median")
 
 
-def show_kernel_errors(console: Console, rows: Sequence[KernelErrors]) -> None:
+def show_kernel_errors(console: Console, evaluation: KernelEvaluation) -> None:
     """One line per op, device and dtype."""
-    title = "Predicted against measured, errors in percent"
-    table = new_table(title, *_KERNEL_COLUMNS, "bias", "within 90 %", "width", texts=3)
-    for row in rows:
-        last = f"{row.bias_pct:.1f}", f"{row.coverage_frac:.2f}", f"{row.width_frac:.2f}"
-        add(table, *_cells(row), *last)
-    console.show(table)
+    rows = [
+        (*_cells(r), f"{r.bias_pct:.1f}", f"{r.coverage_frac:.2f}", f"{r.width_frac:.2f}")
+        for r in evaluation.rows
+    ]
+    heads = (*_KERNEL_COLUMNS, "bias", "within 90 %", "width")
+    console.show(filled("Predicted against measured, errors in percent", heads, rows, texts=3))
 
 
 def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
     """One line per op and device, with what the roofline and plain trees have."""
-    table = new_table(title, *_KERNEL_COLUMNS, "within 90 %", "roofline", "plain trees", texts=3)
+    cells = []
     for row in rows:
-        beside = f"{row.roofline_pct:.1f}", f"{row.plain_pct:.1f}"
-        last = f"{row.errors.coverage_frac:.2f}", *beside
-        add(table, *_cells(row.errors), *last)
-    console.show(table)
+        beside = (f"{row.roofline_pct:.1f}", f"{row.plain_pct:.1f}")
+        cells.append((*_cells(row.errors), f"{row.errors.coverage_frac:.2f}", *beside))
+    heads = (*_KERNEL_COLUMNS, "within 90 %", "roofline", "plain trees")
+    console.show(filled(title, heads, cells, texts=3))
 
 
 def _cells(row: KernelErrors) -> tuple[str, ...]:
@@ -51,20 +52,12 @@ def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
         say(console, f"{output}: {fit.device.name}")
         return
     say(console, f"{output}: {fit.device.name}, fitted to all rows")
-    titles = ("n", "median %", "p90 %", "bias %", "spread %")
-    table = new_table("Errors on a half held out", "family", "measured", *titles, texts=2)
+    titles = ("family", "measured", "n", "median %", "p90 %", "bias %", "spread %")
+    cells = []
     for it in rows:
-        add(
-            table,
-            it.family,
-            it.kind,
-            str(it.n),
-            f"{it.median_pct:.1f}",
-            f"{it.p90_pct:.1f}",
-            f"{it.bias_pct:+.1f}",
-            f"{it.spread_pct:.1f}",
-        )
-    console.show(table)
+        figures = (f"{it.median_pct:.1f}", f"{it.p90_pct:.1f}", f"{it.bias_pct:+.1f}")
+        cells.append((it.family, it.kind, str(it.n), *figures, f"{it.spread_pct:.1f}"))
+    console.show(filled("Errors on a half held out", titles, cells, texts=2))
 
 
 _WHAT = {
@@ -93,17 +86,14 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
 
 
 def _show_errors(console: Console, rows: Iterable[Row]) -> None:
-    table = new_table(
-        "Errors, in % of what was measured",
-        *("of", "prediction", "n", "mean", "median", "worst", "bias"),
-        texts=2,
-    )
+    cells = []
     for row in rows:
-        sizes = (row.mape_pct, row.median_pct, row.worst_pct)
+        sizes = (f"{value:.2f}" for value in (row.mape_pct, row.median_pct, row.worst_pct))
         of = _OF.get(row.name, f"{row.kind.value} {named(row.name)}")
         what = _WHAT.get(row.kind, "left out (predicted)")
-        add(table, of, what, str(row.n), *(f"{v:.2f}" for v in sizes), f"{row.bias_pct:+.2f}")
-    console.show(table)
+        cells.append((of, what, str(row.n), *sizes, f"{row.bias_pct:+.2f}"))
+    heads = ("of", "prediction", "n", "mean", "median", "worst", "bias")
+    console.show(filled("Errors, in % of what was measured", heads, cells, texts=2))
     console.print()
 
 
@@ -146,15 +136,15 @@ def show_changes(console: Console, title: str, changes: list[Change]) -> None:
 
     if not changes:
         return
-    columns = ("trace", "kind", "name", "figure", "baseline", "now", "by")
-    table = new_table(title, *columns, texts=4)
+    rows = []
     for change in changes[:_MAX_CHANGES]:
         old, new = change.baseline, change.present
-        sizes = [figure_text(change, old), figure_text(change, new)]
         by = change.status.value
         if old is not None and new is not None:
             by = f"{abs(new) - abs(old):+.2f}"
-        add(table, change.trace, change.kind, change.name, change.figure, *sizes, by)
-    console.show(table)
+        sizes = (figure_text(change, old), figure_text(change, new), by)
+        rows.append((change.trace, change.kind, change.name, change.figure, *sizes))
+    columns = ("trace", "kind", "name", "figure", "baseline", "now", "by")
+    console.show(filled(title, columns, rows, texts=4))
     if len(changes) > _MAX_CHANGES:
         say(console, f"and {counted(len(changes) - _MAX_CHANGES, 'figure')} more")

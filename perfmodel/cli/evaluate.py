@@ -24,14 +24,16 @@ from perfmodel.cli.options import (
     verb_of,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
-from perfmodel.cli.tables import add, fitted, new_table, say
+from perfmodel.cli.tables import filled, fitted, say, shown
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.evaluation import Evaluation
+    from perfmodel.evaluation.collectives import CollectiveEvaluation
     from perfmodel.evaluation.modules import ModuleErrors
+    from perfmodel.evaluation.ops import OpEvaluation
 
 
 def traces(
@@ -65,9 +67,7 @@ def traces(
 
     from perfmodel.cli.error_tables import show_evaluation
 
-    target.write_result(
-        evaluation, lambda console: show_evaluation(console, evaluation), evaluation.warnings
-    )
+    target.write_result(evaluation, show_evaluation, evaluation.warnings)
 
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
@@ -109,11 +109,7 @@ def kernels(
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
-    target.write_result(
-        evaluation,
-        lambda console: show_kernel_errors(console, evaluation.rows),
-        warnings=evaluation.warnings,
-    )
+    target.write_result(evaluation, show_kernel_errors, evaluation.warnings)
 
 
 def collectives(
@@ -158,18 +154,17 @@ def collectives(
             str(curves), str(data), sizes, load(model) if model is not None else None
         )
 
-    def table(console: Console) -> None:
-        lines = new_table(
-            "Median over curves of the median error, 64 kB and more",
-            *("collective", "where", "curves", "median %", "inside 90 %"),
-            texts=2,
-        )
-        for row in evaluation.summary():
-            figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
-            add(lines, row["collective"], row["where"], str(row["curves"]), *figures)
-        console.show(lines)
+    target.write_result(evaluation, _show_collectives, evaluation.warnings)
 
-    target.write_result(evaluation, table, evaluation.warnings)
+
+def _show_collectives(console: Console, evaluation: CollectiveEvaluation) -> None:
+    rows = []
+    for row in evaluation.summary():
+        figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
+        rows.append((row["collective"], row["where"], str(row["curves"]), *figures))
+    title = "Median over curves of the median error, 64 kB and more"
+    heads = ("collective", "where", "curves", "median %", "inside 90 %")
+    console.show(filled(title, heads, rows, texts=2))
 
 
 def _sizes(text: str | None) -> list[float]:
@@ -232,21 +227,18 @@ def ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
         )
 
-    def table(console: Console) -> None:
-        titles = ("n", "GMAE", "MAPE", "median", "bias", "total")
-        lines = new_table(
-            "Device time per op from shapes alone, errors in percent",
-            *("of", "device", "name", *titles),
-            texts=3,
-        )
-        for row in (*evaluation.rows, *((evaluation.all_rows,) if evaluation.all_rows else ())):
-            sizes = (row.gmae_pct, row.mape_pct, row.median_pct)
-            signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
-            figures = (f"{row.n:,}", *(f"{value:.1f}" for value in sizes), *signed)
-            add(lines, row.source, row.device, row.name, *figures)
-        console.show(lines)
+    target.write_result(evaluation, _show_ops, evaluation.warnings)
 
-    target.write_result(evaluation, table, evaluation.warnings)
+
+def _show_ops(console: Console, evaluation: OpEvaluation) -> None:
+    rows = []
+    for row in (*evaluation.rows, *((evaluation.all_rows,) if evaluation.all_rows else ())):
+        sizes = (f"{value:.1f}" for value in (row.gmae_pct, row.mape_pct, row.median_pct))
+        signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
+        rows.append((row.source, row.device, row.name, f"{row.n:,}", *sizes, *signed))
+    heads = ("of", "device", "name", "n", "GMAE", "MAPE", "median", "bias", "total")
+    title = "Device time per op from shapes alone, errors in percent"
+    console.show(filled(title, heads, rows, texts=3))
 
 
 def modules(
@@ -292,9 +284,7 @@ def modules(
             overheads=overheads,
             begin=begin,
         )
-    target.write_result(
-        evaluation, lambda console: _show_modules(console, evaluation), evaluation.left_out
-    )
+    target.write_result(evaluation, _show_modules, evaluation.left_out)
 
 
 def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
@@ -302,8 +292,9 @@ def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
         (
             row.program,
             f"{row.mode}{', training' if row.is_training else ''}",
-            *(human_us(row.predicted_us), human_us(row.measured_us), _signed(row.error_pct)),
-            *(_signed(row.host_error_pct), _signed(row.device_error_pct)),
+            *(human_us(row.predicted_us), human_us(row.measured_us)),
+            *(shown(pct, "+.1f", "") for pct in (row.error_pct, row.host_error_pct)),
+            shown(row.device_error_pct, "+.1f", ""),
         )
         for row in evaluation.rows
     ]
@@ -327,10 +318,6 @@ def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
             f"the host, by {len(evaluation.host_bound)} calls that it bounds: "
             f"--set host.single_thread_ratio={speed:.2g} (taken: {taken:.2g})",
         )
-
-
-def _signed(error_pct: float | None) -> str:
-    return "" if error_pct is None else f"{error_pct:+.1f}"
 
 
 HELP = """How far predictions are from what was measured.

@@ -16,7 +16,7 @@ from perfmodel.cli.options import (
     max_bytes,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
-from perfmodel.cli.tables import NOTHING, add, fitted, new_table, say
+from perfmodel.cli.tables import NOTHING, filled, fitted, say, shown
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
 
@@ -102,33 +102,27 @@ def steps(
             listed, on or machine, drifts=drifts, overheads=overheads, blind=blind, begin=begin
         )
 
-    target.write_result(
-        evaluation, lambda console: _show_steps(console, evaluation), evaluation.warnings
-    )
+    target.write_result(evaluation, _show_steps, evaluation.warnings)
 
 
 def _show_steps(console: Console, evaluation: StepErrors) -> None:
     is_referenced = any(row.referenced_us is not None for row in evaluation.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
-    columns = referenced if is_referenced else titles
-    table = new_table(f"Steps on {evaluation.device}", "configuration", *columns)
+    rows = []
     for row in evaluation.rows:
         measured = "" if row.measured_us is None else human_us(row.measured_us)
+        predicted, error = human_us(row.predicted_us), shown(row.error_pct, "+.1f", "")
         if is_referenced:
-            cells = [
-                *(human_us(row.predicted_us), measured, _fixed(row.error_pct, "+.1f")),
-                _fixed(row.drift_ratio, ".2f"),
-                _interval(row.referenced_low_us, row.referenced_high_us),
-                _fixed(row.referenced_error_pct, "+.1f"),
-            ]
+            interval = _interval(row.referenced_low_us, row.referenced_high_us)
+            by_reference = interval, shown(row.referenced_error_pct, "+.1f", "")
+            moved = shown(row.drift_ratio, ".2f", "")
+            rows.append((row.name, predicted, measured, error, moved, *by_reference))
         else:
-            cells = [
-                *(str(row.ranks), human_us(row.predicted_us), _interval(row.low_us, row.high_us)),
-                *(measured, _fixed(row.error_pct, "+.1f"), _fixed(row.spread_pct, ".1f")),
-            ]
-        add(table, row.name, *cells)
-    console.show(table)
+            interval, spread = _interval(row.low_us, row.high_us), shown(row.spread_pct, ".1f", "")
+            rows.append((row.name, str(row.ranks), predicted, interval, measured, error, spread))
+    columns = ("configuration", *(referenced if is_referenced else titles))
+    console.show(filled(f"Steps on {evaluation.device}", columns, rows))
     raw = "raw: " if is_referenced else ""
     for what, figures in ((raw, evaluation.summary()), ("by reference: ", evaluation.referenced())):
         if figures["n"]:
@@ -144,10 +138,6 @@ def _interval(low_us: float | None, high_us: float | None) -> str:
     if low_us is None or high_us is None:
         return ""
     return f"{human_us(low_us)} to {human_us(high_us)}"
-
-
-def _fixed(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
 
 
 def pairs(
@@ -176,28 +166,20 @@ def pairs(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    target.write_result(evaluation, lambda console: _show_pairs(console, evaluation))
+    target.write_result(evaluation, _show_pairs)
 
 
 def _show_pairs(console: Console, evaluation: PairErrors) -> None:
-    def signed(error_pct: float | None) -> str:
-        return "-" if error_pct is None else f"{error_pct:+.1f}"
-
+    heads = ("of", "predicted", "measured", "error %", "same %", "roofline %")
     for each in evaluation.directions:
-        table = new_table(
-            f"{Path(each.trace).name}: {each.source} to {each.target}",
-            *("of", "predicted", "measured", "error %", "same %", "roofline %"),
-        )
+        rows = []
         for moved in (*each.times, *each.families):
-            errors = (moved.predicted_us, moved.source_us, moved.roofline_us)
-            add(
-                table,
-                moved.name,
-                human_us(moved.predicted_us),
-                human_us(moved.measured_us),
-                *(signed(moved.error_pct(us)) for us in errors),
-            )
-        console.show(table)
+            predicted = (moved.predicted_us, moved.source_us, moved.roofline_us)
+            errors = (shown(moved.error_pct(us), "+.1f") for us in predicted)
+            times = human_us(moved.predicted_us), human_us(moved.measured_us)
+            rows.append((moved.name, *times, *errors))
+        title = f"{Path(each.trace).name}: {each.source} to {each.target}"
+        console.show(filled(title, heads, rows))
         is_within = "within" if each.within else "outside"
         interval = f"{human_us(each.low_us)} to {human_us(each.high_us)}"
         say(console, f"the measured step is {is_within} its interval, {interval}")
@@ -244,31 +226,24 @@ def published(
     with working("predicting") as begin:
         evaluation = evaluate_published(listed, left_out, begin=begin)
     save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, lambda console: _show_published(console, evaluation))
+    target.write_result(evaluation, _show_published)
 
 
 def _show_published(console: Console, evaluation: PublishedErrors) -> None:
     def percent(value: float | None) -> str:
         return NOTHING if value is None else f"{value:.1f} %"
 
-    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
-    table = new_table("Million samples per second", "of", "configuration", *titles, texts=2)
+    rows = []
     for row in evaluation.rows:
-        scaled = evaluation.scaled_error_pct(row)
-        rates = (row.measured / 1e6, row.samples_per_s / 1e6)
-        add(
-            table,
-            row.published.group,
-            row.published.name,
-            str(len(row.published.rates)),
-            *(f"{rate:.3g}" for rate in rates),
-            f"{row.low_samples_per_s / 1e6:.3g} to {row.high_samples_per_s / 1e6:.3g}",
-            f"{row.error_pct:+.1f}",
-            NOTHING if scaled is None else f"{scaled:+.1f}",
-        )
-    console.show(table)
+        of = (row.published.group, row.published.name, str(len(row.published.rates)))
+        rates = (f"{rate / 1e6:.3g}" for rate in (row.measured, row.samples_per_s))
+        interval = f"{row.low_samples_per_s / 1e6:.3g} to {row.high_samples_per_s / 1e6:.3g}"
+        scaled = shown(evaluation.scaled_error_pct(row), "+.1f")
+        rows.append((*of, *rates, interval, f"{row.error_pct:+.1f}", scaled))
+    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
+    heads = ("of", "configuration", *titles)
+    console.show(filled("Million samples per second", heads, rows, texts=2))
     for group in evaluation.summary():
-        order = group["rank_correlation"]
         generations = ", ".join(
             f"{name} {errors['median_pct']:.1f} %" for name, errors in group["generations"].items()
         )
@@ -280,13 +255,11 @@ def _show_published(console: Console, evaluation: PublishedErrors) -> None:
             f"bias {group['bias_pct']:+.1f} %, "
             f"one node {percent(group['one_node']['median_pct'])}, "
             f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
-            f"{NOTHING if order is None else f'{order:.3f}'}; {generations}",
+            f"{shown(group['rank_correlation'], '.3f')}; {generations}",
         )
     say(console, evaluation.to_dict()["about"])
-    left = new_table("Left out", "row", "reason", texts=2)
-    for each in evaluation.left_out:
-        add(left, each.name, each.reason)
-    console.show(left)
+    left = [(each.name, each.reason) for each in evaluation.left_out]
+    console.show(filled("Left out", ("row", "reason"), left, texts=2))
 
 
 def designs(
@@ -325,7 +298,7 @@ def designs(
 
     with working("predicting") as begin:
         evaluation = evaluate_designs(only=only or (), folder=folder, begin=begin)
-    target.write_result(evaluation, lambda console: _show_designs(console, evaluation))
+    target.write_result(evaluation, _show_designs)
 
 
 def _show_designs(console: Console, evaluation: DesignFigures) -> None:
@@ -334,19 +307,12 @@ def _show_designs(console: Console, evaluation: DesignFigures) -> None:
         row, target = figure.row, figure.row.target
         ends = target if isinstance(target, tuple) else (target,)
         tolerance = f" (±{row.tolerance_pct:g})" if row.tolerance_pct else ""
-        rows.append(
-            (
-                row.id,
-                _four_digits(figure.predicted),
-                f"{' to '.join(map(_four_digits, ends))} {row.unit}",
-                f"{figure.error_pct:+.1f}{tolerance}",
-                "yes" if figure.holds else "no",
-                row.evidence,
-            )
-        )
+        published = f"{' to '.join(map(_four_digits, ends))} {row.unit}"
+        error, holds = f"{figure.error_pct:+.1f}{tolerance}", "yes" if figure.holds else "no"
+        predicted = _four_digits(figure.predicted)
+        rows.append((row.id, predicted, published, error, holds, row.evidence))
     titles = ("figure", "predicted", "published", "error %", "holds", "evidence")
-    table = fitted("Published designs", titles, rows, whole=True)
-    console.show(table)
+    console.show(fitted("Published designs", titles, rows, whole=True))
     counts = evaluation.holding().items()
     say(console, "hold: " + ", ".join(f"{n} of {of} {kind}" for kind, (n, of) in counts))
 

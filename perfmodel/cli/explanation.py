@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.console import Console
 from perfmodel.cli.hardware_tables import show_coefficients, show_figures
 from perfmodel.cli.output import Output, rows_csv
-from perfmodel.cli.tables import add, counted, new_table, say
+from perfmodel.cli.tables import counted, filled, say
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ def _show_reason(console: Console, name: str, reason: Mapping[str, Any]) -> None
     terms = {key: value for key, value in reason["terms"].items() if value is not None}
     if not terms:
         return
-    table = new_table("", "term", "value", texts=2)
-    table.title = ""
-    table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
-    for key, value in terms.items():
-        add(table, key, value if isinstance(value, str) else f"{value:,.10g}")
+    rows = [(key, v if isinstance(v, str) else f"{v:,.10g}") for key, v in terms.items()]
+    table = filled("", ("term", "value"), rows, texts=2)
+    table.columns[1].overflow = "fold"
     console.show(table)

@@ -10,7 +10,7 @@ from typing import Any
 from perfmodel.cli.console import Console
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.output import SHOWN
-from perfmodel.cli.tables import NOTHING, Times, add, new_table, say
+from perfmodel.cli.tables import NOTHING, Times, filled, say
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
@@ -46,10 +46,9 @@ def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None
     """A row for each, with its source."""
     if not figures:
         return
-    table = new_table("Figures read", *FIGURE_COLUMNS, texts=len(FIGURE_COLUMNS))
-    table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
-    for each in figures:
-        add(table, *(_text(each[name]) for name in FIGURE_COLUMNS))
+    rows = [[_text(each[name]) for name in FIGURE_COLUMNS] for each in figures]
+    table = filled("Figures read", FIGURE_COLUMNS, rows, texts=len(FIGURE_COLUMNS))
+    table.columns[-1].overflow = "fold"
     console.show(table)
 
 
@@ -69,14 +68,14 @@ def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]
     """A row for each coefficient that a cost model read; of several values, how many."""
     if not coefficients:
         return
-    names = ("name", "value", "unit", "source")
-    table = new_table("Coefficients read", *names, texts=len(names))
-    for column in table.columns:
-        column.no_wrap, column.overflow = False, "fold"
+    rows = []
     for each in coefficients:
         is_one = isinstance(each["value"], int | float)
         value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
-        add(table, each["name"], value, each["unit"], each["source"])
+        rows.append((each["name"], value, each["unit"], each["source"]))
+    table = filled("Coefficients read", ("name", "value", "unit", "source"), rows, texts=4)
+    for column in table.columns:
+        column.overflow = "fold"
     console.show(table)
 
 
@@ -123,15 +122,15 @@ def show_list(console: Console, parts: Sequence[Part]) -> None:
         keys = COLUMNS[kind]
         inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
         texts = ["maker", "name", *inner]
-        table = new_table(kind, *texts, *map(_heading, keys), texts=len(texts))
-        table.columns[1].no_wrap = True  # a name is typed
-        last = ""
+        rows, last = [], ""
         for part in of_kind:
             maker = part.maker or NOTHING
             held = [parts_of(part)[key].name for key in inner]
             figures_shown = (_brief(key, getattr(part, key)) for key in keys)
-            add(table, maker if maker != last else "", part.name, *held, *figures_shown)
+            rows.append((maker if maker != last else "", part.name, *held, *figures_shown))
             last = maker
+        table = filled(kind, (*texts, *map(_heading, keys)), rows, texts=len(texts))
+        table.columns[1].no_wrap = True  # a name is typed
         console.show(table)
 
 
@@ -145,15 +144,13 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
         }
         words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
         say(console, f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
-        table = new_table("", "figure", "value", "source")
-        table.title = ""
-        table.columns[2].justify = "left"
-        table.columns[2].no_wrap = False
-        for key, text in texts.items():
-            if key in part.sources:
-                add(table, key, text, part.sources[key])
-        for figure in (*figures(part), *_given_within(part)):
-            add(table, figure.key, _whole(figure.value), figure.source)
+        rows = [
+            (key, text, part.sources[key]) for key, text in texts.items() if key in part.sources
+        ]
+        every = (*figures(part), *_given_within(part))
+        rows += [(figure.key, _whole(figure.value), figure.source) for figure in every]
+        table = filled("", ("figure", "value", "source"), rows)
+        table.columns[2].justify, table.columns[2].no_wrap = "left", False
         console.show(table)
         if part is not parts[-1]:
             console.print()
@@ -202,13 +199,9 @@ def _brief(key: str, value: float | None) -> str:
 
 
 def _whole(value: float) -> str:
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,g}"
-        if value < 1e6
-        else f"{value:,.0f}"
-    )
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
 
 
 _BYTES_PER_MB = 1e6
@@ -220,40 +213,19 @@ def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> 
     times = Times([answer["high_us"] for answer in answers])
     say(console, title)
     first = answers[0]
-    work = (
-        f"{first['flop'] / _FLOP_PER_GFLOP:,.3f} GFLOP, reads "
-        f"{first['read_bytes'] / _BYTES_PER_MB:,.3f} MB, writes "
-        f"{first['written_bytes'] / _BYTES_PER_MB:,.3f} MB"
-    )
-    say(console, work)
-    table = new_table(
-        f"Duration ({times.unit})",
-        "device",
-        "bound by",
-        "kernel",
-        "low",
-        "high",
-        "of peak",
-        texts=2,
-    )
+    moved = (f"{first[key] / _BYTES_PER_MB:,.3f} MB" for key in ("read_bytes", "written_bytes"))
+    work = ", writes ".join(moved)
+    say(console, f"{first['flop'] / _FLOP_PER_GFLOP:,.3f} GFLOP, reads {work}")
+    rows = []
     for answer in answers:
-        add(
-            table,
-            answer["hardware"],
-            answer["bound_by"],
-            times(answer["duration_us"]),
-            times(answer["low_us"]),
-            times(answer["high_us"]),
-            f"{100 * answer['utilisation_frac']:.1f} %",
-        )
-    console.show(table)
+        taken = (times(answer[key]) for key in ("duration_us", "low_us", "high_us"))
+        peak = f"{100 * answer['utilisation_frac']:.1f} %"
+        rows.append((answer["hardware"], answer["bound_by"], *taken, peak))
+    heads = ("device", "bound by", "kernel", "low", "high", "of peak")
+    console.show(filled(f"Duration ({times.unit})", heads, rows, texts=2))
     for answer in answers:
-        why = (
-            f"{answer['model']} ({answer['source']})",
-            _terms(answer["terms"]),
-            answer["formula"],
-        )
-        for line in filter(None, why):
+        model = f"{answer['model']} ({answer['source']})"
+        for line in filter(None, (model, _terms(answer["terms"]), answer["formula"])):
             console.print(one_line(f"{answer['hardware']}: {line}"))
         say_assumed_figures(console, answer["hardware"], answer["figures"])
         say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
@@ -277,9 +249,9 @@ def _terms(terms: dict[str, float]) -> str:
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
     """The vocabulary, by family."""
-    table = new_table("Ops", "op", "family", "dims", "directions", texts=4)
+    rows = []
     for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
         optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
         dims = " ".join([*op["dims"], *optional])
-        add(table, op["op"], op["family"], dims, " ".join(op["directions"]))
-    console.show(table)
+        rows.append((op["op"], op["family"], dims, " ".join(op["directions"])))
+    console.show(filled("Ops", ("op", "family", "dims", "directions"), rows, texts=4))

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import Format
@@ -59,6 +59,9 @@ class Result(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
     def to_frame(self) -> pd.DataFrame: ...
+
+
+R = TypeVar("R", bound=Result)
 
 
 class Output:
@@ -109,8 +112,8 @@ class Output:
 
     def write_result(
         self,
-        result: Result,
-        table: Callable[[Console], None],
+        result: R,
+        show: Callable[[Console, R], None],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
     ) -> None:
@@ -118,7 +121,7 @@ class Output:
         self.write(
             answer=result.to_dict,
             csv=lambda: frame_csv(result.to_frame()),
-            table=table,
+            table=lambda console: show(console, result),
             warnings=list(warnings),
             cautions=cautions,
         )
@@ -127,12 +130,10 @@ class Output:
         """Write what there is to choose from: rows whose first three columns are texts."""
 
         def table(console: Console) -> None:
-            from perfmodel.cli.tables import add, new_table
+            from perfmodel.cli.tables import filled
 
-            shown = new_table(title, *rows[0], texts=3)
-            for row in rows:
-                add(shown, *map(str, row.values()))
-            console.show(shown)
+            cells = [list(map(str, row.values())) for row in rows]
+            console.show(filled(title, list(rows[0]), cells, texts=3))
 
         self.write(
             answer=lambda: {"schema": schema, title.lower(): rows},

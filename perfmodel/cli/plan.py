@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.cli.tables import Times, add, counted, new_table, say
+from perfmodel.cli.tables import Times, counted, filled, say
 from perfmodel.files import write_text
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def plan(
         document = torchrec_document(found.placement, planned_for.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
         wrote(torchrec, "TorchRec's sharding plan")
-    target.write_result(found, lambda console: _show(console, found, other), found.deployment.notes)
+    target.write_result(found, partial(_show, other=other), found.deployment.notes)
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
@@ -136,29 +137,23 @@ def _show(console: Console, planned: Plan, other: Plan | None) -> None:
     for line in differences(planned, other) if other else ():
         say(console, line)
     title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full ({times.unit})"
-    tried = new_table(title, "tables by sharding", "step", "surrogate")
+    tried = []
     for each in sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
         mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
-        add(tried, mix, times(each["step_us"]), times(each["surrogate_us"]))
-    console.show(tried)
+        tried.append((mix, times(each["step_us"]), times(each["surrogate_us"])))
+    console.show(filled(title, ("tables by sharding", "step", "surrogate"), tried))
     names = ("table", "rows x dim x pooling", "sharding", "ranks", "in", "GB", "why")
-    table = new_table("Tables, those with most work first", *names, texts=len(names))
+    ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
+    rows = []
+    for row in ordered[:SHOWN]:
+        size = f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}"
+        held = "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}"
+        where = (row["sharding"], _ranks(row["ranks"]), row["tier"], held)
+        rows.append((str(row["table"]), size, *where, row.get("why", "")))
+    table = filled("Tables, those with most work first", names, rows, texts=len(names))
     for column in table.columns[:-1]:
         column.no_wrap = True
-    table.columns[5].justify = "right"
-    ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
-    for row in ordered[:SHOWN]:
-        add(
-            table,
-            str(row["table"]),
-            f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}",
-            row["sharding"],
-            _ranks(row["ranks"]),
-            row["tier"],
-            "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}",
-            row.get("why", ""),
-        )
-    table.columns[-1].overflow = "fold"
+    table.columns[5].justify, table.columns[-1].overflow = "right", "fold"
     console.show(table)
     if len(ordered) > SHOWN:
         say(console, f"and {len(ordered) - SHOWN} more: --format csv or json has all")

@@ -275,12 +275,12 @@ def predict(
         write_explanation(prediction, explain, target)
         return
 
-    def table(console: Console) -> None:
+    def show(console: Console, prediction: Prediction) -> None:
         from perfmodel.cli.predict_tables import show_prediction
 
         show_prediction(console, prediction, demo)
 
-    target.write_result(prediction, table, prediction.warnings, prediction.cautions)
+    target.write_result(prediction, show, prediction.warnings, prediction.cautions)
 
 
 def _serving(

@@ -15,11 +15,10 @@ from perfmodel.cli.tables import (
     NOTHING,
     STEADY,
     Times,
-    add,
     counted,
+    filled,
     fitted,
     named,
-    new_table,
     percent,
     say,
     say_excluded_steps,
@@ -152,15 +151,15 @@ def _shares(taken_us: Mapping[str, float]) -> str:
 def _show_parts(console: Console, results: Sequence[Result]) -> None:
     """What the time of some results consists of."""
     paths = [(_name(result), _path(result)) for result in results]
-    families = [(_name(result), _families(result)) for result in results]
+    families = [
+        (_name(result), {row["family"]: row["time_us"] for row in result.families})
+        for result in results
+    ]
     tables = [_comparison_table("Critical path of the median step", paths)]
     if any(time_us for _, time_us in families):
         modelled = results[0].mode == "model"
-        tables.append(
-            _comparison_table(
-                "Time by family" if modelled else "GPU time by kernel family", families
-            )
-        )
+        title = "Time by family" if modelled else "GPU time by kernel family"
+        tables.append(_comparison_table(title, families))
     if len(results) == 1:
         console.show(*tables)
     else:
@@ -190,17 +189,15 @@ def _summary(results: Sequence[Result], device: dict[str, str]) -> Table:
         ]
 
     rows: list[list[str]] = []
-
     if truth_us is not None:
         measured = results[0].rank.measured or {}
         cells = [times(measured.get(key)) for key in device.values()]
         none = (NOTHING for _ in (*interval, *against, *gain))
         rows.append(["measured", times(truth_us), *none, *cells])
     for result in results:
-        if result.baseline is None:
-            rows.append(row(_name(result), result, None))
-        else:
-            rows.append(row(_name(result.baseline), result.baseline, None))
+        alone = result.baseline or result
+        rows.append(row(_name(alone), alone, None))
+        if result.baseline is not None:
             rows.append(row("what-if", result, result.gain))
     return fitted(f"Per batch ({times.unit})", columns, rows)
 
@@ -296,30 +293,20 @@ def _mean_error(of: str, pairs: Sequence[tuple[float | None, float]]) -> str:
 def _ranks(result: Result, device: dict[str, str]) -> Table:
     times = Times(rank.step_us for rank in result.ranks)
     meets = ("transfer", "waiting") if result.straggler else ()
-    beside = ("measured", "step", "error") if result.baseline is None else _WHAT_IF_COLUMNS
-    table = new_table(f"Ranks, {_name(result)} ({times.unit})", "rank", *beside, *device, *meets)
+    what_if = ("without", "step", "gain", "of step")
+    beside = ("measured", "step", "error") if result.baseline is None else what_if
+    rows = []
     for rank, change in zip(result.ranks, result.gains_of_ranks(), strict=True):
         truth_us = rank.measured["step_us"] if rank.measured else None
-        cells = (
-            (times(truth_us), times(rank.step_us), signed_pct(error_pct(rank.step_us, truth_us)))
-            if change is None
-            else (times(change.baseline_us), times(rank.step_us), *_gain(change, times))
-        )
-        add(
-            table,
-            f"{rank.rank}{' (slowest)' if rank is result.rank else ''}",
-            *cells,
-            *(times(getattr(rank, key)) for key in device.values()),
-            *(times(getattr(rank, f"{key}_us")) for key in meets),
-        )
-    return table
-
-
-_WHAT_IF_COLUMNS = ("without", "step", "gain", "of step")
-
-
-def _families(result: Result) -> dict[str, float]:
-    return {row["family"]: row["time_us"] for row in result.families}
+        cells: tuple[str, ...] = (signed_pct(error_pct(rank.step_us, truth_us)),)
+        if change is not None:
+            truth_us, cells = change.baseline_us, _gain(change, times)
+        name = f"{rank.rank}{' (slowest)' if rank is result.rank else ''}"
+        keys = (*device.values(), *(f"{key}_us" for key in meets))
+        figures = (times(getattr(rank, key)) for key in keys)
+        rows.append((name, times(truth_us), times(rank.step_us), *cells, *figures))
+    heads = ("rank", *beside, *device, *meets)
+    return filled(f"Ranks, {_name(result)} ({times.unit})", heads, rows)
 
 
 def _path(result: Result) -> dict[str, float]:
@@ -338,17 +325,14 @@ def _comparison_table(title: str, prediction: Sequence[tuple[str, dict[str, floa
     times = Times(largest.values())
     alone = len(prediction) == 1
     columns = ("time", "share") if alone else tuple(name for name, _ in prediction)
-    table = new_table(f"{title} ({times.unit})", "", *columns)
     names = sorted(
         (name for name, us in largest.items() if us >= _MIN_US), key=lambda name: -largest[name]
     )
     rows = [(name, [time_us.get(name) for _, time_us in prediction]) for name in names[:_MAX_ROWS]]
-    if names[_MAX_ROWS:]:
-        rest = [
-            sum(time_us.get(name, 0.0) for name in names[_MAX_ROWS:]) for _, time_us in prediction
-        ]
-        rows.append(("others", list(rest)))
+    if rest := names[_MAX_ROWS:]:
+        rows.append(("others", [sum(us.get(name, 0.0) for name in rest) for _, us in prediction]))
+    cells = []
     for name, values in rows:
         share = [percent(values[0] or 0.0, sum(prediction[0][1].values()))] if alone else []
-        add(table, named(name), *map(times, values), *share)
-    return table
+        cells.append((named(name), *map(times, values), *share))
+    return filled(f"{title} ({times.unit})", ("", *columns), cells)

@@ -36,20 +36,29 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else NOTHING
 
 
+def shown(value: float | None, form: str, none: str = NOTHING) -> str:
+    """A number in its form; `none` where there is none."""
+    return none if value is None else format(value, form)
+
+
 def signed_pct(value: float | None) -> str:
     """A difference in percent, as in `+0.12 %`."""
     return NOTHING if value is None else f"{value:+.2f} %"
 
 
-def new_table(title: str, *columns: str, texts: int = 1) -> Table:
-    """An empty table; its first `texts` columns are texts, the others numbers."""
+def filled(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1
+) -> Table:
+    """A table; its first `texts` columns are texts, the others numbers. Cells may hold anything
+    that a trace says; those behind the last are empty."""
     made = [
         Column(head, "left", no_wrap=False, overflow="ellipsis")
         if at < texts
         else Column(head, "right", no_wrap=True, overflow="ellipsis")
         for at, head in enumerate(columns)
     ]
-    return Table(title, made)
+    cells = [(*map(one_line, row), *[""] * (len(made) - len(row))) for row in rows]
+    return Table(title, made, cells)
 
 
 def fitted(
@@ -63,20 +72,12 @@ def fitted(
 
     With `whole`, texts take several lines instead, broken at `-`, `_`, `.` and `/`.
     """
-    table = new_table(title, *columns)
+    table = filled(title, columns, rows)
     shown = table.columns[name]
     shown.justify, shown.no_wrap, shown.keep = "left", False, True
     if whole:
         shown.overflow = "fold"
-    for row in rows:
-        add(table, *row)
     return table
-
-
-def add(table: Table, *cells: str) -> None:
-    """A row whose cells may hold anything that a trace says; those behind the last are empty."""
-    missing = [""] * (len(table.columns) - len(cells))
-    table.rows.append((*map(one_line, cells), *missing))
 
 
 def say(console: Console, text: str) -> None:

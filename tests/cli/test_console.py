@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.cli.console import Console, Table, width_of
 from perfmodel.cli.output import frame_csv, rows_csv
-from perfmodel.cli.tables import add, new_table
+from perfmodel.cli.tables import filled
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "名前", "x" * 23, "-")
 
@@ -19,10 +19,9 @@ def drawn(seed: int) -> Table:
     of = random.Random(seed)
     heads = of.choices(("name", "time", "of step", "", "TFLOP/s", "größe"), k=of.randint(1, 6))
     title = " ".join(of.choices(("Top kernels,", "per step (ms)", "", "Ränge"), k=of.randint(0, 5)))
-    table = new_table(title.strip(), *heads, texts=of.randint(0, 2))
-    for _ in range(of.randint(0, 5)):
-        add(table, *of.choices(WORDS, k=len(heads)))
-    return table
+    texts = of.randint(0, 2)
+    rows = [of.choices(WORDS, k=len(heads)) for _ in range(of.randint(0, 5))]
+    return filled(title.strip(), heads, rows, texts)
 
 
 @pytest.mark.parametrize("width", [40, 80, 300])
@@ -40,9 +39,10 @@ def test_no_line_is_wider_than_the_page_and_no_number_is_cut(width: int) -> None
 
 
 def test_the_last_columns_go_first_and_are_named() -> None:
-    table = new_table("Designs", "design", "step", "memory", "cause", "USD")
+    heads = ("design", "step", "memory", "cause", "USD")
+    row = ("software_cache", "12,345.678", "12,345.678", "host", "0.001")
+    table = filled("Designs", heads, [row])
     table.columns[3].keep = True
-    add(table, "software_cache", "12,345.678", "12,345.678", "host", "0.001")
     page = Console(44)
     page.show(table)
     assert "step  memory" not in page.text
@@ -53,9 +53,8 @@ def test_the_last_columns_go_first_and_are_named() -> None:
 
 
 def test_names_that_would_become_one_take_several_lines() -> None:
-    table = new_table("Steps", "step", "time")
-    add(table, "ProfilerStep_of_rank_1_forward_pass_alone", "1" * 20)
-    add(table, "ProfilerStep_of_rank_2_forward_pass_alone", "2" * 20)
+    rows = [(f"ProfilerStep_of_rank_{at}_forward_pass_alone", at * 20) for at in "12"]
+    table = filled("Steps", ("step", "time"), rows)
     page = Console(40)
     page.show(table)
     assert "rank_1" in page.text.replace("\n", "")
@@ -64,10 +63,8 @@ def test_names_that_would_become_one_take_several_lines() -> None:
 
 
 def test_tables_that_fit_stand_side_by_side() -> None:
-    tables = [new_table(name, "cause", "time") for name in ("One", "Another")]
-    add(tables[0], "gap", "1.0")
-    add(tables[0], "launch", "22.0")
-    add(tables[1], "host", "3.5")
+    rows = {"One": [("gap", "1.0"), ("launch", "22.0")], "Another": [("host", "3.5")]}
+    tables = [filled(name, ("cause", "time"), each) for name, each in rows.items()]
     wide, narrow = Console(60), Console(24)
     wide.show(*tables)
     narrow.show(*tables)
