@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from perfmodel.designs.deployment import DESIGNS, Deployment, deployment_of
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.embedding import TablePlacement
 from perfmodel.errors import HardwareError, Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
@@ -15,9 +16,8 @@ from perfmodel.hardware.schema import consistent
 from perfmodel.ops.dtypes import row_bytes
 
 
-@DESIGNS.register("gpu_only")
 @dataclass(frozen=True)
-class GpuOnly:
+class GpuOnly(settings.Checked, of="gpu_only"):
     """All tables in device memory; infeasible where they do not fit.
 
     Those that ranks share in a host's memory lie as the workload's own settings lay them out.
@@ -40,9 +40,8 @@ class GpuOnly:
 GENERIC = "generic-cpu"
 
 
-@DESIGNS.register("cpu_only")
 @dataclass(frozen=True)
-class CpuOnly:
+class CpuOnly(settings.Checked, of="cpu_only"):
     """CPUs alone: tables in host memory, all layers on the hosts' cores, one rank per socket.
 
     `nodes`: hosts that take part, each with `sockets` of them; 0: as many as the machine has. Each
@@ -51,14 +50,8 @@ class CpuOnly:
     be shared among them.
     """
 
-    nodes: int = 0
-    sockets: int = 0
-
-    def __post_init__(self) -> None:
-        if self.nodes < 0 or self.sockets < 0:
-            raise WorkloadError(
-                f"cpu_only: {self.nodes} nodes of {self.sockets} sockets: expected 0 or more"
-            )
+    nodes: settings.Count = 0
+    sockets: settings.Count = 0
 
     def apply(self, deployment: Deployment) -> Deployment:
         machine = hosts_of(deployment.machine, self.nodes, self.sockets)
@@ -160,9 +153,8 @@ def with_cores(cpu: Device, cores: int) -> Device:
 OnHost = Literal["one_process", "operators", "host"]
 
 
-@DESIGNS.register("hybrid")
 @dataclass(frozen=True)
-class Hybrid:
+class Hybrid(settings.Checked, of="hybrid"):
     """Tables in host memory, looked up and updated by the CPU; dense layers data-parallel on GPUs.
 
     Tables of at most `device_table_bytes` (fp32 rows) stay where they are. `pooled_on` names the
@@ -177,15 +169,8 @@ class Hybrid:
     (2024) compares with, Intel's DLRM, has fused lookups: nearest to `host`.
     """
 
-    device_table_bytes: float = 0.0
+    device_table_bytes: settings.Amount = 0.0
     pooled_on: OnHost = "host"
-
-    def __post_init__(self) -> None:
-        if not self.device_table_bytes >= 0:
-            raise WorkloadError(f"hybrid: tables of {self.device_table_bytes:g} bytes on devices")
-        ways = ", ".join(get_args(OnHost))
-        if self.pooled_on not in get_args(OnHost):
-            raise WorkloadError(f"hybrid: pooled_on {self.pooled_on!r}: expected one of {ways}")
 
     def apply(self, deployment: Deployment) -> Deployment:
         ranks = tuple(range(deployment.ranks))
@@ -206,9 +191,8 @@ class Hybrid:
         return deployment.with_(placement=placement, pipeline=pipeline)
 
 
-@DESIGNS.register("balanced_sequences")
 @dataclass(frozen=True)
-class BalancedSequences:
+class BalancedSequences(settings.Checked, of="balanced_sequences"):
     """Sequences exchanged among ranks ahead of each step, so that all have equally much to attend.
 
     Source: NVIDIA/recsys-examples, examples/hstu/training: the workload-balanced shuffler.

@@ -203,7 +203,7 @@ def _class(name: str) -> type[Design]:
 
 def _made(name: str, values: Mapping[str, Any]) -> Design:
     kind = _class(name)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     checked = {}
     for field, value in values.items():
         _known_field(kind, name, field)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design, halved
 from perfmodel.embedding import POLICIES, Placement, RowCache
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
@@ -27,7 +28,7 @@ MAP_BYTES = 8.0
 
 
 @dataclass(frozen=True)
-class SoftwareCache:
+class SoftwareCache(settings.Checked, of="software_cache"):
     """Tables in host memory behind a cache of rows in device memory.
 
     `kept_by` `kernels` is FBGEMM's UVM caching (sets of 32 rows), `operators` the frequency-aware
@@ -40,31 +41,15 @@ class SoftwareCache:
     """
 
     kept_by: Literal["kernels", "operators"] = "kernels"
-    cache_frac: float = 0.2
+    cache_frac: settings.SomeShare = 0.2
     policy: str = "set_associative"
-    batches_ahead: int = 1
+    batches_ahead: settings.SomeCount = 1
     rows_ahead: bool = False
-    keep_bytes: int = 0
+    keep_bytes: settings.Count = 0
 
     def __post_init__(self) -> None:
-        if not self.cache_frac > 0:
-            raise WorkloadError(f"software_cache: a cache of {self.cache_frac:g} of the rows")
-        if self.cache_frac > 1:
-            raise WorkloadError(
-                f"software_cache: a cache of {self.cache_frac:g} times the rows is larger than the "
-                "tables: leave them in device memory"
-            )
-        if self.batches_ahead < 1 or self.keep_bytes < 0:
-            raise WorkloadError(
-                f"software_cache: {self.batches_ahead} batches ahead, tables of {self.keep_bytes} "
-                "bytes stay: expected 1 or more, and 0 or more"
-            )
-        if self.policy not in POLICIES:
-            raise WorkloadError(
-                f"software_cache: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"
-            )
-        if self.kept_by not in ("kernels", "operators"):
-            raise WorkloadError(f"software_cache: kept_by {self.kept_by!r}: kernels or operators")
+        super().__post_init__()
+        settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.rows_ahead and self.kept_by == "operators":
             raise WorkloadError(
                 "software_cache: operators wait for every count, so no rows are fetched beside a "
@@ -137,9 +122,6 @@ class SoftwareCache:
         return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
 
 
-DESIGNS.register("software_cache")(SoftwareCache)
-
-
 def frequency_aware_bytes(
     rows: float, dim: int, cache_rows: float, item_bytes: float = 4.0
 ) -> float:
@@ -156,9 +138,8 @@ MIN_GB = 0.1
 """Of popular rows, less than this is not tried in the place of more."""
 
 
-@DESIGNS.register("recshard")
 @dataclass(frozen=True)
-class RecShard:
+class RecShard(settings.Checked, of="recshard"):
     """RecShard: popular rows in device memory, the others in the host's; whole tables, by cost.
 
     The rows that are looked up most per byte, of all tables together, fill `hbm_gb` of each device
@@ -167,11 +148,7 @@ class RecShard:
     its integer programme as a greedy assignment, assumed as good.
     """
 
-    hbm_gb: float = 24.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.hbm_gb < np.inf:
-            raise WorkloadError(f"recshard: {self.hbm_gb:g} GB of device memory: expected more")
+    hbm_gb: settings.SomeAmount = 24.0
 
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""

@@ -47,14 +47,6 @@ class HotRowChoice:
         )
 
 
-def require_settings(design: str, hot_mib: float, popular_frac: float | None) -> None:
-    """Raises `WorkloadError` for what is no size, and what is no share."""
-    if not 0.0 < hot_mib < np.inf:
-        raise WorkloadError(f"{design}: {hot_mib:g} MiB of hot rows: expected more than 0")
-    if popular_frac is not None and not 0.0 <= popular_frac <= 1.0:
-        raise WorkloadError(f"{design}: popular_frac {popular_frac:g}: expected 0 to 1")
-
-
 def choose_hot_rows(
     deployment: Deployment,
     budget_bytes: float,

@@ -8,7 +8,8 @@ from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.designs.layer_types import layer_stages, path_within, shortest_path, times_along
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
@@ -35,22 +36,12 @@ WIDEST = "fp32"
 
 def error_of(dtype: str) -> float:
     """Relative error of rounding to `dtype`; `WorkloadError` for an unknown type."""
-    if dtype not in ROUNDING_ERRORS:
-        raise WorkloadError(
-            f"low_precision: dtype {dtype!r}: expected one of {', '.join(ROUNDING_ERRORS)}"
-        )
+    settings.require_known("low_precision", "dtype", dtype, ROUNDING_ERRORS)
     return ROUNDING_ERRORS[dtype]
-
-
-def require_budget(budget: float) -> None:
-    """Raises `WorkloadError` for what is no error budget."""
-    if not budget >= 0:
-        raise WorkloadError(f"low_precision: an error budget of {budget:g}: expected 0 or more")
 
 
 def within(budget: float, dtypes: tuple[str, ...]) -> tuple[str, ...]:
     """Those of `dtypes` whose error is at most `budget`; fp32 where none is."""
-    require_budget(budget)
     return tuple(dtype for dtype in dtypes if error_of(dtype) <= budget) or (WIDEST,)
 
 
@@ -210,9 +201,8 @@ def _element_bytes(dtype: str) -> float:
 HALF = ("fp16", "bf16", "fp32", "tf32")
 
 
-@DESIGNS.register("low_precision")
 @dataclass(frozen=True)
-class LowPrecision:
+class LowPrecision(settings.Checked, of="low_precision"):
     """Rows, layers and exchanges in fewer bits, layer by layer within the user's error budgets.
 
     `layer_errors`: relative rounding error that each layer bears (bottom MLP, then top), one for
@@ -223,27 +213,23 @@ class LowPrecision:
     them (Deng et al. 2021 search per model; their budgets are not published).
     """
 
-    layer_errors: tuple[float, ...] = (0.005,)
-    table_errors: tuple[float, ...] = (0.005,)
-    ends_error: float = 0.001
-    total_error: float = 0.0
+    layer_errors: tuple[settings.Amount, ...] = (0.005,)
+    table_errors: tuple[settings.Amount, ...] = (0.005,)
+    ends_error: settings.Amount = 0.001
+    total_error: settings.Amount = 0.0
     layer_dtypes: tuple[str, ...] = ("fp16", "int8")
     row_dtypes: tuple[str, ...] = ("fp16", "int8")
     exchange: str = "fp16"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for what, dtypes in (("layer_dtypes", self.layer_dtypes), ("row_dtypes", self.row_dtypes)):
             for dtype in dtypes:
                 error_of(dtype)
                 if (what, dtype) in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
                     raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
         wires = get_args(get_type_hints(Implementation)["exchange_precision"])
-        if self.exchange not in wires:
-            raise WorkloadError(
-                f"low_precision: exchange {self.exchange!r}: one of {', '.join(wires)}"
-            )
-        for budget in (*self.layer_errors, *self.table_errors, self.ends_error, self.total_error):
-            require_budget(budget)
+        settings.require_known(self.of, "exchange", self.exchange, wires)
 
     def search(self, deployment: Deployment) -> Search:
         """What each layer and table takes, and what keeps it from fewer bits."""

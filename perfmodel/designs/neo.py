@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design, halved
 from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding, TablePlacement
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
@@ -185,15 +186,13 @@ def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Flo
     return cached
 
 
-SHARDINGS = ("balanced", "as_deployed")
 MIN_FRAC = 0.005
 Wire = Literal["fp32", "fp16", "bf16"]
 WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
 
 
-@DESIGNS.register("neo")
 @dataclass(frozen=True)
-class Neo:
+class Neo(settings.Checked, of="neo"):
     """Neo: 4D sharding, fused row-wise optimizer, device memory as a cache, quantised exchange.
 
     `sharding` `balanced` lays tables out by bytes and work per rank (table-, row-, column-wise,
@@ -209,18 +208,10 @@ class Neo:
     sharding: Literal["balanced", "as_deployed"] = "balanced"
     rows: RowDtype = "fp16"
     wire: Wire = "fp16"
-    cache_frac: float = 0.2
+    cache_frac: settings.SomeShare = 0.2
     input_ahead: bool = True
     rows_ahead: bool = True
     own_groups: bool = False
-
-    def __post_init__(self) -> None:
-        if self.sharding not in SHARDINGS:
-            raise WorkloadError(f"neo: sharding {self.sharding!r}: {' or '.join(SHARDINGS)}")
-        if self.wire not in WIRES:
-            raise WorkloadError(f"neo: wire {self.wire!r}: one of {', '.join(WIRES)}")
-        if not 0 < self.cache_frac <= 1:
-            raise WorkloadError(f"neo: a cache of {self.cache_frac:g} of the rows: 0 to 1")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The deployment with Neo's formats, layout and pipeline."""

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 
 from perfmodel.cost.tiers import TIERS
+from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, Phase, named_part
+from perfmodel.designs.deployment import Deployment, Design, Phase, named_part
 from perfmodel.designs.hot_row_choice import (
     MIB,
     MIN_MIB,
     choose_hot_rows,
     multi_hot_note,
-    require_settings,
     smaller,
 )
 from perfmodel.embedding import MicroBatch, Pipeline
-from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
+from perfmodel.schema import Limits
 from perfmodel.units import US_PER_S
 
 MIN_FRAC = 1e-6
 """Fewer popular samples, or others, than this share are none."""
 COUNTER_BYTES = 8.0
-MAX_INPUTS = 1e15
+Inputs: TypeAlias = Annotated[float, Limits(1.0, settings.MOST)]
 
 
-@DESIGNS.register("fae")
 @dataclass(frozen=True)
-class Fae:
+class Fae(settings.Checked, of="fae"):
     """Mini-batches of popular samples run from hot rows on every GPU, others as CPU-GPU training.
 
     `hot_mib` of every GPU hold the most popular rows of all tables, learned once on `sampled_frac`
@@ -50,21 +49,12 @@ class Fae:
     Inputs are Criteo Kaggle's; the steps between switches are assumed.
     """
 
-    hot_mib: float = 256.0
-    sampled_frac: float = 0.05
-    inputs: float = 39.3e6
-    popular_frac: float | None = None
-    switch_every_steps: float = 64.0
+    hot_mib: settings.SomeAmount = 256.0
+    sampled_frac: settings.SomeShare = 0.05
+    inputs: Inputs = 39.3e6
+    popular_frac: settings.Share | None = None
+    switch_every_steps: settings.SomeAmount = 64.0
     pooled_on: OnHost = "host"
-
-    def __post_init__(self) -> None:
-        require_settings("fae", self.hot_mib, self.popular_frac)
-        if not 0.0 < self.sampled_frac <= 1.0:
-            raise WorkloadError(f"fae: learned on {self.sampled_frac:g} of the inputs")
-        if not 1.0 <= self.inputs <= MAX_INPUTS:
-            raise WorkloadError(f"fae: {self.inputs:g} inputs")
-        if not self.switch_every_steps > 0:
-            raise WorkloadError(f"fae: switches every {self.switch_every_steps:g} steps")
 
     def apply(self, deployment: Deployment) -> Deployment:
         choice = choose_hot_rows(
@@ -137,9 +127,8 @@ Launches = Literal["whole_batches", "as_they_come", "micro_batches", "by_host"]
 NO_PART, USUAL_PART = "none", "hotline"
 
 
-@DESIGNS.register("hotline")
 @dataclass(frozen=True)
-class Hotline:
+class Hotline(settings.Checked, of="hotline"):
     """Popular samples run from hot rows on every GPU while an accelerator gathers others' rows.
 
     `hot_mib` of every GPU hold the most popular rows of all tables, known from the first
@@ -161,22 +150,15 @@ class Hotline:
     is assumed to be as in FAE.
     """
 
-    hot_mib: float = 512.0
-    popular_frac: float | None = None
+    hot_mib: settings.SomeAmount = 512.0
+    popular_frac: settings.Share | None = None
     launches: Launches = "whole_batches"
     accelerator: str = ""
-    learning_frac: float = 0.05
-    inputs: float = 39.3e6
+    learning_frac: settings.PartShare = 0.05
+    inputs: Inputs = 39.3e6
 
     def __post_init__(self) -> None:
-        require_settings("hotline", self.hot_mib, self.popular_frac)
-        if self.launches not in get_args(Launches):
-            ways = ", ".join(get_args(Launches))
-            raise WorkloadError(f"hotline: launches {self.launches!r}: expected one of {ways}")
-        if not 0.0 <= self.learning_frac < 1.0:
-            raise WorkloadError(f"hotline: learns on {self.learning_frac:g} of the inputs")
-        if not 1.0 <= self.inputs <= MAX_INPUTS:
-            raise WorkloadError(f"hotline: {self.inputs:g} inputs")
+        super().__post_init__()
         if self.accelerator not in ("", NO_PART):
             named_part(self.accelerator, Accelerator, "hotline.accelerator")
 

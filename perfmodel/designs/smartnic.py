@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from perfmodel.cost.contract import TIERS
 from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS, StepChange
 from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
 from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
@@ -23,6 +24,7 @@ from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import NIC as NIC_FAMILY
+from perfmodel.schema import Limits
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.jagged import answered_lookups
 from perfmodel.workload.sharding import plan_of_placement
@@ -179,9 +181,8 @@ MIN_GIB = 1 / 16
 WHOLE = ("table_wise", "column_wise")
 
 
-@DESIGNS.register("smartnic")
 @dataclass(frozen=True)
-class SmartNic:
+class SmartNic(settings.Checked, of="smartnic"):
     """Hot rows in the adapters' memory: of the own tables, and of other ranks'; sums made there.
 
     `adapter`: a name of the catalogue, in place of the machine's (empty: its own). Of its memory
@@ -209,41 +210,25 @@ class SmartNic:
     """
 
     adapter: str = ""
-    cache_gib: float = 0.0
-    remote_frac: float = 0.5
+    cache_gib: settings.Amount = 0.0
+    remote_frac: settings.Share = 0.5
     policy: str = "lru"
     order: str = AS_THEY_COME
     hits_by: str = "learned"
     whole_bags: bool = True
     applied: Literal["if_worth", "always", "never"] = "if_worth"
     cost_by: str = "heuristic"
-    message_bytes: float = 4096.0
+    message_bytes: Annotated[float, Limits(8.0, settings.MOST, "a key and more")] = 4096.0
     host_bypass: bool = True
-    kept_lookups: float = 1.0
+    kept_lookups: settings.Amount = 1.0
     kept_in_training: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("policy", self.policy, POLICIES),
-            ("order", self.order, (AS_THEY_COME, *ORDERS)),
-            ("hits_by", self.hits_by, NIC_CACHES),
-            ("cost_by", self.cost_by, NIC_COSTS),
-            ("applied", self.applied, ("if_worth", "always", "never")),
-        ):
-            if value not in known:
-                raise WorkloadError(
-                    f"smartnic: unknown {name} {value!r}: one of {', '.join(known)}"
-                )
-        if not 0.0 <= self.remote_frac <= 1.0 or not 0.0 <= self.cache_gib < float("inf"):
-            raise WorkloadError(
-                f"smartnic: {self.cache_gib:g} GiB of rows, {self.remote_frac:g} of them remote"
-            )
-        if not 8.0 <= self.message_bytes < float("inf"):
-            raise WorkloadError(
-                f"smartnic: messages of {self.message_bytes:g} bytes: expected a key of 8 or more"
-            )
-        if not self.kept_lookups >= 0.0:
-            raise WorkloadError(f"smartnic: rows of {self.kept_lookups:g} lookups and more")
+        super().__post_init__()
+        settings.require_known(self.of, "policy", self.policy, POLICIES)
+        settings.require_known(self.of, "order", self.order, (AS_THEY_COME, *ORDERS))
+        settings.require_known(self.of, "hits_by", self.hits_by, NIC_CACHES)
+        settings.require_known(self.of, "cost_by", self.cost_by, NIC_COSTS)
         if self.adapter:
             named_part(self.adapter, Nic, "smartnic.adapter")
 

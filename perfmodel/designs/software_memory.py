@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
-from perfmodel.designs.deployment import DESIGNS, Deployment, Design, halved, named_part
+from perfmodel.designs import settings
+from perfmodel.designs.deployment import Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.placement import EXPANSION
 from perfmodel.errors import UsageError, WorkloadError
@@ -112,7 +113,7 @@ MIN_GIB = 1 / 32
 
 
 @dataclass(frozen=True)
-class SoftwareMemory:
+class SoftwareMemory(settings.Checked, of="software_memory"):
     """Tables on drives, their rows read by the host behind a cache of rows in its memory.
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
@@ -133,36 +134,19 @@ class SoftwareMemory:
     """
 
     drive: str = "pm9a3"
-    drives: int = 2
-    keep_gib: float = 0.0
-    cache_gib: float = 16.0
+    drives: settings.SomeCount = 2
+    keep_gib: settings.Amount = 0.0
+    cache_gib: settings.SomeAmount = 16.0
     policy: str = "lru"
     rows_ahead: bool = True
     writes_behind: bool = True
-    device_cache_gib: float = 0.0
-    items_per_query: int = 1
-    pooled_frac: float = 0.0
+    device_cache_gib: settings.Amount = 0.0
+    items_per_query: settings.SomeCount = 1
+    pooled_frac: settings.PartShare = 0.0
 
     def __post_init__(self) -> None:
-        if self.drives < 1:
-            raise WorkloadError(f"software_memory: {self.drives} drives")
-        if not self.cache_gib > 0:
-            raise WorkloadError(f"software_memory: a cache of {self.cache_gib:g} GiB")
-        if self.items_per_query < 1 or not 0 <= self.pooled_frac < 1:
-            raise WorkloadError(
-                f"software_memory: {self.items_per_query} items per query, of which "
-                f"{self.pooled_frac:g} are found pooled: expected at least 1, and a share below 1"
-            )
-        if not self.device_cache_gib >= 0:
-            raise WorkloadError(
-                f"software_memory: a cache of {self.device_cache_gib:g} GiB on the device"
-            )
-        if not self.keep_gib >= 0:
-            raise WorkloadError(f"software_memory: {self.keep_gib:g} GiB of tables that stay")
-        if self.policy not in POLICIES:
-            raise WorkloadError(
-                f"software_memory: unknown policy {self.policy!r}: one of {', '.join(POLICIES)}"
-            )
+        super().__post_init__()
+        settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.drive:
             named_part(self.drive, Storage, "software_memory.drive")
 
@@ -313,9 +297,6 @@ class SoftwareMemory:
             return machine
         drive = named_part(self.drive, Storage, "software_memory.drive")
         return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))
-
-
-DESIGNS.register("software_memory")(SoftwareMemory)
 
 
 def table_bytes(deployment: Deployment) -> list[float]:

@@ -1,0 +1,57 @@
+"""Designs of ours by name, their settings checked by their types: each with what it can be."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
+
+from perfmodel.designs.deployment import DESIGNS, Deployment
+from perfmodel.errors import WorkloadError
+from perfmodel.schema import Limits, convert
+
+
+class Checked(ABC):
+    """A design of ours: filed as `of`, its settings of their types and within their `Limits`."""
+
+    of: ClassVar[str]
+
+    def __init_subclass__(cls, of: str) -> None:
+        cls.of = of
+        DESIGNS.register(of)(cls)
+
+    def __post_init__(self) -> None:
+        """Raises `WorkloadError` that names the setting."""
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if value not in (each.default, ""):
+                hint = _hints(type(self))[each.name]
+                convert(hint, value, f"{self.of}.{each.name}", WorkloadError)
+
+    @abstractmethod
+    def apply(self, deployment: Deployment) -> Deployment:
+        """As `Design` has it."""
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+MOST, LEAST = 1e15, 1e-12
+Count: TypeAlias = Annotated[int, Limits(0, MOST)]
+SomeCount: TypeAlias = Annotated[int, Limits(1, MOST)]
+Amount: TypeAlias = Annotated[float, Limits(0.0, MOST)]
+SomeAmount: TypeAlias = Annotated[float, Limits(LEAST, MOST)]
+Share: TypeAlias = Annotated[float, Limits(0.0, 1.0)]
+SomeShare: TypeAlias = Annotated[float, Limits(LEAST, 1.0)]
+PartShare: TypeAlias = Annotated[float, Limits(0.0, 1.0 - LEAST)]
+"""Less than all."""
+
+
+def require_known(design: str, setting: str, value: str, known: Iterable[str]) -> None:
+    """Raise `WorkloadError` for a name that is none of those known."""
+    if value not in known:
+        raise WorkloadError(f"{design}: unknown {setting} {value!r}: one of {', '.join(known)}")
