@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.designs.composed import Settings
-    from perfmodel.evaluation import Comparison as HeldErrors
-    from perfmodel.evaluation import Evaluation
+    from perfmodel.evaluation.baseline import Comparison as HeldErrors
+    from perfmodel.evaluation.results import Evaluation
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.hardware import Cluster, Part
@@ -117,7 +117,7 @@ def compare(
     texts = _setting_texts(settings)
     own = _of_designs(texts, names)
     asked = [composed(name, own) for name in names]
-    model, machine = _workload(workload, texts), _machine(hardware, nodes, texts)
+    model, machine = changed_workload(workload, texts), _machine(hardware, nodes, texts)
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
@@ -171,7 +171,7 @@ def plan(
     part = hardware_part(hardware, texts)
     if not isinstance(part, (Node, Cluster)):
         raise UsageError(f"--hardware {hardware}: tables are laid out on a node or a cluster")
-    model = _workload(workload, texts)
+    model = changed_workload(workload, texts)
     deployment = deployment_of(model, cluster(part, nodes), batch, train=train)
     return plan_deployment(deployment, estimator=estimator, begin=begin)
 
@@ -215,7 +215,8 @@ def evaluate(
     shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
     each document, `begin` gets each job's name, its position and how many there are.
     """
-    from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs, find_tables
+    from perfmodel.evaluation.jobs import demo_job, evaluate_jobs, find_jobs
+    from perfmodel.evaluation.kernels import find_tables
 
     folder = Path("traces")
     given = list(paths) or ([folder] if folder.is_dir() else [])
@@ -228,8 +229,8 @@ def evaluate(
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
     """The errors of `evaluate(*paths)` against those that the file `baseline` holds; `passed` says
     whether none became worse by more than `tolerance_frac`."""
-    from perfmodel.evaluation import check_tolerance, read_baseline
-    from perfmodel.evaluation import compare as held_against
+    from perfmodel.evaluation.baseline import check_tolerance, read_baseline
+    from perfmodel.evaluation.baseline import compare as held_against
 
     check_tolerance(tolerance_frac)
     rows = read_baseline(Path(baseline))
@@ -278,22 +279,20 @@ def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
     return own
 
 
-def _workload(workload: str | Path | Workload, settings: Sequence[str]) -> Workload:
+def changed_workload(workload: str | Path | Workload, settings: Sequence[str]) -> Workload:
+    """The workload with those settings that are its own: `workload.implementation.precision=bf16`
+    and their like."""
+    from perfmodel.schema import parse_value
     from perfmodel.workload import load_workload
 
-    own = [text for text in settings if _first(text) == WORKLOAD]
+    changes = {}
+    for text in (text for text in settings if _first(text) == WORKLOAD):
+        name, equals, value = text.strip().removeprefix(f"{WORKLOAD}.").partition("=")
+        if not equals:
+            raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
+        changes[name.strip().replace(".", "__")] = parse_value(value)
     loaded = load_workload(workload) if isinstance(workload, (str, Path)) else workload
-    return loaded.with_(**dict(map(workload_change, own))) if own else loaded
-
-
-def workload_change(text: str) -> tuple[str, object]:
-    """`workload.implementation.precision=bf16` as a keyword of `Workload.with_`."""
-    from perfmodel.schema import parse_value
-
-    name, equals, value = text.removeprefix(f"{WORKLOAD}.").partition("=")
-    if not equals:
-        raise UsageError(f"--set {text!r}: expected workload.KEY=VALUE")
-    return name.strip().replace(".", "__"), parse_value(value)
+    return loaded.with_(**changes) if changes else loaded
 
 
 def _machine(named: str | Path | Part, nodes: int | None, settings: Sequence[str]) -> Cluster:

@@ -75,7 +75,12 @@ def check(
     _check_places(baseline, update, [junit, markdown, output])
 
     from perfmodel.cli.error_tables import show_baseline_comparison
-    from perfmodel.evaluation import check_tolerance, compare, read_baseline, write_baseline
+    from perfmodel.evaluation.baseline import (
+        check_tolerance,
+        compare,
+        read_baseline,
+        write_baseline,
+    )
     from perfmodel.evaluation.baseline import junit as junit_text
     from perfmodel.evaluation.baseline import markdown as markdown_text
 

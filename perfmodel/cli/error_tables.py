@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
     from perfmodel.calibrate.kernel_data import KernelErrors
     from perfmodel.calibrate.kernel_report import Compared
-    from perfmodel.evaluation import Change, Comparison, Evaluation, Row, TraceFacts
+    from perfmodel.evaluation.baseline import Change, Comparison
     from perfmodel.evaluation.kernels import KernelEvaluation
+    from perfmodel.evaluation.results import Evaluation, Row, TraceFacts
 
 
 _KERNEL_COLUMNS = ("op", "device", "dtype", "n", "MAPE", "GMAE", "median")

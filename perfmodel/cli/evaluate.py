@@ -30,10 +30,10 @@ from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
-    from perfmodel.evaluation import Evaluation
     from perfmodel.evaluation.collectives import CollectiveEvaluation
     from perfmodel.evaluation.modules import ModuleErrors
     from perfmodel.evaluation.ops import OpEvaluation
+    from perfmodel.evaluation.results import Evaluation
 
 
 def traces(

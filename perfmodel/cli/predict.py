@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 WORKLOADS = "perfmodel.workloads/1"
 LIST = "list"
-WORKLOAD_PREFIX = "workload."
 
 
 def configuration_prediction(
@@ -54,17 +53,13 @@ def configuration_prediction(
     Settings beginning with `workload.` change it, all others the hardware. Tables lie as the file
     `plan` says.
     """
-    from perfmodel.api import hardware_part, workload_change
+    from perfmodel.api import changed_workload, hardware_part
     from perfmodel.prediction import predict, predicted
-    from perfmodel.workload import load_workload
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
     settings = options.settings or ()
-    own = [text for text in settings if text.startswith(WORKLOAD_PREFIX)]
-    workload = load_workload(name)
-    if own:
-        workload = workload.with_(**dict(workload_change(text) for text in own))
+    workload = changed_workload(name, settings)
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
         train = not inference

@@ -6,11 +6,12 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from perfmodel.errors import UsageError
+from perfmodel.registry import offered
 
 PROGRAM = "perfmodel"
 GAP = "  "
@@ -82,6 +83,16 @@ def minutes(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
     return value
+
+
+def listed(option: str, text: str, known: Collection[str]) -> list[str]:
+    """The comma-separated words of `text`, all those `known` where there is none; `UsageError` for
+    another word."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {offered(name, list(known))}")
+    return names or list(known)
 
 
 def output_folder(path: Path) -> Path:

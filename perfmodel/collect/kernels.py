@@ -10,15 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
+from perfmodel.collect.arguments import (
+    add_device,
+    listed,
+    minutes,
+    output_folder,
+    restore_command,
+    wrote,
+)
 from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.families import FAMILIES, Case, Prepared, Scope, informative_order, scope_of
+from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
 from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record
 from perfmodel.collect.timing import CACHES, Budget, Sample, Stopwatch, summarize
-from perfmodel.errors import UsageError
 from perfmodel.units import NS_PER_US
 
 BLOCK_CASES = 8
@@ -195,7 +201,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure until the budget is used up; rows already in the CSV are not measured again."""
-    families = chosen_families(arguments.families)
+    asked = "" if arguments.families == ALL else arguments.families
+    families = listed("--families", asked, list(FAMILIES))
     backend = open_backend(arguments.device, threads=arguments.threads)
     folder = output_folder(arguments.output)
     path = folder / f"{arguments.name}.csv"
@@ -206,7 +213,8 @@ def run(arguments: argparse.Namespace) -> None:
         parse_histogram(arguments.histogram)
         scope = replace(scope, histograms=(arguments.histogram,))
     if arguments.dtypes:
-        scope = replace(scope, dtypes=chosen_dtypes(arguments.dtypes, scope))
+        dtypes = tuple(listed("--dtypes", arguments.dtypes, scope.dtypes))
+        scope = replace(scope, dtypes=dtypes)
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})
     record = record_head(SCHEMA, restore_command("kernels", arguments), backend)
     table = Table(path)
@@ -232,22 +240,3 @@ def run(arguments: argparse.Namespace) -> None:
             f"{len(table):,} rows, {len(table) - resumed:,} of them new; "
             f"{sum(bench.skipped.values())} of {len(cases):,} cases cannot run here",
         )
-
-
-def chosen_families(text: str) -> list[str]:
-    """Family names of the comma-separated `text`; `PerfmodelError` for an unknown one."""
-    if text == ALL:
-        return list(FAMILIES)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        FAMILIES[name]
-    return names or list(FAMILIES)
-
-
-def chosen_dtypes(text: str, scope: Scope) -> tuple[str, ...]:
-    """The dtypes of the comma-separated `text`; `UsageError` for one that the machine lacks."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in scope.dtypes:
-            raise UsageError(f"--dtypes {name}: this machine has {', '.join(scope.dtypes)}")
-    return names or scope.dtypes

@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
+from perfmodel.collect.arguments import (
+    add_device,
+    listed,
+    minutes,
+    output_folder,
+    restore_command,
+    wrote,
+)
 from perfmodel.collect.backend import Backend, capture_graph, open_backend
 from perfmodel.collect.capture import profile_block
 from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
@@ -206,7 +213,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure module after module until the time is used up; each is on file once measured."""
-    modes = _modes(arguments.mode)
+    modes = listed("--mode", arguments.mode or "eager", MODES)
     programs = list(_programs(arguments.programs))
     backend = open_backend(arguments.device)
     if "graphs" in modes and not backend.is_gpu:
@@ -287,14 +294,6 @@ def _measured(
 def _once(called: Called, number: int) -> None:
     called.before()
     called.run()
-
-
-def _modes(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in MODES:
-            raise UsageError(f"--mode {name}: one of {', '.join(MODES)}")
-    return names or ["eager"]
 
 
 def _programs(paths: Iterable[Path]) -> Iterator[Path]:

@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 
 from perfmodel.collect import backend
-from perfmodel.collect.arguments import count, minutes, output_folder, restore_command, table
+from perfmodel.collect.arguments import (
+    count,
+    listed,
+    minutes,
+    output_folder,
+    restore_command,
+    table,
+)
 from perfmodel.collect.cli import build_parser, main
-from perfmodel.collect.families import Scope
-from perfmodel.collect.kernels import chosen_dtypes, chosen_families
+from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.machine import BusyElsewhere
 from perfmodel.collect.models import MODELS, Options
 from perfmodel.collect.models.configuration import (
@@ -53,10 +59,10 @@ def test_minutes_are_positive_and_finite(text: str) -> None:
 
 
 def test_families_are_chosen_by_name() -> None:
-    assert chosen_families("matmul, copies") == ["matmul", "copies"]
-    assert set(chosen_families("all")) > {"matmul", "embedding", "optimizers"}
+    assert listed("--families", "matmul, copies", list(FAMILIES)) == ["matmul", "copies"]
+    assert set(listed("--families", "", list(FAMILIES))) > {"matmul", "embedding", "optimizers"}
     with pytest.raises(PerfmodelError, match="nearest: matmul"):
-        chosen_families("matmull")
+        listed("--families", "matmull", list(FAMILIES))
 
 
 def test_a_missing_torch_is_one_line_and_exit_2(
@@ -169,9 +175,9 @@ def test_a_histogram_that_is_none_is_a_usage_error(text: str) -> None:
 
 def test_dtypes_are_those_of_the_machine() -> None:
     scope = Scope("cpu", ("fp32", "bf16"))
-    assert chosen_dtypes("bf16, fp32", scope) == ("bf16", "fp32")
-    with pytest.raises(UsageError, match="this machine has fp32, bf16"):
-        chosen_dtypes("fp8", scope)
+    assert listed("--dtypes", "bf16, fp32", scope.dtypes) == ["bf16", "fp32"]
+    with pytest.raises(UsageError, match="'fp8'; nearest: fp32"):
+        listed("--dtypes", "fp8", scope.dtypes)
 
 
 def test_processors_busy_elsewhere_are_a_share() -> None:

@@ -83,7 +83,7 @@ def test_training_takes_parameters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--mode", "lazy"], "--mode lazy: one of eager, compiled, graphs"),
+        (["--mode", "lazy"], "--mode 'lazy'; nearest: eager, compiled, graphs"),
         (["--mode", "graphs"], "--mode graphs needs --device cuda"),
         (["missing.py"], "missing.py: no such file"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tiny import Tiny
 
-from perfmodel.evaluation import Evaluation, Kind, Row, TraceFacts
+from perfmodel.evaluation.results import Evaluation, Kind, Row, TraceFacts
 
 
 def steps(*costs: tuple[float, float], rank: int | None = None, world_size: int = 2) -> Tiny:

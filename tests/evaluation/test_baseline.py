@@ -11,7 +11,8 @@ import pytest
 from evaluation.handmade import row
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.evaluation import Kind, read_baseline, write_baseline
+from perfmodel.evaluation.baseline import read_baseline, write_baseline
+from perfmodel.evaluation.results import Kind
 
 ROWS = [
     row("b"),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.errors import UsageError
-from perfmodel.evaluation import Comparison, Evaluation, Kind, Row, Status, compare
-from perfmodel.evaluation.baseline import FLOOR_PCT, junit, markdown
+from perfmodel.evaluation.baseline import FLOOR_PCT, Comparison, Status, compare, junit, markdown
+from perfmodel.evaluation.results import Evaluation, Kind, Row
 
 sizes = st.floats(0, 1e6)
 

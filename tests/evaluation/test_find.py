@@ -11,7 +11,7 @@ import pytest
 from evaluation.handmade import save, steps
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.evaluation import demo_job, evaluate_jobs, find_jobs
+from perfmodel.evaluation.jobs import demo_job, evaluate_jobs, find_jobs
 
 COSTS = ((90.0, 20.0), (90.0, 20.0))
 

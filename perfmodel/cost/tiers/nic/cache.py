@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.embedding.cache import TableAccess, shared_classes
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.embedding.popularity import Popularity, touched_rows
@@ -272,7 +271,6 @@ NIC_CACHES.register("heuristic")(ClosedForm())
 
 
 AS_THEY_COME = "as_they_come"
-_C = coefficients("tiers.footprint")
 
 
 @dataclass(frozen=True)
@@ -281,11 +279,6 @@ class Ordered:
 
     batches: tuple[Queries, ...]
     pairs: float
-
-    @property
-    def cpu_us(self) -> float:
-        """On one core, per batch."""
-        return self.pairs * _C.pair_us
 
 
 def in_order(batches: Sequence[Queries], order: str) -> Ordered:
