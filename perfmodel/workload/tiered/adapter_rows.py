@@ -27,31 +27,23 @@ from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
-from perfmodel.workload.eager.table_batched import Batched, look_up, update
+from perfmodel.workload.eager.table_batched import look_up, update
 from perfmodel.workload.eager.views import view
 from perfmodel.workload.jagged import ITEM_BYTES, KEY_BYTES, NIC, Jagged, add_remote_rows, offsets
 from perfmodel.workload.pooled_exchange import decode_wire, encode_wire, wire_dtype, wire_elements
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookups
-from perfmodel.workload.tiered.device_kernels import table_batched, with_attributes
+from perfmodel.workload.tiered.device_kernels import DeviceTables, table_batched, with_attributes
 from perfmodel.workload.tiered.source import TIERED, Group, record_row_op
 
 LOOK_UP = "tiered::nic_look_up"
 
 
 @dataclass(frozen=True)
-class AdapterCachedTables:
+class AdapterCachedTables(DeviceTables):
     """See `source.Source`."""
 
-    tables: Batched
     use: AdapterUse
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (self.tables.weights,)
-
-    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Nothing: adapters hold rows from step to step."""
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         left = _device_lookups(self.use, group)
@@ -63,23 +55,11 @@ class AdapterCachedTables:
         out = look_up(r, tables, rest, offsets(r, keys), group.samples)
         r.tape = tape
         if hits >= 1:
-            record_row_op(
-                r,
-                "nic_lookup",
-                (keys.values,),
-                out,
-                stream=NIC,
-                dims={
-                    "probes": max(asked * (1 - _linked_frac(group)), 1.0),
-                    "lookups": hits,
-                    "row_bytes": _row_bytes(group),
-                    "bags": min(hits, group.bags),
-                    "dim": group.total_dim / len(group.tables),
-                    "messages": self.use.messages(
-                        group.run, asked * (1 - _linked_frac(group)) * KEY_BYTES
-                    ),
-                },
-            )
+            probes = asked * (1 - _linked_frac(group))
+            dims = {"probes": max(probes, 1.0), "lookups": hits, "row_bytes": _row_bytes(group)}
+            dims |= {"bags": min(hits, group.bags), "dim": group.total_dim / len(group.tables)}
+            dims["messages"] = self.use.messages(group.run, probes * KEY_BYTES)
+            record_row_op(r, "nic_lookup", (keys.values,), out, stream=NIC, dims=dims)
         saved = (self.tables, keys, group, self.use)
         track(r, LOOK_UP, (self.tables.weights,), out, *saved)
         return out

@@ -44,8 +44,6 @@ class DeviceTables:
 
 def with_attributes(tables: Batched, about: dict[str, str]) -> Batched:
     """The operator, its lookups described by `about`."""
-    from dataclasses import replace
-
     return replace(tables, attributes={**tables.attributes, **about})
 
 
@@ -87,10 +85,9 @@ WAYS = 32
 
 
 @dataclass(frozen=True)
-class KernelCache:
+class KernelCache(DeviceTables):
     """See `source.Source`."""
 
-    tables: Batched
     state: Tensor
     """Per place of the cache the row that it holds, and when it was last used."""
     host_rows: Tensor
@@ -105,10 +102,6 @@ class KernelCache:
         rows = r.tensor(elements, group.placed.dtype, place="cpu")
         return cls(replace(tables, weights=cached), r.tensor((slots, 2), "int64"), rows)
 
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (self.tables.weights,)
-
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Rows that miss, found by the distinct keys."""
         use = device_use(group)
@@ -119,22 +112,16 @@ class KernelCache:
         """The distinct keys, those of them that miss; `moved_rows` come over the bus."""
         about = _about(use, self.state) | {"missed_rows": repr(moved_rows)}
         linear = r.tensor(keys.values.shape, "int64")
-        name = "fbgemm::linearize_cache_indices"
-        given = (self.host_rows, self.tables.hash_sizes, linear, self.state, self.tables.weights)
-        r.leaf(name, (self.tables.hash_sizes, keys.values), linear)
-        r.leaf(
-            f"fbgemm::{_policy_name(use)}_cache_populate", given, self.tables.weights, about=about
-        )
+        sizes, weights = self.tables.hash_sizes, self.tables.weights
+        given = (self.host_rows, sizes, linear, self.state, weights)
+        kind = "lfu" if use.cache.policy in ("lfu", "static") else "lru"
+        r.leaf("fbgemm::linearize_cache_indices", (sizes, keys.values), linear)
+        r.leaf(f"fbgemm::{kind}_cache_populate", given, weights, about=about)
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
-        read, bags = group.read
-        places = r.tensor(keys.values.shape, "int32")
-        given = (keys.values, self.state)
-        r.leaf(
-            "fbgemm::lxu_cache_lookup", given, places, about=_about(device_use(group), self.state)
-        )
-        tables = with_attributes(self.tables, lookups(read, bags).to_attributes())
-        return look_up(r, tables, keys.values, offsets(r, keys), bags)
+        places, about = r.tensor(keys.values.shape, "int32"), _about(device_use(group), self.state)
+        r.leaf("fbgemm::lxu_cache_lookup", (keys.values, self.state), places, about=about)
+        return super().look_up(r, group, keys)
 
 
 def device_use(group: Group) -> RowCacheUse:
@@ -142,18 +129,8 @@ def device_use(group: Group) -> RowCacheUse:
     return row_cache_use(group, group.placed.caches[0])
 
 
-def _policy_name(use: RowCacheUse) -> str:
-    return "lfu" if use.cache.policy in ("lfu", "static") else "lru"
-
-
 def _about(use: RowCacheUse, state: Tensor) -> dict[str, str]:
-    sets = max(state.shape[0] // WAYS, 1)
-    figures = {
-        "lookups": use.lookups,
-        "unique_rows": use.unique_rows,
-        "missed_rows": use.missed_rows,
-        "row_bytes": use.row_bytes,
-        "sets": float(sets),
-        "ways": float(WAYS),
-    }
+    names = ("lookups", "unique_rows", "missed_rows", "row_bytes")
+    figures = {name: getattr(use, name) for name in names}
+    figures |= {"sets": float(max(state.shape[0] // WAYS, 1)), "ways": float(WAYS)}
     return {name: repr(value) for name, value in figures.items()}

@@ -28,7 +28,13 @@ from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of
 from perfmodel.workload.jagged import Jagged
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
-from perfmodel.workload.tiered.source import HOST_MEMORY, TIERED, Group, record_row_op, row_dims
+from perfmodel.workload.tiered.source import (
+    HOST_MEMORY,
+    TIERED,
+    Group,
+    record_on_host,
+    record_row_op,
+)
 
 HOST = "cpu"
 POOL = "tier::host_pool"
@@ -50,10 +56,7 @@ class PooledOnHost:
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         values = keys.values if group.is_local else to_device(r, keys.values, HOST)
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        given = (self.weights, values)
-        record_row_op(
-            r, "host_pool", given, pooled, stream=HOST_MEMORY, dims=row_dims(group), blocks=True
-        )
+        record_on_host(r, "host_pool", group, (self.weights, values), pooled)
         out = to_device(r, pooled, r.place, non_blocking=True)
         track(r, POOL, (self.weights,), out, self.weights, values, group)
         return out
@@ -63,18 +66,8 @@ class PooledOnHost:
 def _pooled_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients of pooled rows to the host, which applies them to the rows."""
     weights, values, group = node.saved
-    given = to_device(r, gradient, HOST)
-    pipeline = group.run.pipeline
-    waits = pipeline is None or not pipeline.writes_behind
-    record_row_op(
-        r,
-        "host_apply",
-        (given, values, weights),
-        weights,
-        stream=HOST_MEMORY,
-        dims=row_dims(group),
-        blocks=waits,
-    )
+    given = (to_device(r, gradient, HOST), values, weights)
+    record_on_host(r, "host_apply", group, given, weights, group.waits_for_writes)
     return [None]
 
 

@@ -84,9 +84,8 @@ def hot_use(group: Group) -> HotUse:
         popular = pipeline.popular_frac or popular
     pairs = list(zip(group.tables, group.hot_rows, strict=True))
     share = np.array([float(table.popularity().covered_frac(rows)) for table, rows in pairs])
-    hot_frac = (
-        np.ones_like(share) if group.run.micro_batch.popular else mixed_hot_frac(share, popular)
-    )
+    is_popular = group.run.micro_batch.popular
+    hot_frac = np.ones_like(share) if is_popular else mixed_hot_frac(share, popular)
     uses = [
         _distinct(table, rows, group.samples * table.pooling, frac)
         for (table, rows), frac in zip(pairs, hot_frac.tolist(), strict=True)
@@ -165,18 +164,10 @@ class HotRows:
         self.arrived.append(r.tensor((count, self.places.shape[1]), self.places.dtype))
         if pipeline.popular_frac:
             return
-        given = (self.host_rows, keys.values)
-        waits = not pipeline.rows_beside
+        given, rows = (self.host_rows, keys.values), self.arrived[-1]
         dims = _dims(group, count) | _parted(group)
-        record_row_op(
-            r,
-            "rows_to_device",
-            given,
-            self.arrived[-1],
-            stream=ACCELERATOR,
-            dims=dims,
-            blocks=waits,
-        )
+        waits = not pipeline.rows_beside
+        record_row_op(r, "rows_to_device", given, rows, stream=ACCELERATOR, dims=dims, blocks=waits)
 
     def _for_others(self, r: Recorder, group: Group, pipeline: Pipeline) -> None:
         """What a step of popular samples does for the steps of the others: its share of a batch's

@@ -75,6 +75,11 @@ class Group:
     def total_dim(self) -> int:
         return sum(table.dim for table in self.tables)
 
+    @property
+    def waits_for_writes(self) -> bool:
+        """Whether a step ends with its rows written."""
+        return not (self.run.pipeline and self.run.pipeline.writes_behind)
+
     def of_samples(self, run: Run) -> Group:
         """The same tables for the samples of another micro-batch."""
         samples = run.batch if self.replicated else run.global_batch
@@ -176,28 +181,17 @@ def _grouped(
     for number, table in tables:
         about = run.placement.tables[number]
         alike.setdefault(_access_of(about, run), []).append((about, table))
-    return [
-        Group(
-            run,
-            same[0][0],
-            tuple(table for _, table in same),
-            samples,
-            replicated,
-            tuple(min(about.hot_rows, table.rows) for about, table in same),
-        )
-        for same in alike.values()
-    ]
+    groups = []
+    for same in alike.values():
+        own = tuple(table for _, table in same)
+        hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
+        groups.append(Group(run, same[0][0], own, samples, replicated, hot))
+    return groups
 
 
 def _access_of(placed: TablePlacement, run: Run) -> tuple[object, ...]:
-    return (
-        placed.tier,
-        placed.pooled_on,
-        placed.caches,
-        placed.dtype,
-        placed.hot_rows > 0,
-        output_route(placed, run),
-    )
+    way = (placed.tier, placed.pooled_on, placed.caches, placed.dtype)
+    return (*way, placed.hot_rows > 0, output_route(placed, run))
 
 
 _ONE_BY_ONE = ("hbm", "host", "host/hbm")
@@ -278,6 +272,13 @@ def row_dims(group: Group) -> dict[str, float]:
     }
 
 
+def record_on_host(
+    r: Recorder, op: str, group: Group, inputs: tuple[Tensor, ...], out: Tensor, blocks: bool = True
+) -> None:
+    """`op` on the rows that a group looks up, by the host's threads."""
+    record_row_op(r, op, inputs, out, stream=HOST_MEMORY, dims=row_dims(group), blocks=blocks)
+
+
 FETCHED = {"pipeline": "fetch"}
 """Attribute of what brings rows for a later step, beside this one."""
 MIN_ROWS = 0.5
@@ -334,12 +335,13 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     if needed > cache.capacity_bytes * (1 + 1e-9):
         raise WorkloadError(_too_small(cache, needed))
     lookups, batches = float(use.lookups[own].sum()), cache.batches_ahead
+    fetched = float(use.fetched_rows[own].sum()) / batches
     return RowCacheUse(
         cache,
         lookups / batches,
         float(use.distinct_rows[own].sum()) / batches,
         float(np.dot(1 - use.hit_frac[own], use.lookups[own])) / batches,
-        _fetched(float(use.fetched_rows[own].sum()) / batches),
+        max(fetched, 1.0) if fetched >= MIN_ROWS else 0.0,
         float(use.cached_rows[own].sum()),
         float(np.dot(use.row_bytes[own], use.lookups[own])) / lookups,
     )
@@ -364,10 +366,6 @@ def _size(value_bytes: float) -> str:
 
 
 MIN_GB = 1e-3
-
-
-def _fetched(rows: float) -> float:
-    return max(rows, 1.0) if rows >= MIN_ROWS else 0.0
 
 
 def _accesses(group: Group, batches: int) -> list[TableAccess]:

@@ -26,9 +26,9 @@ from perfmodel.workload.tiered.source import (
     Group,
     RowCacheUse,
     prefetch_attributes,
+    record_on_host,
     record_row_op,
     row_cache_use,
-    row_dims,
 )
 
 HOST = "cpu"
@@ -59,15 +59,7 @@ class OnDrives:
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
-        record_row_op(
-            r,
-            "host_pool",
-            (self.cache, self.reads),
-            pooled,
-            stream=HOST_MEMORY,
-            dims=row_dims(group),
-            blocks=True,
-        )
+        record_on_host(r, "host_pool", group, (self.cache, self.reads), pooled)
         out = to_device(r, pooled, r.place, non_blocking=True)
         track(r, POOL, (self.rows,), out, self, group)
         return out
@@ -77,18 +69,8 @@ class OnDrives:
 def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     """Gradients applied to rows in the cache; as many rows as came leave it for the drives."""
     source, group = node.saved
-    pipeline = group.run.pipeline
-    waits = pipeline is None or not pipeline.writes_behind
-    given = to_device(r, gradient, HOST)
-    record_row_op(
-        r,
-        "host_apply",
-        (given, source.cache),
-        source.cache,
-        stream=HOST_MEMORY,
-        dims=row_dims(group),
-        blocks=waits,
-    )
+    given, waits = (to_device(r, gradient, HOST), source.cache), group.waits_for_writes
+    record_on_host(r, "host_apply", group, given, source.cache, waits)
     missed = _missed(group)
     if missed["rows"]:
         left = (source.cache,)
@@ -163,8 +145,7 @@ class KernelCacheOverDrives(KernelCache):
             record_row_op(r, "host_gather", (wanted,), rows, stream=HOST_MEMORY, dims=dims)
         if read:
             dims = {"rows": float(read), "row_bytes": use.row_bytes}
-            given = (self.host_rows, wanted)
-            _record(r, group, "storage_read", given, rows, dims)
+            _record(r, group, "storage_read", (self.host_rows, wanted), rows, dims)
         came = to_device(r, rows, r.place, non_blocking=True)
         places = r.tensor((missed,), "int64")
         r.leaf("aten::index_copy_", (self._places(r, use), 0, places, came), self.tables.weights)
@@ -178,9 +159,8 @@ class KernelCacheOverDrives(KernelCache):
         written = _read_rows(group, missed)
         if missed > written:
             dims = {"lookups": float(missed - written), "row_bytes": use.row_bytes}
-            record_row_op(
-                r, "host_scatter", (there,), self.host_rows, stream=HOST_MEMORY, dims=dims
-            )
+            rows = self.host_rows
+            record_row_op(r, "host_scatter", (there,), rows, stream=HOST_MEMORY, dims=dims)
         if written:
             dims = {"rows": float(written), "row_bytes": use.row_bytes}
             _record(r, group, "storage_write", (there,), self.host_rows, dims)
