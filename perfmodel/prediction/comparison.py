@@ -73,6 +73,9 @@ _NO_KERNELS = (
 )
 """Families of what is no kernel, or waits for the bus."""
 ON_CPU = ("operators on the CPU", "operators twice as fast")
+STEP = ("hardware", "step_us", "low_us", "high_us")
+COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
+"""What JSON has of a result, and of what it costs."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,12 @@ class DesignResult:
     @property
     def memory_gb(self) -> dict[str, float]:
         """By tier: of the fullest rank (`hbm`), of the fullest node (others)."""
-        tiers = ((self.result and self.result.memory) or {}).get("tiers", [])
-        return {each["tier"]: each["total_bytes"] / BYTES_PER_GB for each in tiers}
+        return {each["tier"]: each["total_bytes"] / BYTES_PER_GB for each in self._tiers}
+
+    @property
+    def _tiers(self) -> list[dict[str, Any]]:
+        memory = (self.result and self.result.memory) or {}
+        return list(memory.get("tiers", ()))
 
     @property
     def bound_by(self) -> str | None:
@@ -182,29 +189,17 @@ class DesignResult:
     def to_dict(self) -> dict[str, Any]:
         """As JSON; figures of a design that cannot be are null."""
         result, bill = self.result, self.economics
-        bound = None if result is None else result.bound_by
-        tiers = ((result and result.memory) or {}).get("tiers", [])
+        costs = {name: getattr(bill, name, None) for name in COSTS}
         return {
             "design": self.design,
             "feasible": self.is_feasible,
             "why_not": self.why_not or None,
-            "hardware": None if result is None else result.hardware,
-            "step_us": None if result is None else result.step_us,
-            "low_us": None if result is None else result.low_us,
-            "high_us": None if result is None else result.high_us,
+            **{name: getattr(result, name, None) for name in STEP},
             "samples_per_s": self.samples_per_s,
             "latency": None if self.load is None else self.load.to_dict(),
-            "power_w": None if bill is None else float(bill.power_w),
-            "kwh_per_million_samples": (
-                None if bill is None else float(bill.kwh_per_million_samples)
-            ),
-            "usd_per_million_samples": (
-                None
-                if bill is None or bill.usd_per_million_samples is None
-                else float(bill.usd_per_million_samples)
-            ),
-            "memory": tiers,
-            "bound_by": bound,
+            **{name: None if cost is None else float(cost) for name, cost in costs.items()},
+            "memory": self._tiers,
+            "bound_by": None if result is None else result.bound_by,
             "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
             "assumed": [] if result is None else [each.to_dict() for each in result.assumed],
             "notes": list(self.notes),
@@ -238,10 +233,13 @@ class Comparison:
 
     def speed_up(self, row: DesignResult, over: str | None = None) -> float | None:
         """Samples per second over those of the design `over`, or of the reference."""
-        named = (each for each in self.rows if each.design == over)
-        other = self.reference if over is None else next(named, None)
+        other = self._named(over)
         mine, base = row.samples_per_s, None if other is None else other.samples_per_s
         return None if mine is None or not base else mine / base
+
+    def _named(self, design: str | None) -> DesignResult | None:
+        every = (row for row in self.rows if row.design == design)
+        return self.reference if design is None else next(every, None)
 
     def speed_up_interval(
         self, row: DesignResult, over: str | None = None
@@ -251,9 +249,7 @@ class Comparison:
         Both run on one device, unless a design takes another: its models are off alike in both, so
         that a speed-up is known better than the steps are.
         """
-        named = (each for each in self.rows if each.design == over)
-        other = self.reference if over is None else next(named, None)
-        speed_up = self.speed_up(row, over)
+        other, speed_up = self._named(over), self.speed_up(row, over)
         if speed_up is None or other is None or row.result is None or other.result is None:
             return None
         ends = other.result.ratio_interval(row.result)
@@ -378,13 +374,9 @@ class Comparison:
         return curves_figure(frame, "rate", "p99", "design", labels=labels, title=title, log="y")
 
     def __repr__(self) -> str:
-        possible = [row for row in self.rows if row.result is not None]
-        best = min(
-            possible, key=lambda row: row.result.step_us if row.result else 0.0, default=None
-        )
-        told = "none possible"
-        if best is not None and best.result is not None:
-            told = f"fastest {best.design}, {human_us(best.result.step_us)}"
+        steps = [(row.result.step_us, row.design) for row in self.rows if row.result is not None]
+        step_us, design = min(steps, key=lambda step: step[0], default=(0.0, ""))
+        told = f"fastest {design}, {human_us(step_us)}" if steps else "none possible"
         where = f"{self.source['workload']} on {self.source['hardware']}"
         return f"Comparison({where}: {len(self.rows)} designs, {told})"
 
