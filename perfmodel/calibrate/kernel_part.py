@@ -12,6 +12,7 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.estimators import (
+    APART_TREES,
     KNOWN_TREES,
     KNOWN_TREES_OF_PART,
     OWN_BUILDS,
@@ -41,8 +42,9 @@ from perfmodel.calibrate.kernel_left_out import (
 )
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
-from perfmodel.cost.learned.features import NOT_BELOW, ROUNDING
+from perfmodel.cost.learned.features import IN_FRAMEWORK, NOT_BELOW, ROUNDING
 from perfmodel.cost.learned.part import (
+    Apart,
     Part,
     Places,
     Spread,
@@ -216,7 +218,15 @@ def fit_part(
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
     has_own = regressor is None and build in OWN_BUILDS
     own = make(OWN_TREES_OF_PART.get(name, OWN_TREES), data.figures) if has_own else None
-    trees = WithOwn(make(shape, names), own, len(data.figures))
+    named = {figure: code for figure, code in IN_FRAMEWORK.items() if figure in data.figures}
+    frameworks = {data.figures.index(figure): code for figure, code in named.items()}
+    trees = WithOwn(
+        make(shape, names),
+        own,
+        len(data.figures),
+        apart=make(APART_TREES, names) if has_own else None,
+        frameworks=tuple(frameworks),
+    )
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
@@ -234,6 +244,10 @@ def fit_part(
         figures=data.figures,
         trees=pack_estimator(trees.shared_, name),
         own={_place(own, devices): pack_estimator(each, name) for own, each in trees.own_.items()},
+        apart={
+            frameworks[column]: _apart(data, data.matrix[:, column] > 0.0, each, name)
+            for column, each in trees.apart_.items()
+        },
         share=mixture.share,
         as_nearest=mixture.as_nearest,
         devices=devices,
@@ -251,6 +265,17 @@ def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
     """The first among `devices` that has the columns `own`."""
     columns = np.array([[each[name] for name in COLUMNS] for each in devices], np.float32)
     return int((columns == own).all(axis=1).argmax())
+
+
+def _apart(data: Samples, own: np.ndarray, trees: Any, name: str) -> Apart:
+    """What a part keeps of `trees` that were fitted to the rows `own` `[n]` (bool)."""
+    rows = own & (data.weight > 0.0)
+    kinds = data.frame["dtype"][rows].map(same_kernels_dtype)
+    return Apart(
+        pack_estimator(trees, name),
+        frozenset(zip(data.ops[rows].tolist(), kinds.tolist(), strict=True)),
+        tuple(place for place, name in enumerate(data.known) if name in set(data.devices[rows])),
+    )
 
 
 def set_aside(data: Samples) -> tuple[str, ...]:

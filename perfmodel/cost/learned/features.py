@@ -286,6 +286,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "weights_fill": log(weights_bytes / device.l2_bytes),
         "start": log(before / base),
+        "warm": rows.dims.get("warm", np.zeros(len(rows))) > 0.0,
     }
     is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
@@ -294,10 +295,14 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, analysis)
 
 
+IN_FRAMEWORK = {f"in_{name}": place for place, name in enumerate(FRAMEWORKS, 1)}
+"""Figures that are 1 for rows of a framework, 0 for others, and its place from 1 on."""
+
+
 def _frameworks(rows: Rows) -> dict[str, Floats]:
     """Whose kernels ran; all zero where that is not known, which some of the rows of a fit are."""
     code = rows.in_framework()
-    return {f"in_{name}": (code == 1 + i).astype(np.float64) for i, name in enumerate(FRAMEWORKS)}
+    return {figure: (code == place).astype(np.float64) for figure, place in IN_FRAMEWORK.items()}
 
 
 def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:

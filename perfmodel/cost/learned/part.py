@@ -24,7 +24,7 @@ from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORKS, Rows
+from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
@@ -84,6 +84,22 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Trees of the rows of one framework that others outnumber, which they would else decide.
+
+    `kinds` are the ops and kinds of dtype that it ran, `places` those of the devices it ran on.
+    """
+
+    trees: Ensemble
+    kinds: frozenset[tuple[str, str]]
+    places: Places
+
+    def ran(self, kind: Kind) -> bool:
+        """Whether rows like these are among those of the framework."""
+        return (kind.op, same_kernels_dtype(kind.dtype)) in self.kinds
+
+
+@dataclass(frozen=True)
 class Part:
     """Trees over the figures of rows and of their device, for some dtypes.
 
@@ -107,6 +123,8 @@ class Part:
     """Anything with `predict` of a matrix."""
     own: Mapping[int, Ensemble]
     """By place, trees over the figures of rows alone, of devices with many rows."""
+    apart: Mapping[int, Apart]
+    """By place in `FRAMEWORKS`, from 1 on: they answer alone on the devices that they know."""
     share: float
     """Of the trees in answers for chips that were not measured, 0 to 1."""
     as_nearest: bool
@@ -147,13 +165,33 @@ class Part:
         alike = [each for each in known if same_maker(each, description)]
         return nearest(description, alike)[1] if alike else np.inf
 
+    def in_apart(self, rows: Rows, device: Device) -> Floats:
+        """`[n]`: the framework whose trees answer for each row on `device`, from 1 on; 0: none."""
+        framework, answers = rows.in_framework(), np.zeros(len(rows))
+        for code, apart in self.apart.items():
+            if self._nearest_apart(apart, describe(device))[1] > 0.0:
+                answers[rows.of_kinds(apart.ran, bool) & (framework == code)] = code
+        return answers
+
+    def _nearest_apart(self, apart: Apart, description: Description) -> tuple[Description, float]:
+        """(the most similar device that `apart` knows, how much of that one's behaviour holds)."""
+        ran_on = [self.devices[place] for place in apart.places]
+        near, away = nearest(description, ran_on)
+        return near, kinship(away) * same_maker(near, description)
+
     def log_factors(
-        self, columns: Columns, groups: Groups, device: Device, known: Places
+        self,
+        columns: Columns,
+        groups: Groups,
+        device: Device,
+        known: Places,
+        in_apart: Floats | None = None,
     ) -> Answer:
         """Logarithms of kernel time over base, per row.
 
-        `groups` are the rows of each op, `known` the places of the devices that tell of them all.
-        Rows that are in no group have what physics says: trees are not asked about them.
+        `groups` are the rows of each op, `known` the places of the devices that tell of them all,
+        `in_apart` what the method of that name says. Rows that are in no group have what physics
+        says: trees are not asked about them.
         """
         description = describe(device)
         alike = [self.devices[place] for place in known]
@@ -169,14 +207,23 @@ class Part:
         factors = (1.0 - share) * physics
         if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else description
-            asked = np.sort(np.concatenate([index for _, index in groups]))
-            matrix = columns.matrix(known_device_columns(self.figures), seen_as)[asked]
+            own = [at for at in places_of(near, self.devices) if at in self.own and weight > 0.0]
+            names, left = known_device_columns(self.figures), np.zeros(len(physics))
+            left[np.concatenate([index for _, index in groups])] = 1.0
             taught = np.zeros(len(physics))
-            taught[asked] = self.trees.predict(matrix)
-            places = [at for at in places_of(near, self.devices) if at in self.own]
-            if places and weight > 0.0:
-                own = self.own[places[0]].predict(matrix[:, : len(self.figures)])
-                taught[asked] += OWN_FRAC * weight * (own - taught[asked])
+            for code, apart in self.apart.items() if in_apart is not None else ():
+                index = np.flatnonzero((in_apart == code) & (left > 0.0))
+                if len(index):
+                    like, holds = self._nearest_apart(apart, description)
+                    taught[index] = holds * apart.trees.predict(columns.matrix(names, like)[index])
+                    left[index] = 1.0 - holds
+            if len(index := np.flatnonzero(left > 0.0)):
+                matrix = columns.matrix(names, seen_as)[index]
+                shared = self.trees.predict(matrix)
+                for place in own[:1]:
+                    alone = self.own[place].predict(matrix[:, : len(self.figures)])
+                    shared += OWN_FRAC * weight * (alone - shared)
+                taught[index] += left[index] * shared
             for op, index in groups:
                 if op in self.extensions:
                     extension, work = self.extensions[op], columns.work[index]
@@ -187,13 +234,25 @@ class Part:
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
         return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
-    def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
+    def told(
+        self,
+        op: str,
+        dtype: str,
+        columns: Columns,
+        index: Ints,
+        telling: Places,
+        in_apart: Floats | None = None,
+    ) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
         was measured, in time, or in a figure on the devices `telling` of them.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
-        least_us = self.spreads.get(op, self.spreads["*"]).least_us
+        usual = self.spreads.get(op, self.spreads["*"])
+        least_us = np.full(len(index), usual.least_us)
+        for code in self.apart if in_apart is not None else ():
+            spread = self.spreads.get(spread_key(op, code), usual)
+            least_us[in_apart[index] == code] = spread.least_us
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
         for name, least in self._least_of(op, dtype, telling).items():
             below = np.maximum(below, least - columns.figures[name][index])

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,12 +21,17 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.corrections import Extension, Gains, Growth
-from perfmodel.cost.learned.devices import COLUMNS
-from perfmodel.cost.learned.features import BUILDS, NOT_BELOW
 from perfmodel.cost.learned.forest import MAX_LOG, Ensemble, Forest
+from perfmodel.cost.learned.manifest import (
+    SPREAD,
+    Manifest,
+    StoredFamily,
+    StoredFloor,
+    StoredPart,
+)
 from perfmodel.cost.learned.model import KnownFloor, Learned
 from perfmodel.cost.learned.packed import pack, trees_of, unpack
-from perfmodel.cost.learned.part import Part, Spread
+from perfmodel.cost.learned.part import Apart, Part, Spread
 from perfmodel.cost.learned.pickled import Pickled
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import check_input, gunzip, read_bytes, write_text
@@ -34,118 +39,13 @@ from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/10"
+SCHEMA = "perfmodel.kernel-models/11"
 _MAX_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
 """Key of a file that is a user's regressor: whether it is there decides how the file is read."""
-_SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 _ALIKE = ("name", "build", "dtypes", "ops", "figures", "share", "as_nearest", "devices", "tiles")
 _REMEDY = "fit it again with perfmodel fit kernels"
-
-_Log = Annotated[float, msgspec.Meta(ge=-MAX_LOG, le=MAX_LOG)]
-_Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
-_Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
-_Figures = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
-_Slope = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
-_Place = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Spread(msgspec.Struct):
-    seen: tuple[_Log, _Log]
-    beyond: tuple[_Log, _Log]
-    unseen: tuple[_Log, _Log]
-    physics: tuple[_Log, _Log]
-    domain: tuple[float, float]
-    centre: _Log
-    least_us: _Above0
-
-    def __post_init__(self) -> None:
-        if any(low > high for low, high in (getattr(self, kind) for kind in _SPREAD)):
-            raise ValueError("a range ends before it begins")
-
-
-class _Extension(msgspec.Struct):
-    trust: _Frac
-    known: Annotated[list[tuple[_Place, _Above0, _Slope]], msgspec.Meta(min_length=1)]
-
-
-class _Gains(msgspec.Struct):
-    figure: str
-    slopes: dict[str, dict[int, _Log]]
-
-
-class _File(msgspec.Struct):
-    """Trees, and nothing else: what is in it is never executed."""
-
-    file: str
-    sha256: str
-
-
-class _Part(msgspec.Struct):
-    """A `Part` as the manifest has it: plain data, with devices by their places."""
-
-    name: str
-    build: str
-    dtypes: tuple[str, ...]
-    ops: tuple[str, ...]
-    figures: tuple[str, ...]
-    trees: dict[str, str | _Log]
-    own: dict[_Place, _File]
-    share: _Frac
-    as_nearest: bool
-    devices: tuple[_Figures, ...]
-    spreads: dict[str, _Spread]
-    tiles: dict[str, Annotated[list[tuple[_Above0, _Above0, _Above0]], msgspec.Meta(min_length=1)]]
-    measured: list[tuple[str, str, tuple[_Place, ...]]]
-    extensions: dict[str, _Extension]
-    gains: _Gains
-    least: list[tuple[str, str, _Place, _Figures]]
-
-    def __post_init__(self) -> None:
-        grown = [place for each in self.extensions.values() for place, *_ in each.known]
-        known = [place for *_, places in self.measured for place in places]
-        told = [place for *_, place, _ in self.least]
-        if any(place >= len(self.devices) for place in (*grown, *known, *told, *self.own)):
-            raise ValueError("a place among the devices that there are not")
-        if any(set(COLUMNS) - set(device) for device in self.devices):
-            raise ValueError("a device without all of its figures")
-        if any(set(least) != set(NOT_BELOW.get(self.build, ())) for *_, least in self.least):
-            raise ValueError("least values of other figures than those of its build")
-        if self.build not in BUILDS:
-            raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
-        if self.gains.slopes and self.gains.figure not in self.figures:
-            raise ValueError(f"gains by {self.gains.figure!r}, which is none of the figures")
-        if "*" not in self.spreads:
-            raise ValueError("spreads of other ops, `*`, are missing")
-        if any(key.count("/") != 3 for key in self.tiles):
-            raise ValueError("tiles under a key that is not op/dtype/target/capability")
-
-
-class _KnownFloor(msgspec.Struct):
-    device: _Figures
-    floor_us: _Us
-    offset_us: _Us
-    is_measured: bool
-
-    def __post_init__(self) -> None:
-        if set(COLUMNS) - set(self.device):
-            raise ValueError("a device without all of its figures")
-
-
-class _Family(msgspec.Struct):
-    parts: list[_Part]
-    floors: dict[str, list[_KnownFloor]]
-
-
-class _Manifest(msgspec.Struct):
-    about: dict[str, Any]
-    families: dict[str, _Family]
-
-    def __post_init__(self) -> None:
-        if unknown := [each for each in self.families if f"gpu/{each}/heuristic" not in KERNELS]:
-            raise ValueError(f"unknown family {unknown[0]!r}")
 
 
 class Trees:
@@ -265,13 +165,13 @@ def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned]
     )
 
 
-def _pickled_classes(manifest: _Manifest) -> list[str]:
+def _pickled_classes(manifest: Manifest) -> list[str]:
     """What the manifest says the regressors are that would run code when they are loaded."""
     parts = [part for family in manifest.families.values() for part in family.parts]
     return [str(part.trees[_CLASS]) for part in parts if _CLASS in part.trees]
 
 
-def _manifest(folder: Path) -> _Manifest:
+def _manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder}: not a directory of models: it holds no {MANIFEST}")
@@ -285,7 +185,7 @@ def _manifest(folder: Path) -> _Manifest:
     if content.pop("sha256", None) != _digest_of(content):
         raise ModelError(f"{path}: its content was changed since it was written; {_REMEDY}")
     try:
-        return msgspec.convert(content, _Manifest, str_keys=True)
+        return msgspec.convert(content, Manifest, str_keys=True)
     except msgspec.ValidationError as error:
         raise ModelError(f"{path}: unusable ({error}); {_REMEDY}") from None
 
@@ -295,7 +195,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _family(family: str, content: _Family, folder: Path) -> Learned:
+def _family(family: str, content: StoredFamily, folder: Path) -> Learned:
     heuristic = KERNELS[f"gpu/{family}/heuristic"]
     assert isinstance(heuristic, Heuristic)
     return Learned(
@@ -319,11 +219,16 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             str(place): _written(each, folder / f"{part.name}.{place}{each.suffix}")
             for place, each in part.own.items()
         },
+        "apart": {
+            str(code): _written(each.trees, folder / f"{part.name}.in_{code}{each.trees.suffix}")
+            | {"kinds": sorted(each.kinds), "places": list(each.places)}
+            for code, each in part.apart.items()
+        },
         "share": part.share,
         "as_nearest": part.as_nearest,
         "devices": [dict(each) for each in part.devices],
         "spreads": {
-            op: {kind: list(getattr(each, kind)) for kind in _SPREAD}
+            op: {kind: list(getattr(each, kind)) for kind in SPREAD}
             | {"centre": each.centre, "least_us": each.least_us}
             for op, each in part.spreads.items()
         },
@@ -355,11 +260,17 @@ def _written(trees: Ensemble, path: Path) -> dict[str, Any]:
     return {"file": path.name, "sha256": hashlib.sha256(trees.packed).hexdigest()}
 
 
-def _part_of(stored: _Part, folder: Path) -> Part:
+def _part_of(stored: StoredPart, folder: Path) -> Part:
     return Part(
         **{name: getattr(stored, name) for name in _ALIKE},
         trees=_trees(stored.trees, folder),
         own={at: _trees(msgspec.structs.asdict(own), folder) for at, own in stored.own.items()},
+        apart={
+            code: Apart(
+                _trees({"file": each.file, "sha256": each.sha256}, folder), each.kinds, each.places
+            )
+            for code, each in stored.apart.items()
+        },
         spreads={op: Spread(*msgspec.structs.astuple(each)) for op, each in stored.spreads.items()},
         measured={(op, kind): places for op, kind, places in stored.measured},
         extensions={
@@ -392,7 +303,7 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
     return Pickled(raw, str(path), content)
 
 
-def _floor_of(it: _KnownFloor) -> KnownFloor:
+def _floor_of(it: StoredFloor) -> KnownFloor:
     return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured))
 
 

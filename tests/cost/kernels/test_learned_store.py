@@ -21,7 +21,7 @@ from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
 from perfmodel.cost.learned.model import factor_of_hosts, off_by_both
-from perfmodel.cost.learned.part import known_device_columns
+from perfmodel.cost.learned.part import Apart, known_device_columns, with_same_kernels
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
@@ -158,6 +158,7 @@ def resealed(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 OWN = {"file": "own.trees.gz", "sha256": ""}
+APART = OWN | {"kinds": [["linear", "fp32"]], "places": [0]}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,9 @@ OWN = {"file": "own.trees.gz", "sha256": ""}
         (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
         (lambda part: part.update(own={99: OWN}), "a place among the devices"),
         (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
+        (lambda part: part.update(apart={1: APART | {"places": [99]}}), "a place among the"),
+        (lambda part: part.update(apart={1: APART | {"places": []}}), "of length >= 1"),
+        (lambda part: part.update(apart={9: APART}), "Expected `int` <= 4"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(
@@ -292,6 +296,59 @@ def test_trees_of_a_devices_own_are_half_of_its_answer_and_nothing_of_others(fol
         factors[name] = found.factors.tolist()
     assert factors["t4"] == pytest.approx([0.2] * 3)
     assert factors["v100-sxm2-16gb"] == factors["l4"] == pytest.approx([0.1] * 3)
+
+
+def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -> None:
+    """A100 and H100 are not alike, an H200 is like an H100 in part; other frameworks have what all
+    have, and so do kinds of dtype in which the framework ran nothing."""
+    part = load_models(folder)["matmul"].parts[0]
+    place = part.devices.index(describe(hardware.device("h100-sxm")))
+    apart = Apart(Always(0.3), frozenset({("linear", "fp32")}), (place,))
+    part = replace(part, trees=Always(0.1), own={}, apart={4: apart}, share=1.0)
+    rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(3)))
+    rows = replace(rows, dims=rows.dims | {"framework": np.array([4.0, 1.0, 0.0])})
+    factors = {}
+    for name in ("h100-sxm", "h200", "a100-sxm-40gb"):
+        device = hardware.device(name)
+        columns = BUILDS[part.build](rows, device, part.tiles)
+        known, own = part.known_to("linear", "fp32"), part.in_apart(rows, device)
+        found = part.log_factors(columns, list(rows.groups()), device, known, own)
+        factors[name] = found.factors.tolist()
+    assert factors["h100-sxm"] == pytest.approx([0.3, 0.1, 0.1])
+    assert factors["a100-sxm-40gb"] == pytest.approx([0.1] * 3)
+    near = kinship(distance(*(describe(hardware.device(name)) for name in ("h100-sxm", "h200"))))
+    assert 0.0 < near < 1.0
+    assert factors["h200"] == pytest.approx([0.1 + 0.2 * near, 0.1, 0.1])
+    narrow = replace(rows, dtype=("fp16",) * 3)
+    assert part.in_apart(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
+
+
+def test_how_short_kernels_a_frameworks_trees_know_is_its_own(folder: Path) -> None:
+    part = load_models(folder)["matmul"].parts[0]
+    usual = replace(part.spreads["*"], least_us=1e6)
+    part = replace(
+        part,
+        spreads={"*": usual, "linear/torch": replace(usual, least_us=1e-6)},
+        least={},
+        apart={4: Apart(Always(0.3), frozenset({("linear", "fp32")}), (0,))},
+    )
+    rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(2)))
+    columns = BUILDS[part.build](rows, hardware.device("h100-sxm"), part.tiles)
+    own = np.array([4.0, 0.0])
+    told = part.told("linear", "fp32", columns, np.arange(2), (), own)
+    assert told.tolist() == [1.0, 0.0]
+
+
+def test_trees_of_a_framework_are_kept(folder: Path, tmp_path: Path) -> None:
+    models = load_models(folder)
+    part = models["matmul"].parts[0]
+    apart = Apart(part.trees, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2))
+    model = replace(models["matmul"], parts=(replace(part, apart={4: apart}),))
+    save(tmp_path / "models", {"matmul": model}, {})
+    kept = load_models(tmp_path / "models")["matmul"].parts[0].apart[4]
+    assert (kept.kinds, kept.places) == (apart.kinds, apart.places)
+    matrix = np.zeros((1, len(known_device_columns(part.figures))), np.float32)
+    assert kept.trees.predict(matrix) == part.trees.predict(matrix)
 
 
 def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
