@@ -48,8 +48,8 @@ OWN_TREES_OF_PART = {
 """Several per round, as the part's shared ones; half as many keep the files small."""
 APART_TREES = {"max_depth": 6, "learning_rate": 0.05, "n_estimators": 300}
 """Of a framework's own, every row alike: chosen, as that they answer alone, on a fifth of the
-shapes of PyTorch's products kept from fits to half of an H100's, whose error (mean absolute
-logarithm) they make 0.22, 0.95 and 0.77 of what it was in fewer, 16 and 32 bits."""
+shapes of PyTorch's products kept from a fit to half of an H100's, whose error (mean absolute
+logarithm) they make 0.22 of what it was in fewer bits than 16."""
 GENERAL_TREES = {"max_depth": 5, "learning_rate": 0.08, "min_child_weight": 20, "n_estimators": 150}
 Make = Callable[..., Any]
 """From the shape of trees and the names of columns to an estimator that was not fitted yet."""
@@ -110,17 +110,13 @@ class Bounded(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
         return np.clip(self.regressor_.predict(X), self.low_, self.high_)
 
 
-_FEWEST_APART, _OUTNUMBERED_FRAC = 200, 0.1
-"""Rows of a framework that tell of its kernels; their share of all, below which others decide."""
-
-
 class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """`shared` for the rows of all devices; half of it and half of a clone of `own` for those of a
-    device that has many, fitted to them alone; for those of a framework that others outnumber a
-    clone of `apart`, fitted to them alone, each alike. `own` and `apart` may be None.
+    device that has many, fitted to them alone; for those of a framework of `frameworks` a clone of
+    `apart`, fitted to them alone, each alike. `own` may be None.
 
     The first `width` columns are figures of rows, which `own` sees; the others are of devices.
-    Columns of `frameworks` are above 0 for rows of one.
+    Columns of `frameworks`, none where there is no `apart`, are above 0 for rows of one each.
     """
 
     def __init__(
@@ -153,9 +149,9 @@ class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
                 )
                 self.own_[device] = own
         self.apart_ = {}
-        for column in self.frameworks if self.apart is not None else ():
+        for column in self.frameworks:
             rows = (X[:, column] > 0.0) & (weight > 0.0)
-            if _FEWEST_APART <= rows.sum() < _OUTNUMBERED_FRAC * (weight > 0.0).sum():
+            if rows.any():
                 self.apart_[column] = clone(self.apart).fit(X[rows], y[rows])
         return self
 

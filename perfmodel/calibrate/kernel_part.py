@@ -218,13 +218,12 @@ def fit_part(
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
     has_own = regressor is None and build in OWN_BUILDS
     own = make(OWN_TREES_OF_PART.get(name, OWN_TREES), data.figures) if has_own else None
-    named = {figure: code for figure, code in IN_FRAMEWORK.items() if figure in data.figures}
-    frameworks = {data.figures.index(figure): code for figure, code in named.items()}
+    frameworks = _work_apart(data) if has_own else {}
     trees = WithOwn(
         make(shape, names),
         own,
         len(data.figures),
-        apart=make(APART_TREES, names) if has_own else None,
+        apart=make(APART_TREES, names) if frameworks else None,
         frameworks=tuple(frameworks),
     )
     grows = build in BUILDS_THAT_GROW
@@ -265,6 +264,20 @@ def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
     """The first among `devices` that has the columns `own`."""
     columns = np.array([[each[name] for name in COLUMNS] for each in devices], np.float32)
     return int((columns == own).all(axis=1).argmax())
+
+
+def _work_apart(data: Samples) -> dict[int, int]:
+    """Columns, and places from 1 on, of frameworks with rows enough whose layers round nothing
+    first where those of others do: what these take, which outnumber them, tells nothing of theirs.
+    """
+    if ROUNDING not in data.figures:
+        return {}
+    rounds = data.matrix[:, data.figures.index(ROUNDING)] > 0.0
+    columns = {data.figures.index(figure): code for figure, code in IN_FRAMEWORK.items()}
+    rows = {column: data.matrix[:, column] > 0.0 for column in columns}
+    those = [at for at, own in rows.items() if own.sum() >= _MIN_ROWS and not rounds[own].any()]
+    do_round = any(rounds[own].any() for own in rows.values())
+    return {column: columns[column] for column in those if do_round}
 
 
 def _apart(data: Samples, own: np.ndarray, trees: Any, name: str) -> Apart:

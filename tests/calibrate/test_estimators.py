@@ -51,18 +51,12 @@ def test_a_device_with_many_rows_is_half_its_own() -> None:
     assert weighted.predict(rows[2:]).tolist() == pytest.approx([1.0, 1.0])
 
 
-def test_a_framework_that_others_outnumber_is_answered_by_its_own_rows_each_alike() -> None:
-    """200 of 2,100 rows are of one framework; where others are as few as nine to one, not so."""
-    rows, target = np.zeros((2100, 2)), np.zeros(2100)
-    rows[:200, 0], target[:200] = 1.0, 3.0
-    target[:100] = 1.0
-    weight = np.where(target == 1.0, 5.0, 1.0)
-    trees = WithOwn(DummyRegressor(), None, 1, apart=DummyRegressor(), frameworks=(0,))
+def test_a_framework_apart_is_answered_by_its_own_rows_each_alike() -> None:
+    rows = np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]])
+    target, weight = np.array([1.0, 3.0, 0.0, 0.0]), [5.0, 1.0, 1.0, 1.0]
+    trees = WithOwn(DummyRegressor(), None, 2, apart=DummyRegressor(), frameworks=(0,))
     fitted = trees.fit(rows, target, sample_weight=weight)
-    others = np.average(target, weights=weight)
-    assert fitted.predict(rows[[0, 500]]).tolist() == pytest.approx([2.0, others])
-    few = fitted.fit(rows[:1900], target[:1900])
-    assert few.apart_ == {}
+    assert fitted.predict(rows).tolist() == pytest.approx([2.0, 2.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(

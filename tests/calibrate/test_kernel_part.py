@@ -102,6 +102,36 @@ def test_trees_answer_as_far_as_devices_left_out_are_nearer_by_them(
     assert data.with_devices(COLUMNS).shape[1] == len(data.figures) + len(COLUMNS)
 
 
+@pytest.mark.parametrize(("dtype", "apart"), [("int8", [4]), ("fp16", [])])
+def test_products_alone_are_learned_apart_from_layers_that_round_first(
+    dtype: str, apart: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's take twice the base, those of a serving library, which round in fewer bits, half of
+    theirs."""
+    few = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
+    for name in ("KNOWN_TREES", "OWN_TREES", "APART_TREES"):
+        monkeypatch.setattr(kernel_part, name, few)
+    sides = np.floor(2.0 ** np.random.default_rng(0).uniform(9, 13, (1500, 3)))
+    frame = pd.DataFrame(sides, columns=["m", "n", "k"]).assign(op="linear", dtype=dtype)
+    frame = frame.assign(device="h100-sxm", direction="fwd", flag="", timing="profiler_kernel")
+    frame = frame.assign(framework=np.where(np.arange(1500) < 150, "torch", "vllm"))
+    known = {"h100-sxm": device("h100-sxm")}
+    data = samples(frame.assign(duration_us=1e9), "matmul", known, {}, {})
+    factor = np.where(data.frame["framework"] == "torch", 2.0, 0.5)
+    frame = data.frame.assign(duration_us=factor * data.base_us + data.extra_us)
+    part = fit_part(
+        "matmul", "part", "matmul", (), samples(frame, "matmul", known, {}, {}), {}, seed=0
+    ).part
+    assert list(part.apart) == apart
+    if apart:
+        trees, kinds, places = (
+            getattr(part.apart[4], name) for name in ("trees", "kinds", "places")
+        )
+        assert (kinds, places) == (frozenset({("linear", "int8")}), (0,))
+        found = trees.predict(data.with_devices(COLUMNS)[:150])
+        assert np.exp(found) == pytest.approx(np.full(150, 2.0), rel=0.1)
+
+
 def test_physics_has_what_it_is_off_on_other_chips() -> None:
     """All chips are slower than physics says by one factor: each learns it of the others."""
     data = made(0.0)

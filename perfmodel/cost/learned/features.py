@@ -286,7 +286,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "weights_fill": log(weights_bytes / device.l2_bytes),
         "start": log(before / base),
-        "warm": rows.dims.get("warm", np.zeros(len(rows))) > 0.0,
+        "cold": rows.dims.get("cold", np.zeros(len(rows))) > 0.0,
     }
     is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))

@@ -327,14 +327,13 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
     told, telling = np.zeros(len(rows)), part.telling(known, device)
-    in_apart = part.in_apart(rows, device)
     is_alone = part.build in PHYSICS_ALONE and not telling
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         if not is_alone:
-            told[index] = part.told(op, dtype, columns, index, telling, in_apart)
+            told[index] = part.told(op, dtype, columns, index, telling)
     asked = [(op, index[told[index] > 0.0]) for op, index in groups]
     asked = [(op, index) for op, index in asked if len(index)]
-    answer = part.log_factors(columns, asked, device, known, in_apart)
+    answer = part.log_factors(columns, asked, device, known, part.in_apart(rows, device))
     answer.factors[:] *= told
     untold = np.flatnonzero(told < 1.0)
     if (is_alone or part.name in WITH_PHYSICS) and len(untold):

@@ -234,25 +234,13 @@ class Part:
         is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
         return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
 
-    def told(
-        self,
-        op: str,
-        dtype: str,
-        columns: Columns,
-        index: Ints,
-        telling: Places,
-        in_apart: Floats | None = None,
-    ) -> Floats:
+    def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
         was measured, in time, or in a figure on the devices `telling` of them.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
-        usual = self.spreads.get(op, self.spreads["*"])
-        least_us = np.full(len(index), usual.least_us)
-        for code in self.apart if in_apart is not None else ():
-            spread = self.spreads.get(spread_key(op, code), usual)
-            least_us[in_apart[index] == code] = spread.least_us
+        least_us = self.spreads.get(op, self.spreads["*"]).least_us
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
         for name, least in self._least_of(op, dtype, telling).items():
             below = np.maximum(below, least - columns.figures[name][index])

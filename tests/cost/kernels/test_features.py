@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from perfmodel import hardware
-from perfmodel.cost.learned.features import share, streaming_features
+from perfmodel.cost.learned.features import matmul_features, share, streaming_features
 from perfmodel.ops.rows import Rows
 
 ADDS = Rows.from_frame(
@@ -26,3 +26,11 @@ def test_a_term_that_takes_little_of_the_time_tells_no_devices_apart() -> None:
         for name in ("a100-pcie-80gb", "h100-sxm")
     )
     assert one.tolist() == other.tolist()
+
+
+def test_products_on_flushed_caches_are_told_and_those_of_programs_are_as_warm_ones() -> None:
+    shape = {"op": "mm", "dtype": "fp16", "m": 64.0, "n": 64.0, "k": 64.0}
+    table = pd.DataFrame([shape] * 3).assign(cache=["cold", "warm", np.nan])
+    rows = Rows.from_frame(table)
+    figures = matmul_features(rows, hardware.device("h100-sxm"), {}).figures
+    assert figures["cold"].tolist() == [1.0, 0.0, 0.0]

@@ -323,22 +323,6 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
     assert part.in_apart(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
 
 
-def test_how_short_kernels_a_frameworks_trees_know_is_its_own(folder: Path) -> None:
-    part = load_models(folder)["matmul"].parts[0]
-    usual = replace(part.spreads["*"], least_us=1e6)
-    part = replace(
-        part,
-        spreads={"*": usual, "linear/torch": replace(usual, least_us=1e-6)},
-        least={},
-        apart={4: Apart(Always(0.3), frozenset({("linear", "fp32")}), (0,))},
-    )
-    rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(2)))
-    columns = BUILDS[part.build](rows, hardware.device("h100-sxm"), part.tiles)
-    own = np.array([4.0, 0.0])
-    told = part.told("linear", "fp32", columns, np.arange(2), (), own)
-    assert told.tolist() == [1.0, 0.0]
-
-
 def test_trees_of_a_framework_are_kept(folder: Path, tmp_path: Path) -> None:
     models = load_models(folder)
     part = models["matmul"].parts[0]
