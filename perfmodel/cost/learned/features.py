@@ -286,7 +286,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "weights_fill": log(weights_bytes / device.l2_bytes),
         "start": log(before / base),
-        "cold": rows.dims.get("cold", np.zeros(len(rows))) > 0.0,
+        "warm": _found_in_cache(rows),
     }
     is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
@@ -303,6 +303,14 @@ def _frameworks(rows: Rows) -> dict[str, Floats]:
     """Whose kernels ran; all zero where that is not known, which some of the rows of a fit are."""
     code = rows.in_framework()
     return {figure: (code == place).astype(np.float64) for figure, place in IN_FRAMEWORK.items()}
+
+
+def _found_in_cache(rows: Rows) -> Floats:
+    """Whether the same product came just before, in fewer bits than 16. In others what programs ask
+    about is as warm rows where a step fits the L2, as flushed ones where not, which no row says."""
+    is_warm = rows.dims.get("warm", np.zeros(len(rows))) > 0.0
+    is_narrow = rows.of_kinds(lambda kind: kind.dtype in matmul.QUANTISED)
+    return np.asarray(is_warm * is_narrow)
 
 
 def _misaligned(analysis: Analysis, device: Device) -> tuple[Floats, Floats]:

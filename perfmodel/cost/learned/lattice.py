@@ -92,15 +92,15 @@ class Key:
     device: Device
     timing: str = KERNEL
     framework: float = 0.0
-    cold: float = 0.0
-    """1 where the caches were flushed before."""
+    warm: float = 0.0
+    """1 where the same call came just before."""
 
     def on(self, device: Device) -> Key:
         """The same of another device."""
         return replace(self, device=device)
 
     def _rows_of(self) -> tuple[str, str, str, float, float]:
-        return self.op, self.dtype, self.timing, self.framework, self.cold
+        return self.op, self.dtype, self.timing, self.framework, self.warm
 
     def __hash__(self) -> int:
         return hash((id(self.part.trees), self._rows_of(), self.device.name))
@@ -217,15 +217,15 @@ def limits_us(
     sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
     is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
     kinds, place = rows.kinds
-    cold = rows.dims.get("cold", np.zeros(len(rows))) > 0.0
-    keys = np.stack([place[index], rows.in_framework()[index], cold[index]])
-    for at, code, is_cold in dict.fromkeys(zip(*keys.tolist(), strict=True)):
+    warm = rows.dims.get("warm", np.zeros(len(rows))) > 0.0
+    keys = np.stack([place[index], rows.in_framework()[index], warm[index]])
+    for at, code, is_warm in dict.fromkeys(zip(*keys.tolist(), strict=True)):
         dtype, timing = kinds[int(at)].dtype, kinds[int(at)].timing
-        is_own = (keys == np.array([[at], [code], [is_cold]])).all(axis=0)
+        is_own = (keys == np.array([[at], [code], [is_warm]])).all(axis=0)
         own = np.flatnonzero(is_own & is_alone & on_lattice(sizes, _axes(op, dtype)))
         if not len(own):
             continue
-        known = _lattices(kernels)(Key(part, op, dtype, device, timing, code, is_cold))
+        known = _lattices(kernels)(Key(part, op, dtype, device, timing, code, is_warm))
         low, high = known.limits(sizes[:, own])
         elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
         aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
@@ -244,7 +244,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
     dims = dict(zip(OPS[key.op].dims, sizes, strict=True))
-    dims |= {FRAMEWORK: np.full(count, key.framework), "cold": np.full(count, key.cold)}
+    dims |= {FRAMEWORK: np.full(count, key.framework), "warm": np.full(count, key.warm)}
     rows = Rows(
         (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
     )

@@ -28,9 +28,9 @@ def test_a_term_that_takes_little_of_the_time_tells_no_devices_apart() -> None:
     assert one.tolist() == other.tolist()
 
 
-def test_products_on_flushed_caches_are_told_and_those_of_programs_are_as_warm_ones() -> None:
-    shape = {"op": "mm", "dtype": "fp16", "m": 64.0, "n": 64.0, "k": 64.0}
-    table = pd.DataFrame([shape] * 3).assign(cache=["cold", "warm", np.nan])
-    rows = Rows.from_frame(table)
+def test_products_in_fewer_bits_are_told_where_the_same_came_just_before() -> None:
+    shape = {"op": "linear", "m": 64.0, "n": 64.0, "k": 64.0}
+    table = pd.DataFrame([shape] * 4).assign(cache=["cold", "warm", np.nan, "warm"])
+    rows = Rows.from_frame(table.assign(dtype=["fp8", "fp8", "fp8", "fp16"]))
     figures = matmul_features(rows, hardware.device("h100-sxm"), {}).figures
-    assert figures["cold"].tolist() == [1.0, 0.0, 0.0]
+    assert figures["warm"].tolist() == [0.0, 1.0, 0.0, 0.0]
