@@ -36,8 +36,6 @@ DIMENSIONLESS = {
     "touched_per_class": "expected rows of a class that a batch touches",
     "rate": "accesses of a row per access",
     "error": "of values, relative to what is rounded",
-    "ends_error": "as error",
-    "total_error": "as error",
     "budget": "as error, at most",
     "total_budget": "as error, at most",
     "elasticity": "percent per percent",
