@@ -19,7 +19,7 @@ from perfmodel.hardware.catalogue import host
 
 MEASURED = "cpu-epyc"
 """The CPU of the catalogue that was calibrated."""
-_C, _CALL = coefficients("cpu.carried"), coefficients("cpu.call")
+_C = coefficients("cpu.carried")
 
 
 @cache
@@ -51,10 +51,6 @@ def _thread(device: Device) -> float:
     return _thread(known) * _clock_mhz(device) / _clock_mhz(known)
 
 
-def _faulting(device: Device) -> float:
-    return _thread(device) * min(device.sm_count, _CALL.most_faulting_threads)
-
-
 _RATES: Mapping[str, Callable[[Device], float]] = {
     "core_gflop_per_s": _core_peak,
     "l2_gb_per_s": _caches,
@@ -67,7 +63,6 @@ _TIMES: Mapping[str, Callable[[Device], float]] = {
     "mac_ns": _core_peak,
     "vector_mac_ns": _core_peak,
     "bf16_mac_ns": _core_peak,
-    "page_us": _faulting,
 }
 """What goes with a figure, what against it; other times go against the speed of a thread."""
 _OWN = ("parallel_frac",)

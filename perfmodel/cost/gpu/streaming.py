@@ -23,7 +23,6 @@ from perfmodel.cost.gpu.reductions import (
     channels_down_us,
     load_us,
     resident_blocks,
-    row_lives_us,
     together_us,
 )
 from perfmodel.hardware import Device
@@ -325,7 +324,6 @@ def analyse(group: Group, device: Device) -> Analysis:
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
-    busy = np.maximum(busy, row_lives_us(group, device))
     if group.op in _C.table("block_bytes_per_clock"):
         alone = _row_blocks_us(group, device)
         if group.op in _C.tuples("statistics_first"):

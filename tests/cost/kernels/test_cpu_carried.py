@@ -19,8 +19,8 @@ from perfmodel.hardware import Device, device
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"op": "add", "dtype": "fp32", "direction": "fwd", "timing": "host_wall_sync"}
-LARGE = {**ROW, "rows": 20_000.0, "cols": 1_000.0}
-PRODUCT = {"op": "mm", "dtype": "fp32", "direction": "fwd", "m": 4096.0, "n": 4096.0, "k": 4096.0}
+LARGE = {**ROW, "rows": 7_000.0, "cols": 1_000.0}
+PRODUCT = {"op": "mm", "dtype": "fp32", "direction": "fwd", "m": 2048.0, "n": 2048.0, "k": 4096.0}
 
 
 def _unmeasured(**figures: object) -> Device:
