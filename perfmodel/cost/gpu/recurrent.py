@@ -17,8 +17,7 @@ _C = coefficients("gpu.recurrent")
 @analyse_by_group
 def analyse(group: Group, device: Device) -> Analysis:
     """Turns of a chain, each as many clocks, however much the device could move or compute."""
-    clocks = _persistent_clocks if group.op == "persistent_rnn" else _bias_clocks
-    chain = clocks(group.dims, device) / device.boost_mhz
+    chain = _CLOCKS[group.op](group.dims, device) / device.boost_mhz
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
         bound_us=bound,
@@ -44,3 +43,7 @@ def _bias_clocks(dims: Dims, device: Device) -> Floats:
     """A block of 32 x 32 threads per 32 units goes over all steps and sequences, 32 at a time."""
     turns = np.ceil(dims["steps"] * dims["batch"] / _C.bias_rows)
     return np.asarray(turns * _C.bias_clocks)
+
+
+_CLOCKS = {"persistent_rnn": _persistent_clocks, "rnn_bias_gradient": _bias_clocks}
+"""Of all turns of an op's chain."""
