@@ -19,7 +19,7 @@ from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.collect.records import PARTS
-from perfmodel.cost.cpu.drift import UNKNOWN, Z90, Drift, drift_since, drifted
+from perfmodel.cost.cpu.drift import UNKNOWN, Z90, Drift, drift_since, drifted, uncalibrated
 from perfmodel.errors import UsageError
 from perfmodel.files import read_bytes
 from perfmodel.hardware import Device
@@ -103,7 +103,7 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
 
 def _no_level(device: Device) -> str:
     if not device.calibration:
-        return f"{device.name} was not calibrated: what another CPU took, carried over, answers"
+        return uncalibrated(device)
     return f"{device.name} was calibrated without reference work: {UNKNOWN}"
 
 

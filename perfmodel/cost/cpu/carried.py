@@ -70,7 +70,8 @@ _OWN = ("parallel_frac",)
 
 def is_carried(family: str, device: Device) -> bool:
     """Whether `device` has no calibration of its own for `family`."""
-    return family not in {key.removeprefix(ALONE).partition(".")[0] for key in device.calibration}
+    tables = device.calibration
+    return not any(key.removeprefix(ALONE).partition(".")[0] == family for key in tables)
 
 
 def values_on(

@@ -106,8 +106,16 @@ def drifted(device: Device, drift: Drift) -> Device:
     return replace(device, calibration=MappingProxyType({**device.calibration, DRIFT: table}))
 
 
+def uncalibrated(device: Device) -> str:
+    """What stands for the calibration that a CPU has not."""
+    return f"{device.name} was not calibrated: another CPU stands for it"
+
+
 def remarks(device: Device) -> list[str]:
-    """How far `device` has moved since its calibration, or how to find out; for predictions."""
+    """That `device`, a CPU, was not calibrated; else how far it has moved since, or how to find
+    out; for predictions."""
+    if device.target == "cpu" and not device.calibration:
+        return [uncalibrated(device)]
     table = device.calibration.get(DRIFT)
     if table is not None:
         drift = Drift({part: table[part] for part in PARTS}, math.log1p(table[SPREAD]))

@@ -95,5 +95,14 @@ def test_steps_of_a_xeon_predicted_before_they_were_measured() -> None:
     assert found.summary()["median_pct"] < 26
     assert all(row.within for row in found.rows)
     assert found.warnings == [
-        "cpu-xeon was not calibrated: what another CPU took, carried over, answers"
+        "cpu-xeon was not calibrated: another CPU stands for it"
     ]
+
+
+def test_predictions_say_that_a_cpu_was_not_calibrated() -> None:
+    said = {
+        name: "was not calibrated" in " ".join(map(str, found.warnings))
+        for name in ("epyc-7742", "cpu-epyc")
+        for found in [perfmodel.predict("criteo-kaggle", hardware=[name])]
+    }
+    assert said == {"epyc-7742": True, "cpu-epyc": False}
