@@ -18,7 +18,7 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import MEMORY_SHARE, Backend, open_backend
+from perfmodel.collect.backend import Backend, Room, open_backend
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.host_probes import probe_rows
 from perfmodel.collect.ledger import dims_of
@@ -56,6 +56,7 @@ class MeteredTraining:
     ) -> None:
         self.backend, self.workloads, self.samples = backend, workloads, samples
         self.skipped: dict[str, str] = {}
+        self._room = Room(backend)
         self._reference = Reference(backend)
         self._trainings: dict[str, tuple[Training, list[Any]]] = {}
         self._number = 0
@@ -130,7 +131,7 @@ class MeteredTraining:
         name = workload.name
         if name in self._trainings or name in self.skipped:
             return name in self._trainings
-        if workload.held_bytes > MEMORY_SHARE * self.backend.free_bytes():
+        if not self._room.take(workload.held_bytes):
             self.skipped[name] = f"needs {workload.held_bytes / BYTES_PER_GB:.1f} GB"
             return False
         try:

@@ -16,7 +16,7 @@ from perfmodel.collect.arguments import (
     table,
     wrote,
 )
-from perfmodel.collect.backend import MEMORY_SHARE, Backend
+from perfmodel.collect.backend import Backend, Room
 from perfmodel.collect.capture import profile_block, trace_head
 from perfmodel.collect.ledger import Ledger
 from perfmodel.collect.machine import device_name, record_head
@@ -48,6 +48,7 @@ class InterleavedTraining:
     ) -> None:
         self.backend, self.ranks, self.ledger = backend, ranks, ledger
         self.skipped: dict[str, str] = {}
+        self._room = Room(backend, ranks.world)
         self._reference = Reference(backend)
         self._provenance = provenance
         self._trainings: dict[str, Training] = {}
@@ -132,7 +133,7 @@ class InterleavedTraining:
             return None
         if config.name not in self._trainings:
             needed = config.held_bytes(DISTINCT_BATCHES) / self.ranks.world
-            fits = needed < MEMORY_SHARE * self.backend.free_bytes()
+            fits = self._room.take(needed)
             if not broadcast_from_first(self.backend, self.ranks, fits):
                 self.skipped[config.name] = f"needs {needed / BYTES_PER_GB:.1f} GB per rank"
                 return None

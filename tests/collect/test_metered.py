@@ -10,7 +10,7 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect import host_probes, ops
-from perfmodel.collect.backend import Backend, open_backend
+from perfmodel.collect.backend import Backend, Room, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import MODELS, Options, Ranks
@@ -110,6 +110,16 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> No
     assert metered.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
     assert metered.samples["tiny"].step_figures()["ops_per_step"] > 50
     assert not MeteredTraining(cpu, listed[:1], {}).round(Budget(1))
+
+
+def test_models_side_by_side_leave_a_quarter_of_the_free_memory(
+    cpu: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfmodel.collect.backend._available_host_bytes", lambda: 100)
+    room = Room(cpu)
+    assert [room.take(size) for size in (50, 30, 20, 10)] == [True, False, True, False]
+    of_two = Room(cpu, processes=2)
+    assert [of_two.take(size) for size in (40, 30)] == [False, True]
 
 
 def tables(folder: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
