@@ -108,9 +108,9 @@ def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
         parts[WAITING] = waiting_frac(device, step.ranks) * float(times[alone].sum())
     total = sum(parts.values())
     section = section_of(HOST, STEP)
-    carried = section not in device.calibration
-    known = (measured() if carried else device).calibration[section]["spread_frac"]
-    spread = spread_of(device, known, carried)
+    own = device.calibration.get(section, {}).get("spread_frac")  # none while steps are fitted
+    known = measured().calibration[section]["spread_frac"] if own is None else own
+    spread = spread_of(device, known, carried=own is None)
     return PredictedStep(total, total / spread, total * spread, parts)
 
 

@@ -12,8 +12,10 @@ from cost.kernels.cpu_machine import ALONE, MACHINE
 
 from perfmodel.calibrate.any_device import fit_any_device
 from perfmodel.calibrate.calibrate import Samples, calibrate
+from perfmodel.calibrate.cpu_step import predict_step
 from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
+from perfmodel.calibrate.step_table import read_steps
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
@@ -95,6 +97,33 @@ def test_the_file_holds_the_device_with_its_calibration(tmp_path: Path) -> None:
 def test_one_family_alone_is_enough(tmp_path: Path) -> None:
     data = read_tables([_write(tmp_path / "kernels.csv", _frame(6).assign(op="relu"))])
     assert set(fit_device(data, MACHINE).device.calibration) >= {"alone.vector"}
+
+
+TABLES = Path(__file__).resolve().parents[2] / "traces" / "cpu_ops"
+
+
+@pytest.mark.slow
+def test_steps_tell_of_the_host_and_how_far_held_out_ones_are_off(tmp_path: Path) -> None:
+    steps = pd.read_csv(TABLES / "cpu_epyc_steps.csv").head(24)
+    ops = pd.read_csv(TABLES / "cpu_epyc.csv.gz")
+    ops = ops[ops["configuration"].isin(steps["name"])]
+    data = read_tables([_write(tmp_path / "ops.csv", ops), _write(tmp_path / "steps.csv", steps)])
+    fit = fit_device(data, replace(device("cpu-epyc"), calibration={}))
+    assert fit.steps is not None
+    assert fit.steps.n >= 8
+    assert fit.steps.median_pct < 20
+    assert 0 < fit.device.calibration["host.host_step"]["spread_frac"] < 0.5
+
+
+def test_a_step_has_an_interval_before_its_spread_is_known() -> None:
+    step = read_steps(TABLES / "cpu_epyc_steps.csv")[0]
+    fitted = device("cpu-epyc")
+    host = dict(fitted.calibration["host.host_step"])
+    del host["spread_frac"]
+    unknown = replace(fitted, calibration={**fitted.calibration, "host.host_step": host})
+    known, wider = predict_step(step, fitted), predict_step(step, unknown)
+    assert wider.duration_us == pytest.approx(known.duration_us)
+    assert wider.high_us > known.high_us
 
 
 @pytest.mark.parametrize(
