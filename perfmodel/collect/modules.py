@@ -254,7 +254,8 @@ def run(arguments: argparse.Namespace) -> None:
             "busy_elsewhere_frac": busy.frac(),
         }
         write_record(table.with_name(f"{table.stem}_meta.json"), record)
-        wrote(table, f"{len(rows)} calls of modules; {len(skipped)} could not be measured")
+        first = "".join(f" ({name}: {reason})" for name, reason in list(skipped.items())[:1])
+        wrote(table, f"{len(rows)} calls of modules; {len(skipped)} could not be measured{first}")
 
 
 def _measured(
