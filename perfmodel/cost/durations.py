@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
+from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.devices import describe, kinship, nearest
 from perfmodel.cost.learned.model import Learned
@@ -167,8 +168,13 @@ class InProgram:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        words = "what moving every operand from and to memory once takes, which is longer than"
-        return _explained(self, rows, machine, COLD, "repeated_us", words)
+        why = self.model.explain(rows, machine.node.device)
+        is_cold = among_others(rows)
+        bound_by = [
+            COLD if cold else each.bound_by for cold, each in zip(is_cold, why, strict=True)
+        ]
+        words = "what moving every operand once takes, and what the op does besides, longer than"
+        return _raised(self, why, rows, machine, bound_by, "repeated_us", words)
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,7 @@ def _estimate(asked: _Asked) -> Estimate:
         asked.by.model.estimate(rows, device),
         pace=streaming_pace(streams, device),
         measured_share=measured_share(streams, rows, device),
+        by_physics=by_physics(asked.by.model, rows),
     )
 
 
@@ -226,6 +233,14 @@ def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
                 away = nearest(description, known)[1] if known else np.inf
                 shares[op, dtype] = max(shares[op, dtype], kinship(away))
     return rows.of_kinds(lambda kind: shares[kind.op, kind.dtype])
+
+
+def by_physics(model: KernelModel, rows: Rows) -> Mask:
+    """`[n]`: whether no measurements of a row's op in its dtype are in `model`."""
+    parts = model.parts if isinstance(model, Learned) else ()
+    return rows.of_kinds(
+        lambda kind: not any(part.answers_for(kind.op, kind.dtype) for part in parts), bool
+    )
 
 
 @dataclass(frozen=True)
@@ -292,39 +307,39 @@ class OfHosts:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
+        why = self.model.explain(rows, machine.node.device)
         words = "the way between hosts, on top of"
-        return _explained(self, rows, machine, NETWORK, "within_host_us", words)
+        return _raised(self, why, rows, machine, [NETWORK] * len(why), "within_host_us", words)
 
 
 ROUNDING_FRAC = 1e-9
 
 
-def _explained(
-    by: InProgram | OfHosts, rows: Rows, machine: Cluster, bound_by: str, rest: str, words: str
-) -> list[Explanation]:
-    """Explanations of the kernel model in `by`, raised to the durations that `by` estimates."""
-    why = by.model.explain(rows, machine.node.device)
-    duration_us = by.estimate(rows, machine).duration_us.tolist()
-    return [
-        _raised(each, us, bound_by, rest, words) for each, us in zip(why, duration_us, strict=True)
-    ]
-
-
 def _raised(
-    why: Explanation, duration_us: float, bound_by: str, rest: str, words: str
-) -> Explanation:
-    """A kernel's explanation where `bound_by` raised its duration to `duration_us`; what it took
-    before is its term `rest`."""
-    if duration_us <= why.duration_us * (1 + ROUNDING_FRAC):
-        return why
-    return replace(
-        why,
-        duration_us=duration_us,
-        bound_by=bound_by,
-        utilisation_frac=why.utilisation_frac * why.duration_us / duration_us,
-        terms={**why.terms, rest: why.duration_us},
-        formula=f"{words}: {why.formula}",
-    )
+    by: InProgram | OfHosts,
+    why: list[Explanation],
+    rows: Rows,
+    machine: Cluster,
+    bound_by: list[str],
+    rest: str,
+    words: str,
+) -> list[Explanation]:
+    """The explanations `why` of the kernel model in `by`, raised to the durations that `by`
+    estimates: what a kernel took before is its term `rest`."""
+    durations_us = by.estimate(rows, machine).duration_us.tolist()
+    return [
+        each
+        if us <= each.duration_us * (1 + ROUNDING_FRAC)
+        else replace(
+            each,
+            duration_us=us,
+            bound_by=bound,
+            utilisation_frac=each.utilisation_frac * each.duration_us / us,
+            terms={**each.terms, rest: each.duration_us},
+            formula=f"{words}: {each.formula}",
+        )
+        for each, us, bound in zip(why, durations_us, bound_by, strict=True)
+    ]
 
 
 def durations(

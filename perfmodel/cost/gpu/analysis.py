@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
 from perfmodel.ops.spec import OPS, Dims
@@ -121,11 +121,16 @@ class Group:
         return self.read_bytes + self.written_bytes
 
 
+def among_others(rows: Rows) -> Mask:
+    """`[n]`: whether a profiler or events timed a kernel behind other work, not over and over."""
+    return rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
+
+
 def groups_of(rows: Rows) -> Iterator[Group]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
     flushed, warm = (rows.dims.get(each, np.zeros(len(rows))) > 0 for each in ("cold", "warm"))
-    in_program = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool) & ~warm
+    in_program = among_others(rows) & ~warm
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         spec, dims = OPS[op].of(way), rows.dims_of(op, index)
         item = rows.item_bytes[index]

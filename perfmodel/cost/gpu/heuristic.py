@@ -6,6 +6,7 @@ fixed offset: `max(floor, offset + kernel)`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,8 @@ class Floor:
 _C = coefficients("gpu.heuristic")
 SHORTEST_ENDS = _C.table("shortest_ends")["low"], _C.table("shortest_ends")["high"]
 """Of the device's shortest kernel, the ends of a 90 % interval."""
+OF_UNKNOWN_HOST = 2.0
+"""Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
 TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 
@@ -85,20 +88,13 @@ class Heuristic:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
-        floor_us, offset_us = floors_of(rows)
         spread = _C.table("spread")[self.family]
-
-        def shown(kernel_us: Floats, shortest: float) -> Floats:
-            least = at_least(kernel_us, analysis, device, shortest)
-            return measured_us(least, floor_us, offset_us)
-
-        return Estimate(
-            shown(analysis.kernel_us, 1.0),
-            shown(analysis.kernel_us / spread, SHORTEST_ENDS[0]),
-            shown(analysis.kernel_us * spread, SHORTEST_ENDS[1]),
-            self.name,
-            DATASHEET,
-        )
+        kernel_us = at_least(analysis.kernel_us, analysis, device)
+        ends_us = [
+            at_least(analysis.kernel_us * factor, analysis, device, shortest)
+            for factor, shortest in zip((1.0 / spread, spread), SHORTEST_ENDS, strict=True)
+        ]
+        return Estimate(*shown_us(kernel_us, ends_us, *floor_ends(rows)), self.name, DATASHEET)
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row."""
@@ -106,6 +102,36 @@ class Heuristic:
         estimated = self.estimate(rows, device)
         why = explanations(rows, device, analysis, estimated.duration_us)
         return [replace(each, formula=self.formula) for each in why]
+
+
+def floor_ends(rows: Rows) -> tuple[Floats, Floats, Floats]:
+    """(usual, least, most) floors and offsets `[2, n]`, of hosts of which nothing is known."""
+    usual = np.stack(floors_of(rows))
+    factor = np.where(usual[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
+    return usual, usual / factor, usual * factor
+
+
+def shown_us(
+    kernel_us: Floats, ends_us: Sequence[Floats], usual: Floats, *floors: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """What a measurement shows of kernels, and its interval: of the `ends_us` of the kernel, and of
+    the least and most `floors` and offsets `[2, n]`, which are independent of it."""
+    duration_us = measured_us(kernel_us, *usual)
+    low_us, high_us = (
+        duration_us
+        * off_by_both(
+            measured_us(end_us, *usual) / duration_us, measured_us(kernel_us, *floor) / duration_us
+        )
+        for end_us, floor in zip(ends_us, floors, strict=True)
+    )
+    return duration_us, np.minimum(low_us, duration_us), np.maximum(high_us, duration_us)
+
+
+def off_by_both(one: Floats, other: Floats) -> Floats:
+    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
+    in squares. Never nearer to 1 than either."""
+    logs = np.log(one), np.log(other)
+    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
 def at_least(

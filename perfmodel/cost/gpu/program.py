@@ -14,8 +14,8 @@ import numpy as np
 from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
-from perfmodel.cost.gpu.analysis import Group, groups_of
-from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of
+from perfmodel.cost.gpu.analysis import Group, among_others, groups_of
+from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of, measured_us
 from perfmodel.cost.gpu.rates import stream_bytes_per_us, transfer_us
 from perfmodel.cost.gpu.reductions import layer_norm_us, reduced_us, softmax_us
 from perfmodel.cost.gpu.streaming import (
@@ -32,7 +32,7 @@ from perfmodel.cost.gpu.streaming import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
+from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 
 HOPPER = "hopper"
@@ -103,20 +103,27 @@ def in_program(
     *,
     pace: float = 1.0,
     measured_share: Floats | None = None,
+    by_physics: Mask | None = None,
 ) -> Estimate:
     """`estimate`, raised for kernels behind other work, by a profiler or by events, to what moving
-    every operand from and to memory takes once.
+    every operand from and to memory takes once; for kernels called over and over, of which only
+    physics tells (`by_physics` `[n]`), to what the op does beside moving.
 
     `pace` is how much longer this device's long streams take than usual ones, `measured_share`
     `[n]` how much measurements of each op tell of it: of what such ops do beside moving, so much
-    is in `found` already.
+    is in `estimate` already.
 
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
     nothing = np.zeros(len(rows))
     cold = _cold_us(rows, device, pace, nothing if measured_share is None else measured_share)
-    raised = np.maximum(estimate.duration_us, cold)
+    is_shown = among_others(rows)
+    if by_physics is not None:
+        is_shown = is_shown | by_physics
+    at = np.flatnonzero(is_shown & (cold > 0.0))
+    raised = estimate.duration_us.copy()
+    raised[at] = np.maximum(raised[at], measured_us(cold[at], *np.stack(floors_of(rows))[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     return replace(
         estimate,
@@ -158,8 +165,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
             moving = habit.whole_us(group, device, moving)
         least = _C.least * device.kernel_floor_us
         cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
-    timed = rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
-    return np.where(timed, cold + floors_of(rows)[1], 0.0)
+    return cold
 
 
 def _wasted_bytes(group: Group) -> Floats:

@@ -13,12 +13,13 @@ from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
+    OF_UNKNOWN_HOST,
     SHORTEST_ENDS,
     Floor,
     Heuristic,
     at_least,
-    floors_of,
-    measured_us,
+    floor_ends,
+    shown_us,
 )
 from perfmodel.cost.learned.devices import (
     Description,
@@ -54,8 +55,7 @@ FORMULA = (
     f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
 )
 _EXACT = 1e-3
-_FEW_HOSTS, _OF_FEW_HOSTS = 3, 2.0
-"""Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
+_FEW_HOSTS = 3
 _NORMAL_5_PCT = 1.645
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
@@ -95,21 +95,13 @@ class Learned:
         rows = with_same_kernels(rows, self._alone(rows, device))
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
-        usual, *ends_of_floors = self.floors_of(rows, device)
+        known_floors = self.floors_of(rows, device)
         grounds = set()
         for part in self.parts:
             for index in self._rows_of(part, rows):
                 kernel, ends, answer = self._kernels(part, rows.take(index), device)
-                floor = usual[:, index]
-                duration[index] = measured_us(kernel, *floor)
-                of_kernel = [measured_us(us, *floor) for us in ends]
-                of_host = [measured_us(kernel, *each[:, index]) for each in ends_of_floors]
-                both = [
-                    duration[index] * off_by_both(one / duration[index], other / duration[index])
-                    for one, other in zip(of_kernel, of_host, strict=True)
-                ]
-                low[index] = np.minimum(both[0], duration[index])
-                high[index] = np.maximum(both[1], duration[index])
+                floors = [each[:, index] for each in known_floors]
+                duration[index], low[index], high[index] = shown_us(kernel, ends, *floors)
                 grounds.add(_grounds(answer))
                 left[index] = False
         if left.any():
@@ -167,8 +159,7 @@ class Learned:
         """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
         was measured; else the median of the hosts of devices like it, of all where there is none,
         and where 90 % of hosts would lie."""
-        usual = np.stack(floors_of(rows))
-        floors = np.stack([usual, usual, usual])
+        floors = np.stack(floor_ends(rows))
         description = describe(original(device))
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             told = [(each, distance(each.device, description)) for each in self.floors.get(key, ())]
@@ -344,19 +335,12 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer, told
 
 
-def off_by_both(one: Floats, other: Floats) -> Floats:
-    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
-    in squares. Never nearer to 1 than either."""
-    logs = np.log(one), np.log(other)
-    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
-
-
 def factor_of_hosts(times: Floats) -> Floats:
     """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
     if their logarithms are normal."""
     hosts = len(times)
     if hosts < _FEW_HOSTS:
-        return np.full(2, _OF_FEW_HOSTS)
+        return np.full(2, OF_UNKNOWN_HOST)
     spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
     return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
 

@@ -128,3 +128,18 @@ def test_events_behind_work_show_a_kernel_and_its_start() -> None:
         for timing in ("event_behind_work", "profiler_kernel")
     )
     assert shown == pytest.approx(kernel + 1.1)
+
+
+SOFTMAX = {"op": "softmax", "rows": 4096, "cols": 32_768, "dtype": "fp16"}
+
+
+def test_a_wall_clock_shows_no_less_than_the_kernel_and_takes_any_host() -> None:
+    """Of softmax in fp16 no table tells: what it does beside moving bytes counts however timed."""
+    a100 = device("a100-sxm-80gb")
+    timings = [SOFTMAX, SOFTMAX | {"timing": "host_wall_sync"}]
+    alone, watched = durations_of(Rows.of(timings), a100).duration_us
+    assert watched == pytest.approx(alone + 15.0, rel=0.01)
+    short = Rows.of([SOFTMAX | {"timing": "host_wall_sync", "cols": 32}])
+    found = durations_of(short, a100)
+    assert found.low_us[0] < 0.6 * found.duration_us[0]
+    assert found.high_us[0] > 1.8 * found.duration_us[0]
