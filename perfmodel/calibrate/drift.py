@@ -8,6 +8,7 @@ how their ratios depend on what the configurations are made of says how much eac
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,18 +79,21 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
     """From the readings beside `steps`, against those that `device` was calibrated at.
 
     The rounds of a table go over all of its configurations, so that one drift holds for all of
-    them; its spread is how the readings beside single steps scatter, and how the parts differ.
-    Readings by other threads than the calibration's do not compare.
+    them; its spread is how the readings beside single steps scatter, how the parts differ, and how
+    far the medians of the steps lie above their 10th percentiles: readings are so short that the
+    shortest meet no other program, where a step does. Readings by other threads than the
+    calibration's do not compare.
     """
     tables = np.array([step.where.rpartition(": row")[0] for step in steps], object)
     readings = np.array([step.reference_us for step in steps])
+    scatters = np.log([max(1.0, step.median_us / step.step_us) for step in steps]) / Z10
     alike = np.array([step.ranks == 1 and step.threads == device.sm_count for step in steps])
     readings[~alike] = np.nan
     each: list[Drift | None] = [None] * len(steps)
     lines = []
     for table in dict.fromkeys(tables.tolist()):
         index = np.flatnonzero(tables == table)
-        drift, name = _drift_of(readings[index], device), Path(table).name
+        drift, name = _drift_of(readings[index], scatters[index], device), Path(table).name
         if drift is not None:
             lines.append(f"{name}: {device.name} {drift} as when it was calibrated")
             for row in np.flatnonzero(alike & (tables == table)).tolist():
@@ -98,7 +102,8 @@ def drift_of_steps(steps: Sequence[MeasuredStep], device: Device) -> StepDrifts:
             lines.append(without_reference([name]))
         else:
             lines.append(_no_level(device))
-    return StepDrifts(_drift_of(readings, device), tuple(each), tuple(dict.fromkeys(lines)))
+    whole = _drift_of(readings, scatters, device)
+    return StepDrifts(whole, tuple(each), tuple(dict.fromkeys(lines)))
 
 
 def _no_level(device: Device) -> str:
@@ -107,13 +112,14 @@ def _no_level(device: Device) -> str:
     return f"{device.name} was calibrated without reference work: {UNKNOWN}"
 
 
-def _drift_of(readings: Floats, device: Device) -> Drift | None:
+def _drift_of(readings: Floats, scatters: Floats, device: Device) -> Drift | None:
+    """From `readings` `[steps, parts]` beside steps that scatter by `scatters` `[steps]`."""
     level = level_of(readings)
     drift = None if level is None else drift_since(device, _by_part(level))
     if level is None or drift is None:
         return None
-    scatter = unlike(np.log(readings / level))
-    return replace(drift, spread=float(np.hypot(scatter, _between(drift))))
+    spreads = unlike(np.log(readings / level)), _between(drift), float(np.median(scatters))
+    return replace(drift, spread=math.hypot(*spreads))
 
 
 def drift_of_repeats(

@@ -90,7 +90,7 @@ def test_the_part_that_moved_is_named_and_moves_what_is_made_of_it(tmp_path: Pat
 
 def test_steps_that_move_without_the_reference_are_errors(tmp_path: Path) -> None:
     steps = [
-        replace(it, step_us=1.3 * it.step_us)
+        replace(it, step_us=1.3 * it.step_us, median_us=1.3 * it.median_us)
         for it in _measured_on(_steps(tmp_path), CALIBRATED, THEN)
     ]
     found = _evaluated(steps)
@@ -101,6 +101,19 @@ def test_steps_that_move_without_the_reference_are_errors(tmp_path: Path) -> Non
     assert found.referenced()["median_pct"] == pytest.approx(100 * (1 - 1 / 1.3))
     assert found.referenced()["coverage_frac"] == pytest.approx(0.0)
     assert len(found.warnings) == 1
+
+
+def test_intervals_are_wider_where_steps_scatter_though_the_reference_does_not(
+    tmp_path: Path,
+) -> None:
+    """Readings are shorter than what disturbs the steps: medians 1.2 times as long as the rest."""
+    steps = _measured_on(_steps(tmp_path), CALIBRATED, THEN)
+    calm = _evaluated(steps).rows[0]
+    troubled = _evaluated([replace(step, median_us=1.2 * step.step_us) for step in steps]).rows[0]
+    assert calm.referenced_high_us is not None
+    assert troubled.referenced_high_us == pytest.approx(
+        calm.predicted_us * np.exp(np.hypot(np.log(1.1), 1.645 / 1.282 * np.log(1.2))), rel=1e-3
+    )
 
 
 def test_intervals_are_wider_where_the_reference_scatters(tmp_path: Path) -> None:
