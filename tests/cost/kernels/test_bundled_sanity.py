@@ -117,15 +117,15 @@ def test_pytorch_rounds_in_a_kernel_of_its_own() -> None:
 
 
 def test_a_layer_that_rounds_tells_nothing_of_a_product_alone() -> None:
-    """On an L40S int8 was measured in a serving library: PyTorch's product is physics."""
-    row = {"op": "linear", "dtype": "int8", "m": 512, "n": 4096, "k": 4096, "framework": "torch"}
+    """On an L40S fp8 was measured in serving libraries: PyTorch's product is physics."""
+    row = {"op": "linear", "dtype": "fp8", "m": 512, "n": 4096, "k": 4096, "framework": "torch"}
     part = next(
         each for each in default_models()["matmul"].parts if each.name == "matmul_quantised"
     )
     rows, l40s = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("l40s")
     columns = matmul_features(rows, l40s, part.tiles)
-    telling = part.telling(part.known_to("linear", "int8"), l40s)
-    told = part.told("linear", "int8", columns, np.arange(2), telling)
+    telling = part.telling(part.known_to("linear", "fp8"), l40s)
+    told = part.told("linear", "fp8", columns, np.arange(2), telling)
     assert told.tolist() == pytest.approx([0.0, 1.0])
 
 

@@ -41,6 +41,28 @@ def test_bounds_are_those_of_the_whole_analysis() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "framework", "read", "written", "rounds"),
+    [
+        ("int8", "vllm", 2, 2, True),
+        ("int8", "trtllm", 1, 2, False),
+        ("int8", "torch", 1, 4, False),
+        ("fp8", "trtllm", 2, 2, True),
+        ("fp8", "torch", 1, 2, False),
+        ("int8_wo", "torch", 2, 2, False),
+    ],
+)
+def test_activations_that_come_rounded_are_read_as_they_come(
+    dtype: str, framework: str, read: int, written: int, rounds: bool
+) -> None:
+    """Bytes of an activation and of a result, beside weights of 64 times 128 bytes."""
+    row = {"op": "linear", "dtype": dtype, "m": 32, "n": 64, "k": 128, "bias": 0.0}
+    found = analysed(row | {"framework": framework})
+    assert found.read_bytes.tolist() == [32 * 128 * read + 64 * 128]
+    assert found.written_bytes.tolist() == [32 * 64 * written]
+    assert (found.features["quantise_us"] > 0.0).tolist() == [rounds]
+
+
+@pytest.mark.parametrize(
     ("dtype", "k", "misaligned", "by_element"),
     [
         ("bf16", 8192, False, False),
