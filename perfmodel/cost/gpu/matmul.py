@@ -211,8 +211,8 @@ _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
 _COME_ROUNDED = {TORCH: QUANTISED, "trtllm": frozenset({"int8"})}
 """By framework, dtypes of products whose activations come rounded: PyTorch rounds by an op of its
 own, TensorRT-LLM's SmoothQuant in the layer before (NVIDIA/TensorRT-LLM)."""
-_SUMS_BYTES = {"int8": 4.0}
-"""Of an element that PyTorch's products return, where it is not of 16 bits (`_int_mm`: int32)."""
+_SUMS = {"int8": "int32"}
+"""What PyTorch's products return, where it is not of 16 bits (`_int_mm`)."""
 _ALIGNED_BYTES = 16
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
@@ -246,7 +246,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     framework = rows.in_framework()[index]
     rounded = _come_rounded(dtypes, framework)
     activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = np.array([_SUMS_BYTES.get(dtype, 2.0) for dtype in dtypes])
+    sums = item_bytes([_SUMS.get(dtype, "bf16") for dtype in dtypes])
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
     results = np.where(is_half, results, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
