@@ -40,6 +40,15 @@ def test_bounds_are_those_of_the_whole_analysis() -> None:
     assert (bare.kernel_us <= whole.kernel_us * (1 + 1e-9)).all()
 
 
+def test_vector_units_sum_in_fp32_at_its_rate() -> None:
+    """Products and convolutions of 16 bits, even where fp16 arithmetic is twice as fast."""
+    p100, v100 = hardware.device("p100-pcie-16gb"), hardware.device("v100-pcie-32gb")
+    assert p100.fp16_tflop_per_s == pytest.approx(2 * p100.fp32_tflop_per_s, rel=0.01)
+    fp32_flop_per_us = p100.fp32_tflop_per_s * 1e6
+    assert matrix_flop_per_us(p100, ["fp16", "fp32"]).tolist() == [fp32_flop_per_us] * 2
+    assert matrix_flop_per_us(v100, ["fp16"])[0] > 4.0 * v100.fp32_tflop_per_s * 1e6
+
+
 @pytest.mark.parametrize(
     ("dtype", "framework", "read", "written", "rounds"),
     [
