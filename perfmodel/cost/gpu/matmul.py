@@ -206,9 +206,13 @@ def fastest_of_either(
 
 
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
-"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own, which PyTorch
-calls as an op of its own."""
+"""Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
 _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
+_COME_ROUNDED = {TORCH: QUANTISED, "trtllm": frozenset({"int8"})}
+"""By framework, dtypes of products whose activations come rounded: PyTorch rounds by an op of its
+own, TensorRT-LLM's SmoothQuant in the layer before (NVIDIA/TensorRT-LLM)."""
+_SUMS = {"int8": "int32"}
+"""What PyTorch's products return, where it is not of 16 bits (`_int_mm`)."""
 _ALIGNED_BYTES = 16
 _ASYNCHRONOUS_BYTES = 4
 """The least that one asynchronous copy moves (NVIDIA, PTX ISA, `cp.async`): where rows start at
@@ -238,18 +242,23 @@ def bounds(rows: Rows, device: Device) -> Analysis:
 def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     spec, dims = OPS[op], rows.dims_of(op, index)
     dtypes = [rows.dtype[row] for row in index.tolist()]
-    stored = item_bytes(dtypes)
-    activations = np.where(_among(dtypes, _HALF_ACTIVATIONS), 2.0, stored)
+    stored, is_half = item_bytes(dtypes), _among(dtypes, _HALF_ACTIVATIONS)
+    framework = rows.in_framework()[index]
+    rounded = _come_rounded(dtypes, framework)
+    activations = np.where(is_half & ~rounded, 2.0, stored)
+    sums = item_bytes([_SUMS.get(dtype, "bf16") for dtype in dtypes])
+    results = np.where(framework == framework_code(TORCH), sums, 2.0)
+    results = np.where(is_half, results, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     flop = spec.flop(dims)
-    bias_bytes = dims["bias"] * n * activations if "bias" in dims else 0.0
+    bias_bytes = dims["bias"] * n * results if "bias" in dims else 0.0
     read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
-    written_bytes = b * m * n * activations
+    written_bytes = b * m * n * results
     total = read_bytes + written_bytes
-    is_whole = rows.in_framework()[index] != framework_code(TORCH)
-    quantised = _among(dtypes, QUANTISED) & (activations != stored) & is_whole
     quantise_us = np.where(
-        quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
+        _among(dtypes, QUANTISED) & ~rounded,
+        _C.quantise_us + transfer_us(m * k * (activations + stored), device),
+        0.0,
     )
     item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
@@ -310,6 +319,14 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
             "splits": tiling.splits,
         },
     )
+
+
+def _come_rounded(dtypes: list[str], framework: Floats) -> NDArray[np.bool_]:
+    """Per row, whether its activations come rounded, in the `framework` `[n]` of that place."""
+    come = np.zeros(len(dtypes), bool)
+    for name, own in _COME_ROUNDED.items():
+        come |= (framework == framework_code(name)) & _among(dtypes, own)
+    return come
 
 
 def _among(dtypes: list[str], some: frozenset[str]) -> NDArray[np.bool_]:

@@ -40,6 +40,37 @@ def test_bounds_are_those_of_the_whole_analysis() -> None:
     assert (bare.kernel_us <= whole.kernel_us * (1 + 1e-9)).all()
 
 
+def test_vector_units_sum_in_fp32_at_its_rate() -> None:
+    """Products and convolutions of 16 bits, even where fp16 arithmetic is twice as fast."""
+    p100, v100 = hardware.device("p100-pcie-16gb"), hardware.device("v100-pcie-32gb")
+    assert p100.fp16_tflop_per_s == pytest.approx(2 * p100.fp32_tflop_per_s, rel=0.01)
+    fp32_flop_per_us = p100.fp32_tflop_per_s * 1e6
+    assert matrix_flop_per_us(p100, ["fp16", "fp32"]).tolist() == [fp32_flop_per_us] * 2
+    assert matrix_flop_per_us(v100, ["fp16"])[0] > 4.0 * v100.fp32_tflop_per_s * 1e6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "framework", "read", "written", "rounds"),
+    [
+        ("int8", "vllm", 2, 2, True),
+        ("int8", "trtllm", 1, 2, False),
+        ("int8", "torch", 1, 4, False),
+        ("fp8", "trtllm", 2, 2, True),
+        ("fp8", "torch", 1, 2, False),
+        ("int8_wo", "torch", 2, 2, False),
+    ],
+)
+def test_activations_that_come_rounded_are_read_as_they_come(
+    dtype: str, framework: str, read: int, written: int, rounds: bool
+) -> None:
+    """Bytes of an activation and of a result, beside weights of 64 times 128 bytes."""
+    row = {"op": "linear", "dtype": dtype, "m": 32, "n": 64, "k": 128, "bias": 0.0}
+    found = analysed(row | {"framework": framework})
+    assert found.read_bytes.tolist() == [32 * 128 * read + 64 * 128]
+    assert found.written_bytes.tolist() == [32 * 64 * written]
+    assert (found.features["quantise_us"] > 0.0).tolist() == [rounds]
+
+
 @pytest.mark.parametrize(
     ("dtype", "k", "misaligned", "by_element"),
     [
