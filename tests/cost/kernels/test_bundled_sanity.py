@@ -239,10 +239,13 @@ def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:
     sizes = np.array([[1.0, 0.5, 1.5], [0.0, 1.0, 1.0]])
     assert known.at(sizes).tolist() == [1.0, 1.5, 2.5]
     step = np.log1p(lattice.STEP_FRAC)
-    least, most = known.limits(sizes)
+    least, most = known.limits(sizes, reach_log2=1.0)
     assert least == pytest.approx([1.0 - step, 1.0 - step, 1.5 - step])
     assert most[:2] == pytest.approx([2.0 + step, 2.5 + step])
     assert most[2] == np.inf
+    least, most = known.limits(sizes, reach_log2=0.0)
+    assert least == pytest.approx(known.at(sizes) - step)
+    assert most == pytest.approx(known.at(sizes) + step)
 
 
 def test_linear_layers_in_a_batch_are_not_held_to_the_time_of_one() -> None:
