@@ -154,7 +154,7 @@ def _residual(held: np.ndarray, data: Samples, predicted: Floats) -> Floats:
 
 def _shapes(data: Samples) -> np.ndarray:
     """`[n]`: rows of one op with the same dims have one number."""
-    names = [name for op in set(data.ops) for name in OPS[op].dims if name in data.frame]
+    names = [name for op in sorted(set(data.ops)) for name in OPS[op].dims if name in data.frame]
     return np.asarray(data.frame.groupby(["op", *dict.fromkeys(names)], dropna=False).ngroup())
 
 

@@ -114,7 +114,8 @@ class Rows:
             {name: _numbers(frame, name) for name in known if name in frame}
             | _cold(frame)
             | _framework(frame)
-            | _variants(frame, known),
+            | _variants(frame, known)
+            | _called_by_columns(frame),
         )
 
     @classmethod
@@ -306,6 +307,24 @@ def _variants(frame: pd.DataFrame, known: set[str]) -> dict[str, Floats]:
         return {}
     named = (known - set(frame.columns)) & set(frame["variant"].dropna())
     return {name: (frame["variant"] == name).to_numpy(np.float64) for name in named}
+
+
+FIRST_TURNED, SECOND_TURNED = "first_turned", "second_turned"
+
+
+def _called_by_columns(frame: pd.DataFrame) -> dict[str, Floats]:
+    """Of a frame with BLAS's `transpose_a` and `transpose_b` (N or T): such calls take matrices by
+    columns, so each is a product of ours with operands, m and n exchanged. With `first_turned` and
+    `second_turned`: 1 where ours is read transposed, as a layer's weights are; NaN for others."""
+    if not {"transpose_a", "transpose_b", "m", "n"} <= set(frame):
+        return {}
+    turned = {
+        name: frame[column].map({"T": 1.0, "N": 0.0}).to_numpy(np.float64)
+        for name, column in ((FIRST_TURNED, "transpose_b"), (SECOND_TURNED, "transpose_a"))
+    }
+    by_columns = np.isfinite(turned[FIRST_TURNED])
+    m, n = _numbers(frame, "m"), _numbers(frame, "n")
+    return {"m": np.where(by_columns, n, m), "n": np.where(by_columns, m, n)} | turned
 
 
 def framework_code(name: object) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
+
 from perfmodel.ops.rows import Rows
 
 
@@ -9,3 +12,15 @@ def test_a_framework_is_told_by_name_or_by_place() -> None:
     given = ["sglang", 3.0, "mine", 9.0, float("nan")]
     rows = Rows.of([{"op": "linear", "framework": name} for name in given])
     assert rows.in_framework().tolist() == [3.0, 3.0, 0.0, 0.0, 0.0]
+
+
+def test_a_call_of_blas_is_a_product_of_rows_with_operands_exchanged() -> None:
+    """Column-major TN of 512 x 16 is a layer of 16 rows and 512 features, its weights as stored."""
+    blas = {"op": "bmm", "b": 1, "m": 512, "n": 16, "k": 64, "transpose_a": "T", "transpose_b": "N"}
+    own = {"op": "linear", "m": 512, "n": 16, "k": 64}
+    dims = Rows.from_frame(pd.DataFrame([blas, own])).dims
+    assert dims["m"].tolist() == [16.0, 512.0]
+    assert dims["n"].tolist() == [512.0, 16.0]
+    assert dims["second_turned"][0] == 1.0
+    assert dims["first_turned"][0] == 0.0
+    assert np.isnan(dims["second_turned"][1])

@@ -22,10 +22,17 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
+from perfmodel.cost.gpu.winograd import winograd_us
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import Dims
-from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
+from perfmodel.ops.vocabulary.matmul import (
+    input_area,
+    input_sides,
+    kernel_area,
+    output_area,
+    output_sides,
+)
 
 _C = coefficients("gpu.convolution")
 CUDA = "cuda"
@@ -188,8 +195,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         & (dims["dilation"] <= 1.0)
         & (dims["depth"] == 0.0)
         & ~on_matrix
+        & (dims["groups"] == 1.0)
         & (group.direction != "bwd_weight")
     )
+    is_forward = group.direction == "fwd"
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
     m, n, k = _product(dims, group.direction, flop)
     in_tf32 = np.array([dtype == "tf32" for dtype in group.dtypes])
@@ -207,7 +216,18 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
         device,
         on_matrix,
     )
-    usual = tiling.time_us / np.where(winograd, _C.winograd_saves * _C.winograd_frac, 1.0)
+    transformed = np.full(len(flop), np.inf)
+    if winograd.any():
+        made = output_sides(dims) if is_forward else input_sides(dims)
+        channels = (dims["in_channels"], dims["out_channels"])
+        transformed = winograd_us(
+            group,
+            (dims["batch"], *made),
+            channels if is_forward else channels[::-1],
+            peak * device.gemm_peak_frac,
+            device,
+        )
+    usual = np.where(winograd, np.minimum(tiling.time_us, transformed), tiling.time_us)
     usual = np.where(in_tf32, np.maximum(flop / reached, tiling.time_us), usual)
     memory = transfer_us(group.moved_bytes, device)
     memory = np.where(in_tf32, passes * memory, memory)

@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.gpu import convolution, matmul, streaming
 from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.laid_out import stride
 from perfmodel.cost.gpu.rates import (
     l2_bytes_per_us,
     matrix_flop_per_us,
@@ -21,7 +22,8 @@ from perfmodel.cost.gpu.rates import (
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
 from perfmodel.cost.learned.tiles import Problem, Tiles, fastest_tiles, tile_key
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FRAMEWORKS, Rows
+from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Rows
+from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,15 @@ def _dim(rows: Rows, name: str) -> np.ndarray:
 
 def convolutions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of convolutions, forward and backward."""
-    dims = ("in_channels", "out_channels", "kernel_size", "stride", "batch", "input_size")
-    return _columns(rows, device, convolution.analyse_convolution(rows, device), dims)
+    dims = ("in_channels", "out_channels", "batch")
+    columns = _columns(rows, device, convolution.analyse_convolution(rows, device), dims)
+    window, image, step = np.zeros((3, len(rows)))
+    for op, index in rows.groups():
+        own = rows.dims_of(op, index)
+        window[index], image[index], step[index] = kernel_area(own), input_area(own), stride(own)
+    is_forward = rows.of_kinds(lambda kind: kind.direction not in _BACKWARD, np.float64)
+    sides = {WINDOW: log(window), "image": log(image), "stride": log(step)}
+    return replace(columns, figures={**columns.figures, **sides, FORWARD: _FAR * is_forward})
 
 
 def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
@@ -153,6 +162,7 @@ def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
 
 
 _BACKWARD = ("bwd_data", "bwd_weight")
+FORWARD, WINDOW = "forward", "window"
 
 
 def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ...]) -> Columns:
@@ -262,6 +272,7 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     before = start + analysis.features["beside_us"]
     base = before + busy
     limited = before + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
+    is_layer = rows.of_kinds(lambda kind: kind.op == "linear", np.float64)
     figures = {
         "depth": log(depth),
         "per_sm": log(per_sm),
@@ -280,7 +291,9 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MAX_ALIGNED),
         "k_bytes": log(k * stored),
         "is_batched": (b > 1.0).astype(np.float64),
-        "is_layer": rows.of_kinds(lambda kind: kind.op == "linear"),
+        "is_layer": is_layer,
+        FIRST_TURNED: _turned(rows, FIRST_TURNED, 0.0),
+        SECOND_TURNED: _FAR * _turned(rows, SECOND_TURNED, is_layer),
         "item_bytes": np.log2(stored),
         "quantise": log(quantise / base),
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
@@ -303,6 +316,13 @@ def _frameworks(rows: Rows) -> dict[str, Floats]:
     """Whose kernels ran; all zero where that is not known, which some of the rows of a fit are."""
     code = rows.in_framework()
     return {figure: (code == place).astype(np.float64) for figure, place in IN_FRAMEWORK.items()}
+
+
+def _turned(rows: Rows, operand: str, usual: Floats | float) -> Floats:
+    """Whether an operand is read transposed, which libraries have other kernels for: as the row
+    says, else as its op does."""
+    turned = rows.dims.get(operand, np.full(len(rows), np.nan))
+    return np.asarray(np.where(np.isnan(turned), usual, turned))
 
 
 def _found_in_cache(rows: Rows) -> Floats:
@@ -354,7 +374,10 @@ BUILD_OF_FAMILY = {
 FALLING = {"matmul": MATMUL_FALLING}
 """Per build, figures in which the time over its base never rises."""
 
-NOT_BELOW = {"matmul": ("depth", "k_bytes", ALIGNED, ROUNDING)}
+NOT_BELOW = {
+    "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
+    "convolution": (WINDOW, FORWARD),
+}
 """Per build, figures below whose least measured value other kernels run or other things decide:
 loops too short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
 

@@ -5,13 +5,14 @@ of each may contradict it.
 
 Trees answer in steps, some of them downwards. On the lattice times are made to rise with every
 dim, and between its points they are interpolated. A product then takes at least what the lattice
-says of one smaller in a dim by `_REACH_FRAC` of its spacing, and at most what it says of one larger
-by as much: tiles and waves may step so far, and one of twice a dim never takes less.
+says of one smaller in a dim by a quarter of its spacing, and at most what it says of one larger by
+as much: tiles and waves may step so far, and one of twice a dim never takes less. A convolution
+takes what the lattice says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -25,8 +26,8 @@ from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import cached_per_device
-from perfmodel.ops.rows import FRAMEWORK, KERNEL, Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, KERNEL, SECOND_TURNED, Rows
+from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 NARROW, WIDE = ("fp16", "bf16"), "fp32"
@@ -90,17 +91,25 @@ class Key:
     op: str
     dtype: str
     device: Device
+    direction: str = "fwd"
     timing: str = KERNEL
-    framework: float = 0.0
-    warm: float = 0.0
-    """1 where the same call came just before."""
+    given: tuple[tuple[str, float], ...] = ()
+    """Dims that are no size, with their values."""
 
     def on(self, device: Device) -> Key:
         """The same of another device."""
         return replace(self, device=device)
 
-    def _rows_of(self) -> tuple[str, str, str, float, float]:
-        return self.op, self.dtype, self.timing, self.framework, self.warm
+    def rows(self, sizes: Mapping[str, Floats]) -> Rows:
+        """Rows of these `sizes`, each `[n]`."""
+        count = len(next(iter(sizes.values())))
+        texts = self.op, self.dtype, self.direction, self.timing
+        op, dtype, direction, timing = ((each,) * count for each in texts)
+        given = {name: np.full(count, value) for name, value in self.given}
+        return Rows(op, dtype, direction, timing, {**given, **sizes})
+
+    def _rows_of(self) -> tuple[Hashable, ...]:
+        return self.op, self.dtype, self.direction, self.timing, self.given
 
     def __hash__(self) -> int:
         return hash((id(self.part.trees), self._rows_of(), self.device.name))
@@ -123,8 +132,7 @@ def log_us_of(part: Part, op: str, dtype: str, device: Device, elements: Floats)
 
 def _curve_of(key: Key) -> Floats:
     count = len(_KNOTS)
-    dims = {"rows": _KNOTS, "cols": np.ones(count)}
-    rows = Rows((key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (KERNEL,) * count, dims)
+    rows = key.rows({"rows": _KNOTS, "cols": np.ones(count)})
     columns = BUILDS[key.part.build](rows, key.device, key.part.tiles)
     groups = list(rows.groups())
     known = key.part.known_to(key.op, key.dtype)
@@ -138,20 +146,37 @@ def _curve_of(key: Key) -> Floats:
 _curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
-LATTICE_BUILD = "matmul"
+@dataclass(frozen=True)
+class Kept:
+    """How the answers of a build are held near a lattice."""
+
+    given: tuple[str, ...]
+    """Dims that are no size: each of their values has a lattice of its own."""
+    alone: Mapping[str, float]
+    """What rows have that are held, but for what is a size of theirs."""
+    reach_frac: float
+    """Of the spacing: how far from a row its limits are; at 0 the lattice answers."""
+
+
+LATTICES = {
+    "matmul": Kept((FRAMEWORK, "warm", FIRST_TURNED, SECOND_TURNED), {"b": 1.0}, 0.25),
+    "convolution": Kept(tuple(OPS["conv2d"].defaults), {"groups": 1.0, "depth": 0.0}, 0.0),
+}
+"""By build."""
+_NONE = -1.0
 _ALIGNED = 8.0
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
-the lattice are aligned, and cap the time of aligned products only."""
+the lattice are aligned, and cap the time of aligned rows only: n and k, channels in and out."""
 _BLOCK = {"fp8_block": 128.0}
 """Elements of a side that are scaled together: shorter sides are of one block."""
-_BATCH = "b"
-_MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2 = 5.0, 16.0, 14.0
-_STEP_LOG2, _BATCHED_STEP_LOG2 = 1.0, 2.0
+_MIN_LOG2, _USUAL_MAX_LOG2 = 5.0, (16.0, 16.0)
+_MAX_LOG2 = {"b": (16.0, 14.0), "batch": (11.0, 13.0)}
+"""By an op's first dim, where the lattice ends along that and along the others."""
+_STEP_LOG2, _USUAL_STEP_LOG2 = {"b": 2.0}, 1.0
 """Spacing: points at powers of two are as aligned as programs' sizes are; more than 2,000 points of
 batches would take longer than what is asked about. Chosen, with the reach, on rows that the fits
 had not drawn: the mean absolute logarithm of layers is 1.00 (16 bits and fp32) and 0.97 (fewer
 bits) of that of twice the spacing with a reach of half, that of batches 1.03."""
-_REACH_FRAC = 0.25
 _AT_ONCE = 500
 """Points asked about at once: few enough for the walk that needs no XGBoost."""
 Kernels = Callable[[Part, Rows, Device], Floats]
@@ -182,9 +207,10 @@ class Lattice:
 
         return between(0, strides @ low)
 
-    def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
-        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
-        reach = _REACH_FRAC * np.array([each[1] - each[0] for each in self.axes])
+    def limits(self, sizes: Floats, reach_frac: float) -> tuple[Floats, Floats]:
+        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2): those of sizes so much of
+        the spacing away; without limit outside."""
+        reach = reach_frac * np.array([each[1] - each[0] for each in self.axes])
         is_inside = on_lattice(sizes, self.axes)
         is_within = is_inside & on_lattice(sizes + reach[:, None], self.axes)
         moves = np.diag(reach)
@@ -207,7 +233,7 @@ def _edges(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
 
 def has_lattice(part: Part) -> bool:
     """Whether times of the part's ops are held near those of a lattice."""
-    return part.build == LATTICE_BUILD
+    return part.build in LATTICES
 
 
 def limits_us(
@@ -217,24 +243,39 @@ def limits_us(
 
     Those of a batch, where the op usually has none, have no limits.
     """
-    op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
+    op, names = rows.op[index[0]], OPS[rows.op[index[0]]].dims
+    dims = rows.dims_of(op, index)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
-    is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
+    sizes = np.log2(np.stack([dims[name] for name in names]))
+    kept = LATTICES[part.build]
+    is_held = np.ones(len(index), bool)
+    for name in set(kept.alone) - set(names):
+        is_held &= dims[name] == kept.alone[name]
+    given = {name: _given(rows, index, dims, name) for name in kept.given}
     kinds, place = rows.kinds
-    warm = rows.dims.get("warm", np.zeros(len(rows))) > 0.0
-    keys = np.stack([place[index], rows.in_framework()[index], warm[index]])
-    for at, code, is_warm in dict.fromkeys(zip(*keys.tolist(), strict=True)):
-        dtype, timing = kinds[int(at)].dtype, kinds[int(at)].timing
-        is_own = (keys == np.array([[at], [code], [is_warm]])).all(axis=0)
-        own = np.flatnonzero(is_own & is_alone & on_lattice(sizes, _axes(op, dtype)))
+    keys = np.stack([place[index], *given.values()])
+    for each in np.unique(keys, axis=1).T:
+        kind, is_own = kinds[int(each[0])], (keys == each[:, None]).all(axis=0)
+        own = np.flatnonzero(is_own & is_held & on_lattice(sizes, _axes(op, kind.dtype)))
         if not len(own):
             continue
-        known = _lattices(kernels)(Key(part, op, dtype, device, timing, code, is_warm))
-        low, high = known.limits(sizes[:, own])
-        aligned = np.mod(dims["n"][own], _ALIGNED) + np.mod(dims["k"][own], _ALIGNED) == 0.0
-        least[own], most[own] = np.exp(low), np.where(aligned, np.exp(high), np.inf)
+        pairs = zip(given, each[1:].tolist(), strict=True)
+        known = tuple(pair for pair in pairs if pair[1] != _NONE)
+        key = Key(part, op, kind.dtype, device, kind.direction, kind.timing, known)
+        low, high = _lattices(kernels)(key).limits(sizes[:, own], kept.reach_frac)
+        beyond = sum(np.mod(dims[name][own], _ALIGNED) for name in names[-2:])
+        least[own], most[own] = np.exp(low), np.where(beyond == 0.0, np.exp(high), np.inf)
     return least, most
+
+
+def _given(rows: Rows, index: Ints, dims: Dims, name: str) -> Floats:
+    """The dim `name` of the rows `index`, of which `dims` are those of their op; -1 where none."""
+    if name == FRAMEWORK:
+        return rows.in_framework()[index]
+    if name in dims:
+        return dims[name]
+    known = rows.dims.get(name)
+    return np.full(len(index), _NONE) if known is None else np.nan_to_num(known[index], nan=_NONE)
 
 
 @lru_cache(maxsize=8)
@@ -247,11 +288,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     axes = _axes(key.op, key.dtype)
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
     count = len(sizes[0])
-    dims = dict(zip(OPS[key.op].dims, sizes, strict=True))
-    dims |= {FRAMEWORK: np.full(count, key.framework), "warm": np.full(count, key.warm)}
-    rows = Rows(
-        (key.op,) * count, (key.dtype,) * count, ("fwd",) * count, (key.timing,) * count, dims
-    )
+    rows = key.rows(dict(zip(OPS[key.op].dims, sizes, strict=True)))
     pieces = [np.arange(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE)]
     us = np.concatenate([kernels(key.part, rows.take(piece), key.device) for piece in pieces])
     log_us = np.log(us).reshape([len(each) for each in axes])
@@ -259,13 +296,13 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
 
 
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
-    """log2 of the sizes along b (where there are batches), m, n and k."""
+    """log2 of the sizes along b (where there are batches), m, n and k, or of images."""
+    first, *others = OPS[op].dims
     least = max(_MIN_LOG2, np.log2(_BLOCK.get(dtype, 1.0)))
-    if _BATCH not in OPS[op].dims:
-        sides = np.arange(least, _MAX_LOG2, _STEP_LOG2)
-        return np.arange(0.0, _MAX_LOG2, _STEP_LOG2), sides, sides
-    sides = np.arange(least, _MAX_BATCHED_LOG2, _BATCHED_STEP_LOG2)
-    return np.arange(0.0, _MAX_LOG2, _BATCHED_STEP_LOG2), sides, sides, sides
+    most, most_of_sides = _MAX_LOG2.get(first, _USUAL_MAX_LOG2)
+    step = _STEP_LOG2.get(first, _USUAL_STEP_LOG2)
+    sides = np.arange(least, most_of_sides, step)
+    return np.arange(0.0, most, step), *(sides for _ in others)
 
 
 def monotone_midway(values: Floats) -> Floats:

@@ -160,12 +160,22 @@ def kernel_area(dims: Dims) -> Floats:
 
 def input_area(dims: Dims) -> Floats:
     """Pixels per channel of the input."""
-    return _side(dims, "input", "input_size", "h") * _side(dims, "input", "input_size", "w")
+    return np.multiply(*input_sides(dims))
+
+
+def input_sides(dims: Dims) -> tuple[Floats, Floats]:
+    """Rows and columns of the input."""
+    return _side(dims, "input", "input_size", "h"), _side(dims, "input", "input_size", "w")
 
 
 def output_area(dims: Dims) -> Floats:
     """Pixels per channel of the output."""
-    return _output_side(dims, "h") * _output_side(dims, "w")
+    return np.multiply(*output_sides(dims))
+
+
+def output_sides(dims: Dims) -> tuple[Floats, Floats]:
+    """Rows and columns of the output."""
+    return _output_side(dims, "h"), _output_side(dims, "w")
 
 
 def _side(dims: Dims, own: str, square: str, side: str) -> Floats:

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from perfmodel import hardware
-from perfmodel.cost.learned.features import matmul_features, share, streaming_features
+from perfmodel.cost.learned.features import (
+    NOT_BELOW,
+    convolutions,
+    matmul_features,
+    share,
+    streaming_features,
+)
 from perfmodel.ops.rows import Rows
 
 ADDS = Rows.from_frame(
@@ -34,3 +40,22 @@ def test_products_in_fewer_bits_are_told_where_the_same_came_just_before() -> No
     rows = Rows.from_frame(table.assign(dtype=["fp8", "fp8", "fp8", "fp16"]))
     figures = matmul_features(rows, hardware.device("h100-sxm"), {}).figures
     assert figures["warm"].tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_weights_are_read_transposed_by_layers_and_where_a_table_says_so() -> None:
+    shape = {"b": 1.0, "m": 64.0, "n": 64.0, "k": 64.0, "dtype": "fp32"}
+    table = pd.DataFrame([shape] * 4).assign(op=["linear", "bmm", "bmm", "bmm"])
+    table = table.assign(transpose_a=[None, None, "T", "N"], transpose_b=[None, None, "N", "N"])
+    figures = matmul_features(Rows.from_frame(table), hardware.device("t4"), {}).figures
+    turned = figures["second_turned"]
+    assert turned[0] == turned[2] > turned[1] == turned[3] == 0.0
+
+
+def test_smaller_windows_and_gradients_are_below_what_forward_passes_of_3_x_3_tell_of() -> None:
+    shape = {"op": "conv2d", "batch": 8.0, "in_channels": 64.0, "out_channels": 64.0}
+    table = pd.DataFrame([shape | {"input_size": 28.0}] * 3).assign(
+        kernel_size=[3.0, 1.0, 3.0], padding=[1.0, 0.0, 1.0], direction=["fwd", "fwd", "bwd_data"]
+    )
+    figures = convolutions(Rows.from_frame(table), hardware.device("t4"), {}).figures
+    below = [figures[name][0] - figures[name][1:] for name in NOT_BELOW["convolution"]]
+    assert np.max(below, axis=0).tolist() == pytest.approx([np.log(9.0), 2.0])
