@@ -205,13 +205,14 @@ class Lattice:
 
     def limits(self, sizes: Floats, reach_log2: float) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2): those of sizes as far away
-        as `reach_log2`; without limit outside."""
+        as `reach_log2`, of which there are none below the edge; without limit outside."""
         is_inside = on_lattice(sizes, self.axes)
         is_within = is_inside & on_lattice(sizes + reach_log2, self.axes)
         moves = reach_log2 * np.eye(len(sizes))
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
-        around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
-        least, most = around[0].max(axis=0), around[1].min(axis=0)
+        below, above = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
+        has_less = sizes - reach_log2 >= _edges(self.axes)[0]
+        least, most = np.where(has_less, below, -np.inf).max(axis=0), above.min(axis=0)
         step = np.log1p(STEP_FRAC)
         return np.where(is_inside, least - step, -np.inf), np.where(is_within, most + step, np.inf)
 
