@@ -209,14 +209,15 @@ class Lattice:
 
     def limits(self, sizes: Floats, reach_frac: float) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2): those of sizes so much of
-        the spacing away; without limit outside."""
+        the spacing away, of which there are none below the edge; without limit outside."""
         reach = reach_frac * np.array([each[1] - each[0] for each in self.axes])
         is_inside = on_lattice(sizes, self.axes)
         is_within = is_inside & on_lattice(sizes + reach[:, None], self.axes)
         moves = np.diag(reach)
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
-        around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
-        least, most = around[0].max(axis=0), around[1].min(axis=0)
+        below, above = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
+        has_less = sizes - reach[:, None] >= _edges(self.axes)[0]
+        least, most = np.where(has_less, below, -np.inf).max(axis=0), above.min(axis=0)
         return np.where(is_inside, least, -np.inf), np.where(is_within, most, np.inf)
 
 

@@ -237,7 +237,7 @@ def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:
     sizes = np.array([[1.0, 0.5, 1.5], [0.0, 1.0, 1.0]])
     assert known.at(sizes).tolist() == [1.0, 1.5, 2.5]
     least, most = known.limits(sizes, reach_frac=0.25)
-    assert least == pytest.approx([1.0, 1.25, 2.25])
+    assert least == pytest.approx([0.75, 1.25, 2.25])  # no less than the edge
     assert most == pytest.approx([1.25, 1.75, 2.75])
     assert known.limits(np.array([[1.9], [1.0]]), reach_frac=0.25)[1].tolist() == [np.inf]
     for limit in known.limits(sizes, reach_frac=0.0):
