@@ -18,7 +18,7 @@ from perfmodel.cost.learned.corrections import (
     Gains,
     Growth,
     extrapolated_log_factors,
-    rate_of_growth,
+    line_of,
 )
 from perfmodel.cost.learned.devices import COLUMNS, describe
 from perfmodel.cost.learned.features import GAINS
@@ -41,7 +41,7 @@ def growths(data: Samples, among: np.ndarray) -> Growths:
             continue
         work = data.work[index]
         top = index[work >= np.median(work)]
-        rate = rate_of_growth(data.base_us[top], kernel_us[top])
+        _, rate = line_of(data.base_us[top], kernel_us[top])
         if rate > 0.0:
             by_part[op, device] = Growth(describe(data.known[device]), float(work.max()), rate)
     return by_part

@@ -9,8 +9,12 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.kernel_data import LAUNCHED_US
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.heuristic import TIMINGS, Floor
+from perfmodel.cost.learned.corrections import line_of
+from perfmodel.cost.learned.features import BY_ROW
 from perfmodel.ops.rows import BEHIND_WORK
+from perfmodel.ops.spec import OPS, rows_cols
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,9 +23,11 @@ if TYPE_CHECKING:
 _SINGLE_CALL = "event_single_call"
 _HOST_TIMINGS = (_SINGLE_CALL, "event_loop_eager", "host_wall_sync", "host_loop_mean")
 _FLOOR_QUANTILE = 0.03
-_OFFSET_FRAC = 0.45
-"""Of the floor of `event_single_call`, what a long kernel shows beside itself: the launch, of
-which the host's part runs before the kernel starts. Source: intercepts of long elementwise ops."""
+_USUAL_OFFSET_FRAC = 0.5
+"""Of the floor of `event_single_call`, what a long kernel shows beside itself, where no host tells.
+Source: six hosts' `_offset_fracs`, 0.49 to 0.84 (tables of sitar-lab/NeuSight@6945927d)."""
+_LONG = 2.0
+"""Times its floor from which an elementwise call tells what it shows beside its kernel."""
 _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 """Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
 _NEAR_FLOOR = 3.0
@@ -32,6 +38,8 @@ _CLEAR_FROM = 1.25
 _CLEAR = 8.0
 """Times above its floor from which a row says all that it can of its kernel."""
 
+
+_START_US = coefficients("gpu.streaming").start_us
 
 FloorKey = tuple[str, str, str, str]
 """Device, timing, op, dtype."""
@@ -58,11 +66,35 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         if floor <= _NEAR_FLOOR * piled.get(key[:2], 0.0)
     }
     least = measured | _expected_floors(measured, shortest)
-    floors = _launched_floors(frame)
+    floors, fracs = _launched_floors(frame), _offset_fracs(host, measured)
+    usual_frac = float(np.median([*fracs.values()] or _USUAL_OFFSET_FRAC))
     for key, floor in least.items():
-        offset = _OFFSET_FRAC * floor if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
-        floors[key] = Floor(floor, min(offset, 0.9 * floor), is_measured=key in measured)
+        shown = fracs.get(key[0], usual_frac) * floor
+        offset = shown if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
+        offset_us = float(np.clip(offset, 0.0, 0.9 * floor))
+        floors[key] = Floor(floor, offset_us, is_measured=key in measured)
     return floors
+
+
+def _offset_fracs(frame: pd.DataFrame, measured: Mapping[FloorKey, float]) -> dict[str, float]:
+    """Per device, of the floor of a single call what a long kernel shows beside itself: the launch,
+    of which the host's part runs before the kernel starts.
+
+    The median over elementwise ops, whose long calls lie on a line over their elements. A kernel of
+    none would still take its start.
+    """
+    of_host: dict[str, list[float]] = {}
+    for key, calls in frame.groupby(["device", "timing", "op", "dtype"], sort=True):
+        device, timing, op, _ = key
+        is_line = op in OPS and OPS[op].size is rows_cols and op not in BY_ROW
+        if key not in measured or timing != _SINGLE_CALL or not is_line:
+            continue
+        calls = calls[calls["duration_us"] > _LONG * measured[key]]
+        if len(calls) >= _MIN_ROWS:
+            elements = calls[["rows", "cols"]].astype("float64").prod(axis=1).to_numpy()
+            shown_us, _ = line_of(elements, calls["duration_us"].to_numpy(np.float64))
+            of_host.setdefault(device, []).append((shown_us - _START_US) / measured[key])
+    return {device: float(np.median(fracs)) for device, fracs in of_host.items()}
 
 
 def _launched_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:

@@ -82,13 +82,23 @@ def adds(shortest_us: float, piled_frac: float) -> pd.DataFrame:
     us = shortest_us * 100.0 ** np.linspace(0.0, 1.0, 1000)
     us[: int(1000 * piled_frac)] = shortest_us * 1.01
     frame = pd.DataFrame({"duration_us": us, "device": "NVIDIA L4", "op": "add", "dtype": "fp32"})
-    return frame.assign(timing="event_single_call")
+    return frame.assign(timing="event_single_call", rows=1e4 * us, cols=1.0)
 
 
 def test_a_floor_is_where_short_kernels_pile_up() -> None:
     (floor,) = fitted_floors(adds(26.0, 0.3)).values()
     assert floor.floor_us == pytest.approx(26.0, rel=0.02)
-    assert 0.0 < floor.offset_us < floor.floor_us
+    assert 0.0 <= floor.offset_us < floor.floor_us
+
+
+def test_long_elementwise_calls_say_what_they_show_beside_their_kernels() -> None:
+    """A kernel of no elements would still take its start, 1 us."""
+    host = adds(26.0, 0.3).assign(rows=lambda calls: 1e4 * (calls["duration_us"] - 14.0).clip(1e-4))
+    unlike_a_line = adds(30.0, 0.3).assign(op="softmax")
+    few_long = adds(52.0, 0.3).assign(device="other", op="mul").head(315)
+    floors = fitted_floors(pd.concat([host, unlike_a_line, few_long]))
+    found = {op: floor.offset_us / floor.floor_us for (_, _, op, _), floor in floors.items()}
+    assert found == pytest.approx(dict.fromkeys(("add", "softmax", "mul"), 13.0 / 26.0), rel=0.02)
 
 
 def test_the_shortest_of_long_kernels_are_no_floor() -> None:

@@ -62,21 +62,21 @@ class Growth:
     """Microseconds per microsecond of the base, among the larger half of the rows."""
 
 
-def rate_of_growth(base_us: Floats, kernel_us: Floats) -> float:
-    """Slope of `kernel_us` over `base_us` `[n]`, by relative least absolute errors.
+def line_of(work: Floats, kernel_us: Floats) -> tuple[float, float]:
+    """(intercept, slope) of `kernel_us` over `work` `[n]`, by relative least absolute errors.
 
-    The intercept is not negative.
+    Neither is negative.
     """
     from scipy.optimize import nnls
 
-    matrix = np.stack([1.0 / kernel_us, base_us / kernel_us], axis=1)
-    weight = np.ones(len(base_us))
+    matrix = np.stack([1.0 / kernel_us, work / kernel_us], axis=1)
+    weight = np.ones(len(work))
     solution = np.zeros(2)
     for _ in range(_STEPS):
         solution, _ = nnls(matrix * weight[:, None], weight)
         off = np.abs(matrix @ solution - 1.0)
         weight = 1.0 / np.sqrt(np.maximum(off, _TOLERANCE_FRAC))
-    return float(solution[1])
+    return float(solution[0]), float(solution[1])
 
 
 @dataclass(frozen=True)

@@ -157,8 +157,8 @@ class Learned:
 
     def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
         """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
-        was measured; else the median of the hosts of devices like it, of all where there is none,
-        and where 90 % of hosts would lie."""
+        was measured; else the median floor, and of it the median share, of the hosts of devices
+        like it, of all where there is none; and where 90 % of hosts would lie."""
         floors = np.stack(floor_ends(rows))
         description = describe(original(device))
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
@@ -169,7 +169,8 @@ class Learned:
             known, away = [each for each, _ in told], np.array([by for _, by in told])
             times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            middle = np.array([median(each) for each in times[is_like].T])
+            floor_us, offset_us = times[is_like].T
+            middle = median(floor_us) * np.array([1.0, median(offset_us / floor_us)])
             is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
             factor = 1.0 if is_own else factor_of_hosts(times)
             ends = np.stack([middle, middle / factor, middle * factor])

@@ -13,8 +13,8 @@ from perfmodel.cost.learned.corrections import (
     Gains,
     Growth,
     extrapolated_log_factors,
+    line_of,
     places_of,
-    rate_of_growth,
 )
 from perfmodel.cost.learned.devices import describe
 
@@ -23,14 +23,14 @@ ONE, OTHER = (describe(hardware.device(name)) for name in ("t4", "v100-pcie-32gb
 
 def test_the_rate_is_the_slope_apart_from_a_fixed_cost() -> None:
     base = np.linspace(100, 1000, 50)
-    assert rate_of_growth(base, 40 + 1.25 * base) == pytest.approx(1.25, rel=1e-6)
+    assert line_of(base, 40 + 1.25 * base) == pytest.approx((40.0, 1.25), rel=1e-6)
 
 
 def test_one_wild_row_does_not_move_the_rate() -> None:
     base = np.linspace(100, 1000, 50)
     kernel = 40 + 1.25 * base
     kernel[7] *= 5
-    assert rate_of_growth(base, kernel) == pytest.approx(1.25, rel=0.02)
+    assert line_of(base, kernel)[1] == pytest.approx(1.25, rel=0.02)
 
 
 def test_time_goes_on_along_a_line_beyond_the_largest_row() -> None:
