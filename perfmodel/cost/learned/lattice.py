@@ -17,15 +17,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, distinct
 from perfmodel.cost.coefficients import cached_with_reads
-from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
+from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import cached_per_device
-from perfmodel.ops.rows import FRAMEWORK, KERNEL, Rows
+from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, KERNEL, Kind, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
@@ -34,24 +33,23 @@ _ALIGNED_ELEMENTS = 8.0
 """Elements of 16 bits in the 16 bytes that rows of operands start at multiples of."""
 
 
-def may_be_widened(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
-    """The rows that may be slower than in fp32: narrow, aligned, slower than fp32 could ever be."""
+def may_be_widened(rows: Rows, device: Device) -> Ints:
+    """The products among `rows` that may be slower than in fp32: narrow and aligned."""
     fp32 = matrix_flop_per_us(device, [WIDE])[0]
     faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
-    narrow = np.flatnonzero(rows.of_kinds(lambda kind: kind.dtype in faster, bool))
-    if not len(narrow):
-        return narrow
-    own = rows.take(narrow)
-    is_slow = np.zeros(len(narrow), bool)
-    for group in groups_of(as_fp32(own)):
-        if OPS[group.op].family == MATMUL:
-            least = np.maximum(group.flop / fp32, bound_us(group.moved_bytes, device))
-            least = np.maximum(least, device.kernel_floor_us)
-            unaligned = np.mod(group.dims["n"], _ALIGNED_ELEMENTS) + np.mod(
-                group.dims["k"], _ALIGNED_ELEMENTS
-            )
-            is_slow[group.index] = (unaligned == 0.0) & (kernel_us[narrow[group.index]] > least)
-    return narrow[is_slow]
+
+    def is_narrow(kind: Kind) -> bool:
+        return kind.dtype in faster and OPS[kind.op].family == MATMUL
+
+    narrow = np.flatnonzero(rows.of_kinds(is_narrow, bool))
+    if len(narrow):
+        n, k = (rows.dims[name][narrow] for name in ("n", "k"))
+        narrow = narrow[_are_aligned(n, k, _ALIGNED_ELEMENTS)]
+    return narrow
+
+
+def _are_aligned(n: Floats, k: Floats, elements: float) -> Mask:
+    return np.asarray(np.mod(n, elements) + np.mod(k, elements) == 0.0)
 
 
 def as_fp32(rows: Rows) -> Rows:
@@ -164,18 +162,17 @@ class Lattice:
         """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
         count = np.array(self.log_us.shape)[:, None]
         begin, end = _edges(self.axes)
-        place = np.clip((sizes - begin) / (end - begin) * (count - 1), 0.0, count - 1.0)
+        place = np.minimum(
+            np.maximum((sizes - begin) / (end - begin) * (count - 1), 0.0), count - 1.0
+        )
         low = np.minimum(place.astype(np.int64), count - 2)
-        share, flat = place - low, self.log_us.ravel()
         strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
-
-        def between(axis: int, corner: Ints) -> Floats:
-            if axis == len(share):
-                return flat[corner]
-            below, above = (between(axis + 1, corner + on * strides[axis]) for on in (0, 1))
-            return np.asarray(below + share[axis] * (above - below))
-
-        return between(0, strides @ low)
+        corners = strides @ np.indices([2] * len(strides)).reshape(len(strides), -1)
+        values = self.log_us.ravel()[corners[:, None] + strides @ low]
+        for share in (place - low)[::-1]:
+            below, above = values[0::2], values[1::2]
+            values = below + share * (above - below)
+        return np.asarray(values[0])
 
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
@@ -205,31 +202,33 @@ def has_lattice(part: Part) -> bool:
     return part.build == LATTICE_BUILD
 
 
-def limits_us(
-    part: Part, rows: Rows, index: Ints, device: Device, kernels: Kernels
-) -> tuple[Floats, Floats]:
-    """(least, most) microseconds of the rows `index`, all of one op.
+def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple[Floats, Floats]:
+    """(least, most) microseconds of each row.
 
     Those of a batch, where the op usually has none, have no limits.
     """
-    op, dims = rows.op[index[0]], rows.dims_of(rows.op[index[0]], index)
-    least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
-    is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
-    kinds, place = rows.kinds
+    least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
+    (kinds, place), framework = rows.kinds, rows.in_framework()
     warm = rows.dims.get("warm", np.zeros(len(rows))) > 0.0
-    keys = np.stack([place[index], rows.in_framework()[index], warm[index]])
-    for at, code, is_warm in dict.fromkeys(zip(*keys.tolist(), strict=True)):
-        dtype, timing = kinds[int(at)].dtype, kinds[int(at)].timing
-        is_own = (keys == np.array([[at], [code], [is_warm]])).all(axis=0)
-        own = np.flatnonzero(is_own & is_alone & on_lattice(sizes, _axes(op, dtype)))
-        if not len(own):
-            continue
-        known = _lattices(kernels)(Key(part, op, dtype, device, timing, code, is_warm))
-        low, high = known.limits(sizes[:, own])
-        elements = _ALIGNED.get(dtype, _USUAL_ALIGNED)
-        aligned = np.mod(dims["n"][own], elements) + np.mod(dims["k"][own], elements) == 0.0
-        least[own], most[own] = np.exp(low), np.where(aligned, np.exp(high), np.inf)
+    alike = (place * (len(FRAMEWORKS) + 1) + framework) * 2 + warm
+    for op, index in rows.groups():
+        dims = rows.dims_of(op, index)
+        sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
+        is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
+        for each in distinct(alike[index]):
+            is_own = (alike[index] == each) & is_alone
+            first = index[is_own.argmax()]
+            dtype, timing = kinds[place[first]].dtype, kinds[place[first]].timing
+            own = np.flatnonzero(is_own & on_lattice(sizes, _axes(op, dtype)))
+            if not len(own):
+                continue
+            key = Key(part, op, dtype, device, timing, framework[first], warm[first])
+            low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own]))
+            is_aligned = _are_aligned(
+                dims["n"][own], dims["k"][own], _ALIGNED.get(dtype, _USUAL_ALIGNED)
+            )
+            most[index[own]] = np.where(is_aligned, high, np.inf)
+            least[index[own]] = np.minimum(low, most[index[own]])
     return least, most
 
 
@@ -254,6 +253,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     return Lattice(axes, monotone_midway(log_us))
 
 
+@lru_cache(maxsize=64)
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
     """log2 of the sizes along b (where there are batches), m, n and k."""
     least = max(_MIN_LOG2, np.log2(_ALIGNED.get(dtype, 1.0)))

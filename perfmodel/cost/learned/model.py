@@ -129,14 +129,16 @@ class Learned:
         """
         taken = self.estimate(rows, device).duration_us.tolist()
         near, inside = self._grounds_of(rows, device)
-        in_fp32_us = self._in_fp32_us(rows, device, np.full(len(rows), np.inf))
+        in_fp32_us = np.zeros(len(rows))
+        index, wide = self._in_fp32(rows, device)
+        in_fp32_us[index] = self._known_us(wide, device)
         reasons = []
         for row, each in enumerate(self.heuristic.explain(rows, device)):
             terms = {"heuristic_us": each.duration_us}
             if not np.isnan(near[row]):
                 terms["learned_factor"] = taken[row] / each.duration_us
                 terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
-                terms |= {"fp32_us": in_fp32_us[row]} if np.isfinite(in_fp32_us[row]) else {}
+                terms |= {"fp32_us": in_fp32_us[row]} if in_fp32_us[row] else {}
             reasons.append(
                 replace(
                     each,
@@ -263,28 +265,35 @@ class Learned:
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a
-        batch no shorter than of one of its products."""
-        held = kernel_us.copy()
-        for _, index in rows.groups():
-            limits = limits_us(part, rows, index, device, unconstrained_us)
-            held[index] = np.clip(kernel_us[index], *limits)
-        held = np.minimum(held, self._in_fp32_us(rows, device, held))
-        batches, one = one_of_each(rows, self._alone(rows, device))
-        if len(batches):
-            held[batches] = np.maximum(held[batches], self._known_us(one, device))
+        batch no shorter than of one of its products.
+
+        Others are asked about where their limits leave open which is longer, which is rare.
+        """
+        held = np.clip(kernel_us, *limits_us(part, rows, device, unconstrained_us))
+        index, wide = self._in_fp32(rows, device)
+        asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
+        index = index[asked]
+        held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
+        index, one = one_of_each(rows, self._alone(rows, device))
+        asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
+        index = index[asked]
+        held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
         return held
 
-    def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
-        """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
-        infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
-        times_us = np.full(len(rows), np.inf)
-        asked = may_be_widened(rows, device, kernel_us)
-        if len(asked):
-            wide = as_fp32(rows.take(asked))
-            wide = with_same_kernels(wide, self._alone(wide, device))
-            known_us = self._known_us(wide, device)
-            times_us[asked] = np.where(known_us > 0.0, known_us, np.inf)
-        return times_us
+    def _in_fp32(self, rows: Rows, device: Device) -> tuple[Ints, Rows]:
+        """(the products among `rows` in 16 bits that fp32 has a bearing on, these in fp32)."""
+        index = may_be_widened(rows, device)
+        wide = as_fp32(rows.take(index))
+        return index, with_same_kernels(wide, self._alone(wide, device))
+
+    def _limits_us(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(least, most) of what `_known_us` says; infinite and 0 where none were measured."""
+        least, most = np.full(len(rows), np.inf), np.zeros(len(rows))
+        for part in self.parts:
+            for index in self._rows_of(part, rows):
+                own = rows.take(index)
+                least[index], most[index] = limits_us(part, own, device, unconstrained_us)
+        return least, most
 
     def _known_us(self, rows: Rows, device: Device) -> Floats:
         """Microseconds of `rows` without a launch floor; 0 where none like them were measured."""
