@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import cached_per_device
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import Rows, with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
@@ -162,7 +162,7 @@ class InProgram:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
         content = id(self.model), id(self.streams), rows.content
-        estimate: Estimate = _estimated(_Asked(content, machine.node.device, self, rows))
+        estimate: Estimate = _estimated(OfDevice(content, machine.node.device, (self, rows)))
         return estimate
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
@@ -171,33 +171,19 @@ class InProgram:
         return _explained(self, rows, machine, COLD, "repeated_us", words)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Rows on a device: designs of one workload ask for the same layers again and again."""
-
-    content: tuple[Hashable, ...]
-    """Which models, and what tells the rows from others."""
-    device: Device
-    by: InProgram = field(compare=False)
-    rows: Rows = field(compare=False)
-
-    def on(self, device: Device) -> _Asked:
-        """The same of another device."""
-        return replace(self, device=device)
-
-
-def _estimate(asked: _Asked) -> Estimate:
-    rows, device, streams = asked.rows, asked.device, asked.by.streams
+def _estimate(asked: OfDevice) -> Estimate:
+    (by, rows), device = asked.by, asked.device
     return in_program(
         rows,
         device,
-        asked.by.model.estimate(rows, device),
-        pace=streaming_pace(streams, device),
-        measured_share=measured_share(streams, rows, device),
+        by.model.estimate(rows, device),
+        pace=streaming_pace(by.streams, device),
+        measured_share=measured_share(by.streams, rows, device),
     )
 
 
 _estimated = cached_with_reads(partial(cached_per_device, maxsize=256), _estimate)
+"""Designs of one workload ask for the same layers again and again."""
 
 
 def streaming_pace(model: KernelModel, device: Device) -> float:

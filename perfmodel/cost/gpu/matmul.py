@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
@@ -32,7 +32,7 @@ _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _SMALL_TILE = 32
 _IN_FP32 = frozenset({"fp32"})
-_AT_ONCE = 512
+_AT_ONCE = 256
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
 
@@ -122,7 +122,7 @@ def _fastest(
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start; small blocks start several at once."""
     most = _C.table("blocks_at_once")[device.target]
-    at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
+    at_once = clipped(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
 
 
@@ -136,7 +136,7 @@ def by_vector_us(
     return np.asarray(np.where((m == 1.0) | (n == 1.0), read_us, np.inf))
 
 
-def _beside_us(dims: Mapping[str, Floats], dtypes: list[str], device: Device) -> Floats:
+def _beside_us(dims: Mapping[str, Floats], dtypes: Sequence[str], device: Device) -> Floats:
     """Of layers, other kernels than one product: the bias copied before a product with a vector; of
     few tiles in fp32 what cuBLASLt does around and within it: outputs cleared and scaled, k in up
     to five parts that add to them in turn, the bias added."""
@@ -170,8 +170,8 @@ def overlapped(
     """
     corners = _C.table("corner")
     own = corners[nearest_known(device.architecture, corners) or "usual"]
-    is_half = {each: COMPUTE_DTYPE.get(each, each) in _AS_HALF for each in set(dtypes)}
-    on_units = np.array([is_half[each] for each in dtypes]) & has_matrix_units(device, dtypes)
+    is_half = of_texts(dtypes, lambda dtype: COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF)
+    on_units = is_half & has_matrix_units(device, dtypes)
     corner = np.where(on_units, own, corners["usual"])
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
@@ -237,7 +237,7 @@ def bounds(rows: Rows, device: Device) -> Analysis:
 
 def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     spec, dims = OPS[op], rows.dims_of(op, index)
-    dtypes = [rows.dtype[row] for row in index.tolist()]
+    dtypes = rows.take(index).dtype
     stored = item_bytes(dtypes)
     activations = np.where(_among(dtypes, _HALF_ACTIVATIONS), 2.0, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
@@ -277,7 +277,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
 
 
 def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> Analysis:
-    dims, dtypes = rows.dims_of(op, index), [rows.dtype[row] for row in index.tolist()]
+    dims, dtypes = rows.dims_of(op, index), rows.take(index).dtype
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     peak = matrix_flop_per_us(device, dtypes)
     is_matrix_unit = has_matrix_units(device, dtypes)
@@ -312,14 +312,18 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     )
 
 
-def _among(dtypes: list[str], some: frozenset[str]) -> NDArray[np.bool_]:
-    return np.array([each in some for each in dtypes])
+def _among(dtypes: Sequence[str], some: frozenset[str]) -> NDArray[np.bool_]:
+    return of_texts(dtypes, some.__contains__)
 
 
-def _multiplied_bytes(dtypes: list[str]) -> Floats:
+def _multiplied_bytes(dtypes: Sequence[str]) -> Floats:
     """Bytes of an element as the units multiply it."""
-    known = {each: COMPUTE_DTYPE.get(each, each).replace("fp4", "nvfp4") for each in set(dtypes)}
-    return item_bytes([known[each] for each in dtypes])
+
+    def multiplied(dtype: str) -> float:
+        computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
+        return float(item_bytes([computed])[0])
+
+    return of_texts(dtypes, multiplied)
 
 
 def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:

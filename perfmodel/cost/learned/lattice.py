@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
+from perfmodel.arrays import Floats, Ints, Mask, clipped, distinct
 from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
@@ -127,7 +127,7 @@ def _curve_of(key: Key) -> Floats:
     groups = list(rows.groups())
     known = key.part.known_to(key.op, key.dtype)
     factors = key.part.log_factors(columns, groups, key.device, known).factors
-    telling = key.part.telling(known, key.device)
+    telling = key.part.standing(known, key.device).telling
     factors *= key.part.told(key.op, key.dtype, columns, np.arange(count), telling)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))
@@ -147,6 +147,8 @@ _MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2, _STEP_LOG2 = 5.0, 16.0, 14.0, 2.0
 _REACH_LOG2 = 1.0
 _AT_ONCE = 500
 """Points asked about at once: few enough for the walk that needs no XGBoost."""
+_BETWEEN_AT_ONCE = 8192
+"""Sizes interpolated at once: few enough for a processor's cache."""
 Kernels = Callable[[Part, Rows, Device], Floats]
 """Microseconds of each row as the trees tell them."""
 
@@ -158,43 +160,58 @@ class Lattice:
     axes: tuple[Floats, ...]
     log_us: Floats
 
-    def at(self, sizes: Floats) -> Floats:
-        """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
-        count = np.array(self.log_us.shape)[:, None]
-        begin, end = _edges(self.axes)
-        place = np.minimum(
-            np.maximum((sizes - begin) / (end - begin) * (count - 1), 0.0), count - 1.0
-        )
-        low = np.minimum(place.astype(np.int64), count - 2)
+    @cached_property
+    def _ends(self) -> tuple[Floats, Floats]:
+        """(first, last) size on each axis `[axes, 1]`."""
+        first, last = np.array([[axis[0], axis[-1]] for axis in self.axes]).T[:, :, None]
+        return first, last
+
+    @cached_property
+    def _places(self) -> tuple[Ints, list[int], Floats]:
+        """(places between neighbours on each axis, from a cell to each of its corners, all log
+        microseconds)."""
         strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
         corners = strides @ np.indices([2] * len(strides)).reshape(len(strides), -1)
-        values = self.log_us.ravel()[corners[:, None] + strides @ low]
+        return strides, corners.tolist(), self.log_us.ravel()
+
+    def at(self, sizes: Floats) -> Floats:
+        """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
+        begins = range(0, sizes.shape[1], _BETWEEN_AT_ONCE)
+        parts = [self._at(sizes[:, begin : begin + _BETWEEN_AT_ONCE]) for begin in begins]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _at(self, sizes: Floats) -> Floats:
+        cells = np.array(self.log_us.shape)[:, None] - 1
+        (first, last), (strides, corners, log_us) = self._ends, self._places
+        place = clipped((sizes - first) / (last - first) * cells, 0.0, cells)
+        low = np.minimum(place.astype(np.int64), cells - 1)
+        cell = strides @ low
+        values = [log_us[corner:].take(cell, mode="clip") for corner in corners]
         for share in (place - low)[::-1]:
-            below, above = values[0::2], values[1::2]
-            values = below + share * (above - below)
+            for below, above in zip(values[::2], values[1::2], strict=True):
+                above -= below
+                above *= share
+                below += above
+            values = values[::2]
         return np.asarray(values[0])
 
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
-        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2), without limit outside."""
-        is_inside = on_lattice(sizes, self.axes)
-        is_within = is_inside & on_lattice(sizes + _REACH_LOG2, self.axes)
-        moves = _REACH_LOG2 * np.eye(len(sizes))
+        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2) on it; no most where twice
+        a dim is none."""
+        count = len(sizes)
+        moves = _REACH_LOG2 * np.eye(count)
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
-        around = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
+        around = self.at(moved.reshape(count, -1)).reshape(2, count, -1)
         least, most = around[0].max(axis=0), around[1].min(axis=0)
         step = np.log1p(STEP_FRAC)
-        return np.where(is_inside, least - step, -np.inf), np.where(is_within, most + step, np.inf)
+        is_within = (sizes + _REACH_LOG2 <= self._ends[1]).all(axis=0)
+        return least - step, np.where(is_within, most + step, np.inf)
 
 
 def on_lattice(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
     """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
-    begin, end = _edges(axes)
-    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
-
-
-def _edges(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
     begin, end = (np.array([each[place] for each in axes])[:, None] for place in (0, -1))
-    return begin, end
+    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
 
 
 def has_lattice(part: Part) -> bool:
@@ -213,7 +230,7 @@ def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple
     alike = (place * (len(FRAMEWORKS) + 1) + framework) * 2 + warm
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        sizes = np.log2(np.stack([dims[name] for name in OPS[op].dims]))
+        sizes = np.log2([dims[name] for name in OPS[op].dims])
         is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
         for each in distinct(alike[index]):
             is_own = (alike[index] == each) & is_alone

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median
+from perfmodel.arrays import Floats, Ints, clipped, median
+from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.heuristic import (
@@ -47,6 +49,7 @@ from perfmodel.cost.learned.part import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (
@@ -80,6 +83,28 @@ class KnownFloor:
     floor: Floor
 
 
+def _floors_on(asked: OfDevice) -> Floats | None:
+    """Floor and offset, each the usual one, the least and the most, `[2, 3]`: of the device's own
+    host where it was measured; else the median of the hosts of devices like it, of all where there
+    is none, and where 90 % of hosts would lie. None where no host tells of it."""
+    floors: tuple[KnownFloor, ...] = asked.by
+    description = describe(original(asked.device))
+    told = [(each, distance(each.device, description)) for each in floors]
+    told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
+    if not told:
+        return None
+    known, away = [each for each, _ in told], np.array([by for _, by in told])
+    times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+    is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
+    middle = np.array([median(each) for each in times[is_like].T])
+    is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
+    factor = 1.0 if is_own else factor_of_hosts(times)
+    return np.array([middle, middle / factor, middle * factor]).T
+
+
+_told_floors = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
+
+
 @dataclass(frozen=True)
 class Learned:
     """Durations of one family: the part trained on a row's dtype, else the heuristic."""
@@ -95,23 +120,19 @@ class Learned:
         rows = with_same_kernels(rows, self._alone(rows, device))
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
-        usual, *ends_of_floors = self.floors_of(rows, device)
+        floors = self.floors_of(rows, device)
         grounds = set()
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                kernel, ends, answer = self._kernels(part, rows.take(index), device)
-                floor = usual[:, index]
-                duration[index] = measured_us(kernel, *floor)
-                of_kernel = [measured_us(us, *floor) for us in ends]
-                of_host = [measured_us(kernel, *each[:, index]) for each in ends_of_floors]
-                both = [
-                    duration[index] * off_by_both(one / duration[index], other / duration[index])
-                    for one, other in zip(of_kernel, of_host, strict=True)
-                ]
-                low[index] = np.minimum(both[0], duration[index])
-                high[index] = np.maximum(both[1], duration[index])
-                grounds.add(_grounds(answer))
-                left[index] = False
+        for part, index in self._parts_of(rows):
+            kernel, ends, answer = self._kernels(part, rows.take(index), device)
+            floor_us, offset_us = floors[:, [0, 0, 0, 1, 2]][:, :, index]
+            kernel_us = np.array([kernel, *ends, kernel, kernel])
+            usual, *of_either = measured_us(kernel_us, floor_us, offset_us)
+            of_kernel, of_host = np.array(of_either).reshape(2, 2, -1) / usual
+            both = usual * off_by_both(of_kernel, of_host)
+            duration[index] = usual
+            low[index], high[index] = np.minimum(both[0], usual), np.maximum(both[1], usual)
+            grounds.add(_grounds(answer))
+            left[index] = False
         if left.any():
             index = np.flatnonzero(left)
             estimated = self.heuristic.estimate(rows.take(index), device)
@@ -155,46 +176,37 @@ class Learned:
         where no part answers."""
         rows = with_same_kernels(rows, self._alone(rows, device))
         near, inside = np.full((2, len(rows)), np.nan)
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                own = rows.take(index)
-                groups = list(own.groups())
-                columns, answer, _ = _told(part, own, [], original(device))
-                near[index] = answer.weight * _kinship_of_change(device)
-                for op, at in groups:
-                    inside[index[at]] = part.is_inside(op, columns.work[at])
+        for part, index in self._parts_of(rows):
+            own = rows.take(index)
+            groups = list(own.groups())
+            columns, answer, _ = _told(part, own, [], original(device))
+            near[index] = answer.weight * _kinship_of_change(device)
+            for op, at in groups:
+                inside[index[at]] = part.is_inside(op, columns.work[at])
         return near, inside
 
-    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
-        """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
-        was measured; else the median of the hosts of devices like it, of all where there is none,
-        and where 90 % of hosts would lie."""
-        usual = np.stack(floors_of(rows))
-        floors = np.stack([usual, usual, usual])
-        description = describe(original(device))
+    def floors_of(self, rows: Rows, device: Device) -> Floats:
+        """Floors and offsets, each the usual one, the least and the most, `[2, 3, n]`."""
+        floors = np.array(floors_of(rows))[:, None].repeat(3, axis=1)
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
-            told = [(each, distance(each.device, description)) for each in self.floors.get(key, ())]
-            told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
-            if not told:
-                continue
-            known, away = [each for each, _ in told], np.array([by for _, by in told])
-            times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
-            is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            middle = np.array([median(each) for each in times[is_like].T])
-            is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-            factor = 1.0 if is_own else factor_of_hosts(times)
-            ends = np.stack([middle, middle / factor, middle * factor])
-            floors[:, :, own] = ends[:, :, None]
-        return floors[0], floors[1], floors[2]
+            known = self.floors.get(key, ())
+            if known:
+                told = _told_floors(OfDevice((id(known),), device, known))
+                floors[:, :, own] = floors[:, :, own] if told is None else told[:, :, None]
+        return floors
 
-    def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
-        """The rows that `part` answers for, by the devices that tell of them."""
+    def _parts_of(self, rows: Rows) -> Iterator[tuple[Part, Ints]]:
+        """(a part, the rows that it answers for), by the devices that tell of them."""
 
-        def known_to(kind: Kind) -> Places | None:
-            answers = part.answers_for(kind.op, kind.dtype)
-            return part.known_to(kind.op, kind.dtype) if answers else None
+        def answered_by(kind: Kind) -> tuple[int, Places] | None:
+            for place, part in enumerate(self.parts):
+                if part.answers_for(kind.op, kind.dtype):
+                    return place, part.known_to(kind.op, kind.dtype)
+            return None
 
-        return [index for known, index in rows.grouped(known_to) if known is not None]
+        for answered, index in rows.grouped(answered_by):
+            if answered is not None:
+                yield self.parts[answered[0]], index
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
         op, log_us = rows.op[index[0]], np.zeros(len(index))
@@ -269,7 +281,7 @@ class Learned:
 
         Others are asked about where their limits leave open which is longer, which is rare.
         """
-        held = np.clip(kernel_us, *limits_us(part, rows, device, unconstrained_us))
+        held = clipped(kernel_us, *limits_us(part, rows, device, unconstrained_us))
         index, wide = self._in_fp32(rows, device)
         asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
         index = index[asked]
@@ -289,18 +301,16 @@ class Learned:
     def _limits_us(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(least, most) of what `_known_us` says; infinite and 0 where none were measured."""
         least, most = np.full(len(rows), np.inf), np.zeros(len(rows))
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                own = rows.take(index)
-                least[index], most[index] = limits_us(part, own, device, unconstrained_us)
+        for part, index in self._parts_of(rows):
+            own = rows.take(index)
+            least[index], most[index] = limits_us(part, own, device, unconstrained_us)
         return least, most
 
     def _known_us(self, rows: Rows, device: Device) -> Floats:
         """Microseconds of `rows` without a launch floor; 0 where none like them were measured."""
         times_us = np.zeros(len(rows))
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                times_us[index] = self._kernels(part, rows.take(index), device)[0]
+        for part, index in self._parts_of(rows):
+            times_us[index] = self._kernels(part, rows.take(index), device)[0]
         return times_us
 
     def _alone(self, rows: Rows, device: Device) -> set[str]:
@@ -335,7 +345,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    told, telling = np.zeros(len(rows)), part.telling(known, device)
+    told, telling = np.zeros(len(rows)), part.standing(known, device).telling
     is_alone = part.build in PHYSICS_ALONE and not telling
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         if not is_alone:
