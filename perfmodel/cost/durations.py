@@ -15,7 +15,7 @@ from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.program import in_program
-from perfmodel.cost.learned.devices import describe, kinship, nearest
+from perfmodel.cost.learned.devices import describe, distance, kinship
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
@@ -188,28 +188,34 @@ _estimated = cached_with_reads(partial(cached_per_device, maxsize=256), _estimat
 
 def streaming_pace(model: KernelModel, device: Device) -> float:
     """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    description = describe(original(device))
+    pace: float = _pace(OfDevice((id(model),), device, model))
+    return pace
+
+
+def _pace_on(asked: OfDevice) -> float:
+    description, model = describe(original(asked.device)), asked.by
     for part in model.parts if isinstance(model, Learned) else ():
         extension = part.extensions.get(STREAM)
         if extension is None:
             continue
-        near, away = nearest(description, [each.device for each in extension.known])
-        weight = kinship(away)
+        growth = extension.on(description)
+        weight = kinship(distance(description, growth.device))
         if weight > 0.0:
-            growth = next(each for each in extension.known if each.device == near)
             return float(np.clip(growth.per_base**weight, _LEAST, _MOST))
     return 1.0
 
 
+_pace = cached_with_reads(partial(cached_per_device, maxsize=256), _pace_on)
+
+
 def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
     """Per row, how much measurements of its op in its dtype inform about `device`, 0 to 1."""
-    description = describe(original(device))
+    known = original(device)
     shares = {(kind.op, kind.dtype): 0.0 for kind in rows.kinds[0]}
     for part in model.parts if isinstance(model, Learned) else ():
         for op, dtype in shares:
             if op in part.ops and dtype in part.dtypes:
-                known = [part.devices[place] for place in part.known_to(op, dtype)]
-                away = nearest(description, known)[1] if known else np.inf
+                away = part.away(op, dtype, known)
                 shares[op, dtype] = max(shares[op, dtype], kinship(away))
     return rows.of_kinds(lambda kind: shares[kind.op, kind.dtype])
 

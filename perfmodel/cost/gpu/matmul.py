@@ -143,13 +143,13 @@ def _beside_us(dims: Mapping[str, Floats], dtypes: Sequence[str], device: Device
     m, n, k = dims["m"], dims["n"], dims["k"]
     copied = np.where((n == 1.0) & (dims["bias"] > 0.0), _C.bias_copy_us, 0.0)
     which, times = _C.table("few_tiles"), _C.table("few_tiles_us")
-    capability = float(device.compute_capability or 0.0)
-    if device.target != "cuda" or capability < which["capability"]:
+    capability, in_fp32 = float(device.compute_capability or 0.0), _among(dtypes, _IN_FP32)
+    if device.target != "cuda" or capability < which["capability"] or not in_fp32.any():
         return copied
     tiles = np.ceil(m / _SMALL_TILE) * np.ceil(n / _SMALL_TILE)
     few = (tiles <= which["per_sm"] * device.sm_count) & (m > which["rows_above"]) & (n > 1.0)
     few &= (k <= which["deep"]) | (np.minimum(m, n) <= which["narrow"])
-    few &= _among(dtypes, _IN_FP32) & (dims["bias"] > 0.0) & (k > which["depth_above"])
+    few &= in_fp32 & (dims["bias"] > 0.0) & (k > which["depth_above"])
     parts = np.minimum(np.ceil(k / times["depth"]), times["parts"])
     steps = np.ceil(k / (parts * times["depth"])) - 1.0
     apart_us = times["around"] + times["part"] * parts + times["step"] * steps
@@ -248,9 +248,10 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     total = read_bytes + written_bytes
     is_whole = rows.in_framework()[index] != framework_code(TORCH)
     quantised = _among(dtypes, QUANTISED) & (activations != stored) & is_whole
-    quantise_us = np.where(
-        quantised, _C.quantise_us + transfer_us(m * k * (activations + stored), device), 0.0
-    )
+    quantise_us = np.zeros(len(m))
+    if quantised.any():
+        moving_us = transfer_us(m * k * (activations + stored), device)
+        quantise_us = np.where(quantised, _C.quantise_us + moving_us, 0.0)
     item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)

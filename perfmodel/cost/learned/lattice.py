@@ -35,11 +35,12 @@ _ALIGNED_ELEMENTS = 8.0
 
 def may_be_widened(rows: Rows, device: Device) -> Ints:
     """The products among `rows` that may be slower than in fp32: narrow and aligned."""
-    fp32 = matrix_flop_per_us(device, [WIDE])[0]
-    faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
 
     def is_narrow(kind: Kind) -> bool:
-        return kind.dtype in faster and OPS[kind.op].family == MATMUL
+        if kind.dtype not in NARROW or OPS[kind.op].family != MATMUL:
+            return False
+        narrow, wide = matrix_flop_per_us(device, [kind.dtype, WIDE]).tolist()
+        return bool(narrow > wide)
 
     narrow = np.flatnonzero(rows.of_kinds(is_narrow, bool))
     if len(narrow):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -75,6 +75,10 @@ PHYSICS_ALONE = ("matmul",)
 none was measured."""
 
 
+Ends = Callable[[], tuple[Floats, Floats]]
+"""Of a 90 % interval: (low, high), for whoever needs it."""
+
+
 @dataclass(frozen=True)
 class KnownFloor:
     """Floor and offset of one op, dtype and timing, measured on the host of one device."""
@@ -125,7 +129,7 @@ class Learned:
         for part, index in self._parts_of(rows):
             kernel, ends, answer = self._kernels(part, rows.take(index), device)
             floor_us, offset_us = floors[:, [0, 0, 0, 1, 2]][:, :, index]
-            kernel_us = np.array([kernel, *ends, kernel, kernel])
+            kernel_us = np.array([kernel, *ends(), kernel, kernel])
             usual, *of_either = measured_us(kernel_us, floor_us, offset_us)
             of_kernel, of_host = np.array(of_either).reshape(2, 2, -1) / usual
             both = usual * off_by_both(of_kernel, of_host)
@@ -218,10 +222,8 @@ class Learned:
             log_us[own] = log_us_of(part, op, dtype, device, elements[own])
         return log_us
 
-    def _kernels(
-        self, part: Part, rows: Rows, device: Device
-    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
-        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on.
+    def _kernels(self, part: Part, rows: Rows, device: Device) -> tuple[Floats, Ends, Answer]:
+        """(kernel, its ends) in microseconds without a launch floor, and what it rests on.
 
         Of a device whose figures were changed: the original's, times what physics makes of that.
         """
@@ -233,17 +235,20 @@ class Learned:
             before.kernel_us, before, known
         )
         away = distance(describe(device), describe(known))
-        kernel, (low, high), answer = self._of_known(part, rows, known, away)
-        ends = (1.0, *SHORTEST_ENDS)
-        kernel, low, high = (
-            at_least(us * ratio, changed, device, shortest)
-            for us, shortest in zip((kernel, low, high), ends, strict=True)
-        )
-        return kernel, (low, high), answer
+        kernel, ends, answer = self._of_known(part, rows, known, away)
+
+        def after(us: Floats, shortest: float) -> Floats:
+            return at_least(us * ratio, changed, device, shortest)
+
+        def ends_after() -> tuple[Floats, Floats]:
+            low, high = map(after, ends(), SHORTEST_ENDS)
+            return low, high
+
+        return after(kernel, 1.0), ends_after, answer
 
     def _of_known(
         self, part: Part, rows: Rows, device: Device, changed: float
-    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
+    ) -> tuple[Floats, Ends, Answer]:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
         by_trees = [each for each in groups if not has_curve(part, each[0])]
@@ -254,26 +259,29 @@ class Learned:
             unlike=max(answer.unlike, unlikeness(changed)),
         )
         factors = answer.factors
-        low, high = np.zeros((2, len(rows)))
-        framework = rows.in_framework()
         for op, index in groups:
-            low[index], high[index] = part.ends(
-                op, columns.work[index], answer, framework[index], told[index]
-            )
-            low[index] -= answer.weight * columns.lift[index]
-            high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
         kernel_us = _kernel_us(columns, factors, device)
         held = self._held(part, rows, device, kernel_us) if has_lattice(part) else kernel_us
-        moved = held / kernel_us
 
         def end(logarithm: Floats, shortest: float) -> Floats:
             us = _kernel_us(columns, factors + logarithm, device, shortest)
-            return np.maximum(us * moved, _least_us(columns, device, shortest))
+            return np.maximum(us * (held / kernel_us), _least_us(columns, device, shortest))
 
-        return held, (end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])), answer
+        def ends() -> tuple[Floats, Floats]:
+            low, high = np.zeros((2, len(rows)))
+            framework = rows.in_framework()
+            for op, index in groups:
+                low[index], high[index] = part.ends(
+                    op, columns.work[index], answer, framework[index], told[index]
+                )
+            low -= answer.weight * columns.lift
+            high += _WARMER * answer.weight * columns.lift
+            return end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])
+
+        return held, ends, answer
 
     def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
         """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a

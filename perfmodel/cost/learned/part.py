@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -11,7 +11,14 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, clipped
 from perfmodel.cost.coefficients import cached_with_reads
-from perfmodel.cost.learned.corrections import NONE, Extension, Gains, places_of
+from perfmodel.cost.learned.corrections import (
+    NONE,
+    Extension,
+    Gains,
+    Growth,
+    extrapolated_log_factors,
+    places_of,
+)
 from perfmodel.cost.learned.devices import (
     COLUMNS,
     Description,
@@ -101,6 +108,9 @@ class Standing:
     """Of those that an answer rests on: that device and those that are alike."""
     is_shown: bool = False
     """Whether there are others of its maker."""
+    growths: Mapping[str, Growth] = field(default_factory=dict)
+    slopes: Mapping[str, float] = field(default_factory=dict)
+    """By op, how that device goes on and what it gains."""
 
 
 @dataclass(frozen=True)
@@ -239,11 +249,13 @@ class Part:
                     shared += OWN_FRAC * weight * (alone - shared)
                 taught[index] += left[index] * shared
             for op, index in groups:
-                if op in self.extensions:
-                    extension, work = self.extensions[op], columns.work[index]
-                    taught[index] = extension.carried(taught[index], work, near)
-            if self.gains.slopes:
-                taught += self.gains.of(columns.figures, groups, stands.places)
+                if op in stands.growths:
+                    work, growth = columns.work[index], stands.growths[op]
+                    trust = self.extensions[op].trust
+                    taught[index] = extrapolated_log_factors(taught[index], work, growth, trust)
+                if op in stands.slopes:
+                    figure = columns.figures[self.gains.figure]
+                    taught[index] += stands.slopes[op] * figure[index]
             factors = factors + share * taught
         return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
@@ -322,7 +334,16 @@ def _standing_of(asked: OfDevice) -> Standing:
     near, away = nearest(description, [part.devices[at] for at in alike])
     telling = tuple(at for at in alike if kinship(distance(near, part.devices[at])) > 0.0)
     places = places_of(near, part.devices)
-    return Standing(description, near, away, places, telling, len(telling) < len(alike))
+    return Standing(
+        description=description,
+        near=near,
+        away=away,
+        places=places,
+        telling=telling,
+        is_shown=len(telling) < len(alike),
+        growths={op: each.on(near) for op, each in part.extensions.items()},
+        slopes=part.gains.on(places),
+    )
 
 
 _standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standing_of)
@@ -342,8 +363,8 @@ def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         if op in SAME_KERNELS or (op == BATCHED and dtype in alone):
             is_one = rows.dims_of(op, index)["b"] == 1.0
-            other = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
-            alike.append((other, index if op in SAME_KERNELS else index[is_one]))
+            kernels = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
+            alike.append((kernels, index if op in SAME_KERNELS else index[is_one]))
     if not any(len(index) for _, index in alike):
         return rows
     ops, dims = np.array(rows.op, object), dict(rows.dims)
