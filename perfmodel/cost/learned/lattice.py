@@ -19,7 +19,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, clipped, distinct
 from perfmodel.cost.coefficients import cached_with_reads
-from perfmodel.cost.gpu.rates import matrix_flop_per_us
+from perfmodel.cost.gpu.analysis import Analysis
+from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
@@ -47,6 +48,13 @@ def may_be_widened(rows: Rows, device: Device) -> Ints:
         n, k = (rows.dims[name][narrow] for name in ("n", "k"))
         narrow = narrow[_are_aligned(n, k, _ALIGNED_ELEMENTS)]
     return narrow
+
+
+def least_in_fp32_us(analysis: Analysis, device: Device) -> Floats:
+    """What products in 16 bits take in fp32 at least: at its peak, of twice the bytes."""
+    compute_us = analysis.flop / matrix_flop_per_us(device, [WIDE])
+    moved_bytes = 2.0 * (analysis.read_bytes + analysis.written_bytes)
+    return np.maximum(compute_us, bound_us(moved_bytes, device))
 
 
 def _are_aligned(n: Floats, k: Floats, elements: float) -> Mask:

@@ -12,6 +12,7 @@ from perfmodel.arrays import Floats, Ints, clipped, median
 from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
+from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
@@ -34,6 +35,7 @@ from perfmodel.cost.learned.lattice import (
     as_fp32,
     has_curve,
     has_lattice,
+    least_in_fp32_us,
     limits_us,
     log_us_of,
     may_be_widened,
@@ -155,8 +157,8 @@ class Learned:
         taken = self.estimate(rows, device).duration_us.tolist()
         near, inside = self._grounds_of(rows, device)
         in_fp32_us = np.zeros(len(rows))
-        index, wide = self._in_fp32(rows, device)
-        in_fp32_us[index] = self._known_us(wide, device)
+        index = may_be_widened(rows, device)
+        in_fp32_us[index] = self._known_us(self._in_fp32(rows.take(index), device), device)
         reasons = []
         for row, each in enumerate(self.heuristic.explain(rows, device)):
             terms = {"heuristic_us": each.duration_us}
@@ -264,7 +266,9 @@ class Learned:
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
         kernel_us = _kernel_us(columns, factors, device)
-        held = self._held(part, rows, device, kernel_us) if has_lattice(part) else kernel_us
+        held = kernel_us
+        if has_lattice(part):
+            held = self._held(part, rows, device, kernel_us, columns.analysis)
 
         def end(logarithm: Floats, shortest: float) -> Floats:
             us = _kernel_us(columns, factors + logarithm, device, shortest)
@@ -283,14 +287,18 @@ class Learned:
 
         return held, ends, answer
 
-    def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+    def _held(
+        self, part: Part, rows: Rows, device: Device, kernel_us: Floats, analysis: Analysis
+    ) -> Floats:
         """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a
         batch no shorter than of one of its products.
 
         Others are asked about where their limits leave open which is longer, which is rare.
         """
         held = clipped(kernel_us, *limits_us(part, rows, device, unconstrained_us))
-        index, wide = self._in_fp32(rows, device)
+        index = may_be_widened(rows, device)
+        index = index[least_in_fp32_us(analysis, device)[index] < held[index]]
+        wide = self._in_fp32(rows.take(index), device)
         asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
         index = index[asked]
         held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
@@ -300,11 +308,9 @@ class Learned:
         held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
         return held
 
-    def _in_fp32(self, rows: Rows, device: Device) -> tuple[Ints, Rows]:
-        """(the products among `rows` in 16 bits that fp32 has a bearing on, these in fp32)."""
-        index = may_be_widened(rows, device)
-        wide = as_fp32(rows.take(index))
-        return index, with_same_kernels(wide, self._alone(wide, device))
+    def _in_fp32(self, rows: Rows, device: Device) -> Rows:
+        wide = as_fp32(rows)
+        return with_same_kernels(wide, self._alone(wide, device))
 
     def _limits_us(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         """(least, most) of what `_known_us` says; infinite and 0 where none were measured."""
