@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ from perfmodel.cost.collectives.durations import collective_durations, explain_c
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
-from perfmodel.cost.learned.devices import describe, kinship, nearest
+from perfmodel.cost.learned.devices import describe, distance, kinship
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import cached_per_device
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import Rows, with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
@@ -163,7 +163,7 @@ class InProgram:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
         content = id(self.model), id(self.streams), rows.content
-        estimate: Estimate = _estimated(_Asked(content, machine.node.device, self, rows))
+        estimate: Estimate = _estimated(OfDevice(content, machine.node.device, (self, rows)))
         return estimate
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
@@ -177,60 +177,52 @@ class InProgram:
         return _raised(self, why, rows, machine, bound_by, "repeated_us", words)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Rows on a device: designs of one workload ask for the same layers again and again."""
-
-    content: tuple[Hashable, ...]
-    """Which models, and what tells the rows from others."""
-    device: Device
-    by: InProgram = field(compare=False)
-    rows: Rows = field(compare=False)
-
-    def on(self, device: Device) -> _Asked:
-        """The same of another device."""
-        return replace(self, device=device)
-
-
-def _estimate(asked: _Asked) -> Estimate:
-    rows, device, streams = asked.rows, asked.device, asked.by.streams
+def _estimate(asked: OfDevice) -> Estimate:
+    (by, rows), device = asked.by, asked.device
     return in_program(
         rows,
         device,
-        asked.by.model.estimate(rows, device),
-        pace=streaming_pace(streams, device),
-        measured_share=measured_share(streams, rows, device),
-        by_physics=by_physics(asked.by.model, rows),
+        by.model.estimate(rows, device),
+        pace=streaming_pace(by.streams, device),
+        measured_share=measured_share(by.streams, rows, device),
+        by_physics=by_physics(by.model, rows),
     )
 
 
 _estimated = cached_with_reads(partial(cached_per_device, maxsize=256), _estimate)
+"""Designs of one workload ask for the same layers again and again."""
 
 
 def streaming_pace(model: KernelModel, device: Device) -> float:
     """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    description = describe(original(device))
+    pace: float = _pace(OfDevice((id(model),), device, model))
+    return pace
+
+
+def _pace_on(asked: OfDevice) -> float:
+    description, model = describe(original(asked.device)), asked.by
     for part in model.parts if isinstance(model, Learned) else ():
         extension = part.extensions.get(STREAM)
         if extension is None:
             continue
-        near, away = nearest(description, [each.device for each in extension.known])
-        weight = kinship(away)
+        growth = extension.on(description)
+        weight = kinship(distance(description, growth.device))
         if weight > 0.0:
-            growth = next(each for each in extension.known if each.device == near)
             return float(np.clip(growth.per_base**weight, _LEAST, _MOST))
     return 1.0
 
 
+_pace = cached_with_reads(partial(cached_per_device, maxsize=256), _pace_on)
+
+
 def measured_share(model: KernelModel, rows: Rows, device: Device) -> Floats:
     """Per row, how much measurements of its op in its dtype inform about `device`, 0 to 1."""
-    description = describe(original(device))
+    known = original(device)
     shares = {(kind.op, kind.dtype): 0.0 for kind in rows.kinds[0]}
     for part in model.parts if isinstance(model, Learned) else ():
         for op, dtype in shares:
             if op in part.ops and dtype in part.dtypes:
-                known = [part.devices[place] for place in part.known_to(op, dtype)]
-                away = nearest(description, known)[1] if known else np.inf
+                away = part.away(op, dtype, known)
                 shares[op, dtype] = max(shares[op, dtype], kinship(away))
     return rows.of_kinds(lambda kind: shares[kind.op, kind.dtype])
 

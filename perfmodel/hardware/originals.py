@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import chain
 from operator import eq
 
@@ -11,7 +11,7 @@ from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import devices as catalogue_devices
 from perfmodel.hardware.catalogue import names
 from perfmodel.hardware.parts import Device
-from perfmodel.hardware.reads import unrecorded
+from perfmodel.hardware.reads import OfDevice, cached_per_device, unrecorded
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count")
 _CACHE = ("l2_bytes",)
@@ -26,12 +26,12 @@ def original(device: Device) -> Device:
     That is the one of its chip, with its cache if there is one, with most figures of the board in
     common, two at least; of several, the one with the same memory (an H200 is an H100 but for it).
     """
-    return _closest(device) or device
+    return _known_closest(OfDevice((), device)) or device
 
 
-@lru_cache(maxsize=256)
-def _closest(device: Device) -> Device | None:
-    """None where that is itself; of a recorded device, which equals no other, found for each."""
+def _closest(asked: OfDevice) -> Device | None:
+    """None where that is itself."""
+    device = asked.device
     chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
     if _is_listed(device):
         return None
@@ -45,6 +45,9 @@ def _closest(device: Device) -> Device | None:
 
     closest = max(alike, key=nearness, default=None)
     return None if closest is None or in_common(closest) < _MIN_EQUAL else closest
+
+
+_known_closest = cached_per_device(_closest, maxsize=256)
 
 
 def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:

@@ -6,11 +6,11 @@ A result holds for every machine that agrees on the figures read, since nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from perfmodel.hardware.parts import KINDS, Cluster, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Cluster, Device, Part, kind_of
 from perfmodel.hardware.schema import fields_of
 from perfmodel.units import unit_of
 
@@ -59,6 +59,20 @@ class PartBound(Hashable, Protocol):
     def on(self, part: Any) -> Self:
         """The same of another one."""
         ...
+
+
+@dataclass(frozen=True)
+class OfDevice:
+    """What is asked about a device, told from other questions by `content`."""
+
+    content: tuple[Hashable, ...]
+    device: Device
+    by: Any = field(default=None, compare=False)
+    """What answers; it lives as long as the answer is known, so `content` may name its `id`."""
+
+    def on(self, part: Device) -> OfDevice:
+        """The same of another device."""
+        return OfDevice(self.content, part, self.by)
 
 
 K = TypeVar("K", bound=PartBound)

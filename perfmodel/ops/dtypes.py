@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, of_texts
 from perfmodel.errors import ModelError
 
 _STORED = {
@@ -27,14 +27,13 @@ _ITEM_BYTES = {dtype: size for size, dtypes in _STORED.items() for dtype in dtyp
 
 def item_bytes(dtypes: Sequence[str]) -> NDArray[np.float64]:
     """Bytes per element, one per dtype; raises `ModelError` for a dtype that is not known."""
-    known = {}
-    for dtype in set(dtypes):
-        if dtype not in _ITEM_BYTES:
-            raise ModelError(
-                f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}"
-            )
-        known[dtype] = _ITEM_BYTES[dtype]
-    return np.array([known[dtype] for dtype in dtypes], np.float64)
+    return of_texts(dtypes, _bytes_of)
+
+
+def _bytes_of(dtype: str) -> float:
+    if dtype not in _ITEM_BYTES:
+        raise ModelError(f"unknown dtype {dtype[:60]!r}; one of {', '.join(sorted(_ITEM_BYTES))}")
+    return _ITEM_BYTES[dtype]
 
 
 def is_known(dtype: str) -> bool:

@@ -182,8 +182,8 @@ class Rows:
     def grouped(self, key: Callable[[Kind], K]) -> Iterator[tuple[K, Ints]]:
         """(key, its rows) for every `key` of kinds that occur, in order of first sight."""
         kinds, _ = self.kinds
-        if len(kinds) == 1:
-            yield key(kinds[0]), np.arange(len(self))
+        if len(kinds) <= 1:
+            yield from ((key(kind), np.arange(len(self))) for kind in kinds)
             return
         places: dict[K, int] = {}
         group = self.of_kinds(lambda kind: places.setdefault(key(kind), len(places)), np.int64)

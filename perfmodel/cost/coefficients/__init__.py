@@ -26,7 +26,7 @@ class Group:
     """The coefficients of one module: a single figure is an attribute, others go by method."""
 
     def __init__(self, name: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
-        self._name, self.entries = name, tables
+        self.entries, self._keys = tables, {key: f"{name}.{key}" for key in tables}
         vars(self).update({key: _converted(entry["value"]) for key, entry in tables.items()})
 
     if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class _LoggedGroup(Group):
     """What a group is while someone logs reads."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in object.__getattribute__(self, "entries"):
-            key = f"{object.__getattribute__(self, '_name')}.{name}"
+        known = object.__getattribute__
+        if (key := known(self, "_keys").get(name)) is not None:
             for log in _LOGS.get():
                 log.add(key)
-        return object.__getattribute__(self, name)
+        return known(self, name)
 
 
 _LOGS: ContextVar[tuple[set[str], ...]] = ContextVar("logs", default=())

@@ -94,7 +94,7 @@ class Heuristic:
             at_least(analysis.kernel_us * factor, analysis, device, shortest)
             for factor, shortest in zip((1.0 / spread, spread), SHORTEST_ENDS, strict=True)
         ]
-        return Estimate(*shown_us(kernel_us, ends_us, *floor_ends(rows)), self.name, DATASHEET)
+        return Estimate(*shown_us(kernel_us, ends_us, floor_ends(rows)), self.name, DATASHEET)
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row."""
@@ -104,27 +104,25 @@ class Heuristic:
         return [replace(each, formula=self.formula) for each in why]
 
 
-def floor_ends(rows: Rows) -> tuple[Floats, Floats, Floats]:
-    """(usual, least, most) floors and offsets `[2, n]`, of hosts of which nothing is known."""
+def floor_ends(rows: Rows) -> Floats:
+    """Floors and offsets `[2, 3, n]`, each the usual one, the least and the most, of hosts of which
+    nothing is known."""
     usual = np.stack(floors_of(rows))
     factor = np.where(usual[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
-    return usual, usual / factor, usual * factor
+    return np.stack([usual, usual / factor, usual * factor], axis=1)
 
 
 def shown_us(
-    kernel_us: Floats, ends_us: Sequence[Floats], usual: Floats, *floors: Floats
+    kernel_us: Floats, ends_us: Sequence[Floats], floors: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """What a measurement shows of kernels, and its interval: of the `ends_us` of the kernel, and of
-    the least and most `floors` and offsets `[2, n]`, which are independent of it."""
-    duration_us = measured_us(kernel_us, *usual)
-    low_us, high_us = (
-        duration_us
-        * off_by_both(
-            measured_us(end_us, *usual) / duration_us, measured_us(kernel_us, *floor) / duration_us
-        )
-        for end_us, floor in zip(ends_us, floors, strict=True)
-    )
-    return duration_us, np.minimum(low_us, duration_us), np.maximum(high_us, duration_us)
+    the least and most of the `floors` and offsets `[2, 3, n]`, which are independent of it."""
+    floor_us, offset_us = floors[:, [0, 0, 0, 1, 2]]
+    kernels_us = np.array([kernel_us, *ends_us, kernel_us, kernel_us])
+    usual_us, *ends = measured_us(kernels_us, floor_us, offset_us)
+    of_kernel, of_host = np.array(ends).reshape(2, 2, -1) / usual_us
+    low_us, high_us = usual_us * off_by_both(of_kernel, of_host)
+    return usual_us, np.minimum(low_us, usual_us), np.maximum(high_us, usual_us)
 
 
 def off_by_both(one: Floats, other: Floats) -> Floats:

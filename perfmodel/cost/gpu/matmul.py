@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Ints, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
@@ -32,7 +32,7 @@ _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
 _SMALL_TILE = 32
 _IN_FP32 = frozenset({"fp32"})
-_AT_ONCE = 512
+_AT_ONCE = 256
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
 
@@ -122,7 +122,7 @@ def _fastest(
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start; small blocks start several at once."""
     most = _C.table("blocks_at_once")[device.target]
-    at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
+    at_once = clipped(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.maximum(rounds / at_once - 1.0, 0.0) * _C.table("round_us")[device.target]
 
 
@@ -136,20 +136,20 @@ def by_vector_us(
     return np.asarray(np.where((m == 1.0) | (n == 1.0), read_us, np.inf))
 
 
-def _beside_us(dims: Mapping[str, Floats], dtypes: list[str], device: Device) -> Floats:
+def _beside_us(dims: Mapping[str, Floats], dtypes: Sequence[str], device: Device) -> Floats:
     """Of layers, other kernels than one product: the bias copied before a product with a vector; of
     few tiles in fp32 what cuBLASLt does around and within it: outputs cleared and scaled, k in up
     to five parts that add to them in turn, the bias added."""
     m, n, k = dims["m"], dims["n"], dims["k"]
     copied = np.where((n == 1.0) & (dims["bias"] > 0.0), _C.bias_copy_us, 0.0)
     which, times = _C.table("few_tiles"), _C.table("few_tiles_us")
-    capability = float(device.compute_capability or 0.0)
-    if device.target != "cuda" or capability < which["capability"]:
+    capability, in_fp32 = float(device.compute_capability or 0.0), _among(dtypes, _IN_FP32)
+    if device.target != "cuda" or capability < which["capability"] or not in_fp32.any():
         return copied
     tiles = np.ceil(m / _SMALL_TILE) * np.ceil(n / _SMALL_TILE)
     few = (tiles <= which["per_sm"] * device.sm_count) & (m > which["rows_above"]) & (n > 1.0)
     few &= (k <= which["deep"]) | (np.minimum(m, n) <= which["narrow"])
-    few &= _among(dtypes, _IN_FP32) & (dims["bias"] > 0.0) & (k > which["depth_above"])
+    few &= in_fp32 & (dims["bias"] > 0.0) & (k > which["depth_above"])
     parts = np.minimum(np.ceil(k / times["depth"]), times["parts"])
     steps = np.ceil(k / (parts * times["depth"])) - 1.0
     apart_us = times["around"] + times["part"] * parts + times["step"] * steps
@@ -170,8 +170,8 @@ def overlapped(
     """
     corners = _C.table("corner")
     own = corners[nearest_known(device.architecture, corners) or "usual"]
-    is_half = {each: COMPUTE_DTYPE.get(each, each) in _AS_HALF for each in set(dtypes)}
-    on_units = np.array([is_half[each] for each in dtypes]) & has_matrix_units(device, dtypes)
+    is_half = of_texts(dtypes, lambda dtype: COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF)
+    on_units = is_half & has_matrix_units(device, dtypes)
     corner = np.where(on_units, own, corners["usual"])
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
@@ -241,12 +241,12 @@ def bounds(rows: Rows, device: Device) -> Analysis:
 
 def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     spec, dims = OPS[op], rows.dims_of(op, index)
-    dtypes = [rows.dtype[row] for row in index.tolist()]
+    dtypes = rows.take(index).dtype
     stored, is_half = item_bytes(dtypes), _among(dtypes, _HALF_ACTIVATIONS)
     framework = rows.in_framework()[index]
     rounded = _come_rounded(dtypes, framework)
     activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = item_bytes([_SUMS.get(dtype, "bf16") for dtype in dtypes])
+    sums = of_texts(dtypes, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
     results = np.where(is_half, results, stored)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
@@ -255,11 +255,11 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
     written_bytes = b * m * n * results
     total = read_bytes + written_bytes
-    quantise_us = np.where(
-        _among(dtypes, QUANTISED) & ~rounded,
-        _C.quantise_us + transfer_us(m * k * (activations + stored), device),
-        0.0,
-    )
+    quantised = _among(dtypes, QUANTISED) & ~rounded
+    quantise_us = np.zeros(len(m))
+    if quantised.any():
+        moving_us = transfer_us(m * k * (activations + stored), device)
+        quantise_us = np.where(quantised, _C.quantise_us + moving_us, 0.0)
     item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)
@@ -286,7 +286,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
 
 
 def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> Analysis:
-    dims, dtypes = rows.dims_of(op, index), [rows.dtype[row] for row in index.tolist()]
+    dims, dtypes = rows.dims_of(op, index), rows.take(index).dtype
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     peak = matrix_flop_per_us(device, dtypes)
     is_matrix_unit = has_matrix_units(device, dtypes)
@@ -321,7 +321,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     )
 
 
-def _come_rounded(dtypes: list[str], framework: Floats) -> NDArray[np.bool_]:
+def _come_rounded(dtypes: Sequence[str], framework: Floats) -> NDArray[np.bool_]:
     """Per row, whether its activations come rounded, in the `framework` `[n]` of that place."""
     come = np.zeros(len(dtypes), bool)
     for name, own in _COME_ROUNDED.items():
@@ -329,14 +329,18 @@ def _come_rounded(dtypes: list[str], framework: Floats) -> NDArray[np.bool_]:
     return come
 
 
-def _among(dtypes: list[str], some: frozenset[str]) -> NDArray[np.bool_]:
-    return np.array([each in some for each in dtypes])
+def _among(dtypes: Sequence[str], some: frozenset[str]) -> NDArray[np.bool_]:
+    return of_texts(dtypes, some.__contains__)
 
 
-def _multiplied_bytes(dtypes: list[str]) -> Floats:
+def _multiplied_bytes(dtypes: Sequence[str]) -> Floats:
     """Bytes of an element as the units multiply it."""
-    known = {each: COMPUTE_DTYPE.get(each, each).replace("fp4", "nvfp4") for each in set(dtypes)}
-    return item_bytes([known[each] for each in dtypes])
+
+    def multiplied(dtype: str) -> float:
+        computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
+        return float(item_bytes([computed])[0])
+
+    return of_texts(dtypes, multiplied)
 
 
 def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
 from perfmodel.ops.dtypes import item_bytes
-
-T = TypeVar("T")
 
 _C = coefficients("gpu.rates")
 
@@ -23,18 +21,16 @@ _C = coefficients("gpu.rates")
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it."""
     usual = _C.usual_fp32_tflop_per_s_per_w
-    limits = {"fp32": _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * 1e12}
-    narrow = _of_generation(device, _C.table("narrow_flop_per_s_per_w"), None)
-    if narrow is not None:
-        sizes = dict(zip(set(dtypes), item_bytes(list(set(dtypes))), strict=True))
-        limits |= {
-            dtype: narrow * 2.0 / max(size, 1.0) for dtype, size in sizes.items() if dtype != "fp32"
-        }
-    per_w = np.array([limits.get(dtype, np.inf) for dtype in dtypes])
-    return np.minimum(peak, per_w * device.tdp_w * 1e-6)
+    fp32 = _of_generation(device, _C.table("fp32_tflop_per_s_per_w"), usual) * 1e12
+    narrow = _of_generation(device, _C.table("narrow_flop_per_s_per_w"), np.inf)
+
+    def per_w(dtype: str) -> float:
+        return fp32 if dtype == "fp32" else narrow * 2.0 / max(float(item_bytes([dtype])[0]), 1.0)
+
+    return np.minimum(peak, of_texts(dtypes, per_w) * device.tdp_w * 1e-6)
 
 
-def _of_generation(device: Device, figures: Mapping[str, float], usual: T) -> float | T:
+def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
     known = nearest_known(device.architecture, figures)
     return usual if known is None else figures[known]
 
@@ -52,8 +48,7 @@ COMPUTE_DTYPE = {
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     """Peak of matrix products per row, FLOP per microsecond."""
-    rates = {dtype: _matrix_rate(device, dtype) for dtype in set(dtypes)}
-    return np.array([rates[dtype] for dtype in dtypes])
+    return of_texts(dtypes, partial(_matrix_rate, device))
 
 
 def _matrix_rate(device: Device, dtype: str) -> float:
@@ -131,7 +126,8 @@ def cache_bytes(device: Device) -> float:
 def missed_share(working_set_bytes: Floats, device: Device) -> Floats:
     """Share of the bytes that the cache does not hold from their last use, 0 to 1."""
     fill = working_set_bytes / cache_bytes(device)
-    return np.clip((fill - _C.resident_up_to) / (_C.gone_from - _C.resident_up_to), 0.0, 1.0)
+    up_to = _C.resident_up_to
+    return clipped((fill - up_to) / (_C.gone_from - up_to), 0.0, 1.0)
 
 
 def bound_us(total_bytes: Floats, device: Device) -> Floats:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.arrays import Floats, Mask, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -55,7 +55,7 @@ def row_kernel(op: str) -> RowKernel:
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
     kernel = row_kernel(op)
-    threads = np.clip(cols / _C.cols_per_thread, kernel.least_threads, kernel.most_threads)
+    threads = clipped(cols / _C.cols_per_thread, kernel.least_threads, kernel.most_threads)
     per_sm = (device.max_threads_per_sm or _C.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
     share = at_once * cols * item / device.l2_bytes
@@ -65,7 +65,7 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
     kernel = row_kernel(op)
-    missed = np.clip((resident - _C.held_up_to) / (_C.gone_from - _C.held_up_to), 0.0, 1.0)
+    missed = clipped((resident - _C.held_up_to) / (_C.gone_from - _C.held_up_to), 0.0, 1.0)
     return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
 
 

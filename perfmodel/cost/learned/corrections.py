@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median
+from perfmodel.arrays import Floats, median
 from perfmodel.cost.learned.devices import Description, nearest
 
 
@@ -23,21 +23,13 @@ class Gains:
     slopes: Mapping[str, Mapping[int, float]]
     """By op, then by the device's place among the part's devices."""
 
-    def of(
-        self,
-        figures: Mapping[str, Floats],
-        groups: Sequence[tuple[str, Ints]],
-        near: tuple[int, ...],
-    ) -> Floats:
-        """Log factors `[n]`, of the devices `near`, else the median of those known."""
-        values = figures[self.figure]
-        factors = np.zeros(len(values))
-        for op, index in groups:
-            known = self.slopes.get(op, {})
-            own = [known[place] for place in near if place in known] or list(known.values())
-            if own:
-                factors[index] = median(np.array(own)) * values[index]
-        return factors
+    def on(self, near: tuple[int, ...]) -> dict[str, float]:
+        """By op, the slope of the devices `near`, else the median of those known."""
+        own = {
+            op: [known[place] for place in near if place in known] or list(known.values())
+            for op, known in self.slopes.items()
+        }
+        return {op: median(np.array(slopes)) for op, slopes in own.items() if slopes}
 
 
 NONE = Gains("", {})
@@ -87,11 +79,10 @@ class Extension:
     """How much of the growth holds, 0 to 1: as much as the largest rows showed, when left out."""
     known: tuple[Growth, ...]
 
-    def carried(self, factors: Floats, work: Floats, device: Description) -> Floats:
-        """Log factors `[n]` of the op, carried on from where the most similar device's end."""
+    def on(self, device: Description) -> Growth:
+        """That of the device which is most similar."""
         own = nearest(device, [each.device for each in self.known])[0]
-        growth = next(each for each in self.known if each.device == own)
-        return extrapolated_log_factors(factors, work, growth, self.trust)
+        return next(each for each in self.known if each.device == own)
 
 
 def extrapolated_log_factors(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:

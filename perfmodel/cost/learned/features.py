@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, clipped
 from perfmodel.cost.gpu import convolution, matmul, streaming
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.laid_out import stride
@@ -110,15 +110,15 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "cols": log(columns),
         "align_cols": alignment(columns),
         "row_bytes": log(columns * item),
-        "fill": np.clip(log(total / device.l2_bytes), -6.0, 3.0),
-        "rows_per_sm": np.clip(log(down / device.sm_count), -6.0, 6.0),
+        "fill": clipped(log(total / device.l2_bytes), -6.0, 3.0),
+        "rows_per_sm": clipped(log(down / device.sm_count), -6.0, 6.0),
         "flop_per_byte": log(analysis.flop / total),
         "read_share": analysis.read_bytes / total,
         "item_bytes": np.log2(item),
         "compute": share(analysis.shares["compute"], base),
         "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
-        "resident": np.clip(log(_resident(rows, device)), -4.0, 4.0),
+        "resident": clipped(log(_resident(rows, device)), -4.0, 4.0),
     }
     is_op = rows.of_kinds(lambda kind: [kind.op == each for each in _SEEN])
     figures |= dict(zip([f"is_{each}" for each in _SEEN], is_op.T, strict=True))
@@ -255,7 +255,8 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         problem = Problem(b[index], m[index], n[index], k[index], rate[index], device)
         chosen = fastest_tiles(problem, key, tiles)
         tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
-    blocks = b * np.ceil(m / tile_rows) * np.ceil(n / tile_columns) * splits
+    down, across = np.ceil(m / tile_rows), np.ceil(n / tile_columns)
+    blocks = b * down * across * splits
     per_sm = blocks / sms
     depth = np.ceil(k / splits)
     loads = blocks * depth * (tile_rows + tile_columns) * stored / l2_bytes_per_us(device)
@@ -273,32 +274,36 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     base = before + busy
     limited = before + (busy**_CORNER + power**_CORNER) ** (1.0 / _CORNER)
     is_layer = rows.of_kinds(lambda kind: kind.op == "linear", np.float64)
-    figures = {
-        "depth": log(depth),
-        "per_sm": log(per_sm),
-        "wave": log(np.ceil(per_sm) / per_sm),
-        "fill": log(blocks / splits * tile_rows * tile_columns / (b * m * n)),
+    of_logs = {
+        "depth": depth,
+        "per_sm": per_sm,
+        "wave": np.ceil(per_sm) / per_sm,
+        "fill": blocks / splits * tile_rows * tile_columns / (b * m * n),
+        "memory": memory / base,
+        "compute": compute / base,
+        "loads": loads / base,
+        "blocks_down": down,
+        "blocks_across": across,
+        "k_bytes": k * stored,
+        "quantise": quantise / base,
+        "weights_fill": weights_bytes / device.l2_bytes,
+        "start": before / base,
+    }
+    figures = dict(zip(of_logs, log(np.array([*of_logs.values()])), strict=True))
+    align_n, align_k = alignment(np.array([n, k]))
+    figures |= {
         "tile_rows": np.log2(tile_rows),
         "tile_columns": np.log2(tile_columns),
         "splits": np.log2(splits),
-        "memory": log(memory / base),
-        "compute": log(compute / base),
-        "loads": log(loads / base),
-        "blocks_down": log(np.ceil(m / tile_rows)),
-        "blocks_across": log(np.ceil(n / tile_columns)),
-        "align_n": alignment(n),
-        "align_k": alignment(k),
-        ALIGNED: np.minimum(alignment(k), alignment(n)).clip(max=MAX_ALIGNED),
-        "k_bytes": log(k * stored),
+        "align_n": align_n,
+        "align_k": align_k,
+        ALIGNED: np.minimum(align_k, np.minimum(align_n, MAX_ALIGNED)),
         "is_batched": (b > 1.0).astype(np.float64),
         "is_layer": is_layer,
         FIRST_TURNED: _turned(rows, FIRST_TURNED, 0.0),
         SECOND_TURNED: _FAR * _turned(rows, SECOND_TURNED, is_layer),
         "item_bytes": np.log2(stored),
-        "quantise": log(quantise / base),
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
-        "weights_fill": log(weights_bytes / device.l2_bytes),
-        "start": log(before / base),
         "warm": _found_in_cache(rows),
     }
     is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
@@ -354,7 +359,7 @@ def _sizes(rows: Rows) -> tuple[Floats, Floats, Floats, Floats]:
     sizes = np.ones((4, len(rows)))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        sizes[:, index] = np.stack([dims[name] for name in ("b", "m", "n", "k")])
+        sizes[:, index] = [dims[name] for name in ("b", "m", "n", "k")]
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 

@@ -77,13 +77,13 @@ class Forest:
         second, by its walk, which says the same and is two to three times faster.
         """
         single = np.ascontiguousarray(matrix, np.float32)
-        nodes = self.feature, self.threshold, self.below, self.value, self.depth
-        if "numba" in sys.modules:
+        is_many = len(single) >= _MANY_ROWS and self.depth <= MAX_DEPTH
+        if "numba" in sys.modules and not is_many:
             from perfmodel.cost.learned.compiled import sums
 
+            nodes = self.feature, self.threshold, self.below, self.value, self.depth
             across = np.ascontiguousarray(single.T)
             return self.start + np.asarray(sums(self.roots, *nodes, across))
-        is_many = len(single) >= _MANY_ROWS and self.depth <= MAX_DEPTH
         rows, found = (_AT_ONCE, self._by_bits) if is_many else (_BLOCK_ROWS, self._walked)
         blocks = [found(single[at : at + rows]) for at in range(0, len(single), rows)]
         return np.concatenate(blocks or [np.zeros(0)])

@@ -12,21 +12,21 @@ takes what the lattice says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints, Mask, clipped, distinct
 from perfmodel.cost.coefficients import cached_with_reads
-from perfmodel.cost.gpu.analysis import groups_of
+from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import cached_per_device
-from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, KERNEL, SECOND_TURNED, Rows
+from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, KERNEL, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
@@ -35,24 +35,31 @@ _ALIGNED_ELEMENTS = 8.0
 """Elements of 16 bits in the 16 bytes that rows of operands start at multiples of."""
 
 
-def may_be_widened(rows: Rows, device: Device, kernel_us: Floats) -> Ints:
-    """The rows that may be slower than in fp32: narrow, aligned, slower than fp32 could ever be."""
-    fp32 = matrix_flop_per_us(device, [WIDE])[0]
-    faster = {dtype for dtype in NARROW if matrix_flop_per_us(device, [dtype])[0] > fp32}
-    narrow = np.flatnonzero(rows.of_kinds(lambda kind: kind.dtype in faster, bool))
-    if not len(narrow):
-        return narrow
-    own = rows.take(narrow)
-    is_slow = np.zeros(len(narrow), bool)
-    for group in groups_of(as_fp32(own)):
-        if OPS[group.op].family == MATMUL:
-            least = np.maximum(group.flop / fp32, bound_us(group.moved_bytes, device))
-            least = np.maximum(least, device.kernel_floor_us)
-            unaligned = np.mod(group.dims["n"], _ALIGNED_ELEMENTS) + np.mod(
-                group.dims["k"], _ALIGNED_ELEMENTS
-            )
-            is_slow[group.index] = (unaligned == 0.0) & (kernel_us[narrow[group.index]] > least)
-    return narrow[is_slow]
+def may_be_widened(rows: Rows, device: Device) -> Ints:
+    """The products among `rows` that may be slower than in fp32: narrow and aligned."""
+
+    def is_narrow(kind: Kind) -> bool:
+        if kind.dtype not in NARROW or OPS[kind.op].family != MATMUL:
+            return False
+        narrow, wide = matrix_flop_per_us(device, [kind.dtype, WIDE]).tolist()
+        return bool(narrow > wide)
+
+    narrow = np.flatnonzero(rows.of_kinds(is_narrow, bool))
+    if len(narrow):
+        n, k = (rows.dims[name][narrow] for name in ("n", "k"))
+        narrow = narrow[_are_aligned(n, k, _ALIGNED_ELEMENTS)]
+    return narrow
+
+
+def least_in_fp32_us(analysis: Analysis, device: Device) -> Floats:
+    """What products in 16 bits take in fp32 at least: at its peak, of twice the bytes."""
+    compute_us = analysis.flop / matrix_flop_per_us(device, [WIDE])
+    moved_bytes = 2.0 * (analysis.read_bytes + analysis.written_bytes)
+    return np.maximum(compute_us, bound_us(moved_bytes, device))
+
+
+def _are_aligned(n: Floats, k: Floats, elements: float) -> Mask:
+    return np.asarray(np.mod(n, elements) + np.mod(k, elements) == 0.0)
 
 
 def as_fp32(rows: Rows) -> Rows:
@@ -137,7 +144,7 @@ def _curve_of(key: Key) -> Floats:
     groups = list(rows.groups())
     known = key.part.known_to(key.op, key.dtype)
     factors = key.part.log_factors(columns, groups, key.device, known).factors
-    telling = key.part.telling(known, key.device)
+    telling = key.part.standing(known, key.device).telling
     factors *= key.part.told(key.op, key.dtype, columns, np.arange(count), telling)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))
@@ -179,6 +186,8 @@ had not drawn: the mean absolute logarithm of layers is 1.00 (16 bits and fp32) 
 bits) of that of twice the spacing with a reach of half, that of batches 1.03."""
 _AT_ONCE = 500
 """Points asked about at once: few enough for the walk that needs no XGBoost."""
+_BETWEEN_AT_ONCE = 8192
+"""Sizes interpolated at once: few enough for a processor's cache."""
 Kernels = Callable[[Part, Rows, Device], Floats]
 """Microseconds of each row as the trees tell them."""
 
@@ -190,46 +199,61 @@ class Lattice:
     axes: tuple[Floats, ...]
     log_us: Floats
 
+    @cached_property
+    def _ends(self) -> tuple[Floats, Floats]:
+        """(first, last) size on each axis `[axes, 1]`."""
+        first, last = np.array([[axis[0], axis[-1]] for axis in self.axes]).T[:, :, None]
+        return first, last
+
+    @cached_property
+    def _places(self) -> tuple[Ints, list[int], Floats]:
+        """(places between neighbours on each axis, from a cell to each of its corners, all log
+        microseconds)."""
+        strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
+        corners = strides @ np.indices([2] * len(strides)).reshape(len(strides), -1)
+        return strides, corners.tolist(), self.log_us.ravel()
+
     def at(self, sizes: Floats) -> Floats:
         """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
-        count = np.array(self.log_us.shape)[:, None]
-        begin, end = _edges(self.axes)
-        place = np.clip((sizes - begin) / (end - begin) * (count - 1), 0.0, count - 1.0)
-        low = np.minimum(place.astype(np.int64), count - 2)
-        share, flat = place - low, self.log_us.ravel()
-        strides = np.cumprod([1, *reversed(self.log_us.shape[1:])])[::-1]
+        begins = range(0, sizes.shape[1], _BETWEEN_AT_ONCE)
+        parts = [self._at(sizes[:, begin : begin + _BETWEEN_AT_ONCE]) for begin in begins]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-        def between(axis: int, corner: Ints) -> Floats:
-            if axis == len(share):
-                return flat[corner]
-            below, above = (between(axis + 1, corner + on * strides[axis]) for on in (0, 1))
-            return np.asarray(below + share[axis] * (above - below))
-
-        return between(0, strides @ low)
+    def _at(self, sizes: Floats) -> Floats:
+        cells = np.array(self.log_us.shape)[:, None] - 1
+        (first, last), (strides, corners, log_us) = self._ends, self._places
+        place = clipped((sizes - first) / (last - first) * cells, 0.0, cells)
+        low = np.minimum(place.astype(np.int64), cells - 1)
+        cell = strides @ low
+        values = [log_us[corner:].take(cell, mode="clip") for corner in corners]
+        for share in (place - low)[::-1]:
+            for below, above in zip(values[::2], values[1::2], strict=True):
+                above -= below
+                above *= share
+                below += above
+            values = values[::2]
+        return np.asarray(values[0])
 
     def limits(self, sizes: Floats, reach_frac: float) -> tuple[Floats, Floats]:
-        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2): those of sizes so much of
-        the spacing away, of which there are none below the edge; without limit outside."""
-        reach = reach_frac * np.array([each[1] - each[0] for each in self.axes])
-        is_inside = on_lattice(sizes, self.axes)
-        is_within = is_inside & on_lattice(sizes + reach[:, None], self.axes)
+        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2) on it: those of sizes so
+        much of the spacing away; none where these lie beyond an edge."""
+        if reach_frac == 0.0:
+            log_us = self.at(sizes)
+            return log_us, log_us
+        count, (first, last) = len(sizes), self._ends
+        reach = reach_frac * np.array([axis[1] - axis[0] for axis in self.axes])
         moves = np.diag(reach)
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
-        below, above = self.at(moved.reshape(len(sizes), -1)).reshape(2, len(moves), -1)
-        has_less = sizes - reach[:, None] >= _edges(self.axes)[0]
-        least, most = np.where(has_less, below, -np.inf).max(axis=0), above.min(axis=0)
-        return np.where(is_inside, least, -np.inf), np.where(is_within, most, np.inf)
+        below, above = self.at(moved.reshape(count, -1)).reshape(2, count, -1)
+        least = np.where(sizes - reach[:, None] >= first, below, -np.inf).max(axis=0)
+        is_within = (sizes + reach[:, None] <= last).all(axis=0)
+        return least, np.where(is_within, above.min(axis=0), np.inf)
 
 
 def on_lattice(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
     """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
-    begin, end = _edges(axes)
-    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
-
-
-def _edges(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
     begin, end = (np.array([each[place] for each in axes])[:, None] for place in (0, -1))
-    return begin, end
+    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
 
 
 def has_lattice(part: Part) -> bool:
@@ -237,36 +261,47 @@ def has_lattice(part: Part) -> bool:
     return part.build in LATTICES
 
 
-def limits_us(
-    part: Part, rows: Rows, index: Ints, device: Device, kernels: Kernels
-) -> tuple[Floats, Floats]:
-    """(least, most) microseconds of the rows `index`, all of one op.
+def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple[Floats, Floats]:
+    """(least, most) microseconds of each row.
 
     Those of a batch, where the op usually has none, have no limits.
     """
-    op, names = rows.op[index[0]], OPS[rows.op[index[0]]].dims
-    dims = rows.dims_of(op, index)
-    least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    sizes = np.log2(np.stack([dims[name] for name in names]))
-    kept = LATTICES[part.build]
-    is_held = np.ones(len(index), bool)
-    for name in set(kept.alone) - set(names):
-        is_held &= dims[name] == kept.alone[name]
-    given = {name: _given(rows, index, dims, name) for name in kept.given}
-    kinds, place = rows.kinds
-    keys = np.stack([place[index], *given.values()])
-    for each in np.unique(keys, axis=1).T:
-        kind, is_own = kinds[int(each[0])], (keys == each[:, None]).all(axis=0)
-        own = np.flatnonzero(is_own & is_held & on_lattice(sizes, _axes(op, kind.dtype)))
-        if not len(own):
-            continue
-        pairs = zip(given, each[1:].tolist(), strict=True)
-        known = tuple(pair for pair in pairs if pair[1] != _NONE)
-        key = Key(part, op, kind.dtype, device, kind.direction, kind.timing, known)
-        low, high = _lattices(kernels)(key).limits(sizes[:, own], kept.reach_frac)
-        beyond = sum(np.mod(dims[name][own], _ALIGNED) for name in names[-2:])
-        least[own], most[own] = np.exp(low), np.where(beyond == 0.0, np.exp(high), np.inf)
+    kept, (kinds, place) = LATTICES[part.build], rows.kinds
+    least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
+    for op, index in rows.groups():
+        dims, names = rows.dims_of(op, index), OPS[op].dims
+        sizes = np.log2([dims[name] for name in names])
+        is_held = np.ones(len(index), bool)
+        for name in set(kept.alone) - set(names):
+            is_held &= dims[name] == kept.alone[name]
+        given = {name: _given(rows, index, dims, name) for name in kept.given}
+        alike = _alike([place[index], *given.values()])
+        for each in distinct(alike):
+            is_own = (alike == each) & is_held
+            first = int(is_own.argmax())
+            kind = kinds[place[index[first]]]
+            own = np.flatnonzero(is_own & on_lattice(sizes, _axes(op, kind.dtype)))
+            if not len(own):
+                continue
+            values = [(name, float(column[first])) for name, column in given.items()]
+            known = tuple(pair for pair in values if pair[1] != _NONE)
+            key = Key(part, op, kind.dtype, device, kind.direction, kind.timing, known)
+            low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own], kept.reach_frac))
+            one, other = (dims[name][own] for name in names[-2:])
+            is_aligned = _are_aligned(one, other, _ALIGNED)
+            most[index[own]] = np.where(is_aligned, high, np.inf)
+            least[index[own]] = np.minimum(low, most[index[own]])
     return least, most
+
+
+def _alike(columns: Sequence[Ints | Floats]) -> Ints:
+    """`[n]`: numbers that are equal where all `columns` `[n]` are."""
+    alike = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        if (column != column[0]).any():
+            values, codes = np.unique(column, return_inverse=True)
+            alike = alike * len(values) + codes
+    return alike
 
 
 def _given(rows: Rows, index: Ints, dims: Dims, name: str) -> Floats:
@@ -296,6 +331,7 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     return Lattice(axes, monotone_midway(log_us))
 
 
+@lru_cache(maxsize=64)
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
     """log2 of the sizes along b (where there are batches), m, n and k, or of images."""
     first, *others = OPS[op].dims

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median
+from perfmodel.arrays import Floats, Ints, clipped, median
+from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
+from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
@@ -33,6 +36,7 @@ from perfmodel.cost.learned.lattice import (
     as_fp32,
     has_curve,
     has_lattice,
+    least_in_fp32_us,
     limits_us,
     log_us_of,
     may_be_widened,
@@ -48,6 +52,7 @@ from perfmodel.cost.learned.part import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (
@@ -72,12 +77,39 @@ PHYSICS_ALONE = ("matmul",)
 none was measured."""
 
 
+Ends = Callable[[], tuple[Floats, Floats]]
+"""Of a 90 % interval: (low, high), for whoever needs it."""
+
+
 @dataclass(frozen=True)
 class KnownFloor:
     """Floor and offset of one op, dtype and timing, measured on the host of one device."""
 
     device: Description
     floor: Floor
+
+
+def _floors_on(asked: OfDevice) -> Floats | None:
+    """Floor and offset, each the usual one, the least and the most, `[2, 3]`: of the device's own
+    host where it was measured; else the median of the hosts of devices like it, of all where there
+    is none, and where 90 % of hosts would lie. None where no host tells of it."""
+    floors: tuple[KnownFloor, ...] = asked.by
+    description = describe(original(asked.device))
+    told = [(each, distance(each.device, description)) for each in floors]
+    told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
+    if not told:
+        return None
+    known, away = [each for each, _ in told], np.array([by for _, by in told])
+    times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+    is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
+    floor_us, offset_us = times[is_like].T
+    middle = median(floor_us) * np.array([1.0, median(offset_us / floor_us)])
+    is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
+    factor = 1.0 if is_own else factor_of_hosts(times)
+    return np.array([middle, middle / factor, middle * factor]).T
+
+
+_told_floors = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
 
 
 @dataclass(frozen=True)
@@ -95,15 +127,13 @@ class Learned:
         rows = with_same_kernels(rows, self._alone(rows, device))
         duration, low, high = np.zeros((3, len(rows)))
         left = np.ones(len(rows), bool)
-        known_floors = self.floors_of(rows, device)
+        floors = self.floors_of(rows, device)
         grounds = set()
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                kernel, ends, answer = self._kernels(part, rows.take(index), device)
-                floors = [each[:, index] for each in known_floors]
-                duration[index], low[index], high[index] = shown_us(kernel, ends, *floors)
-                grounds.add(_grounds(answer))
-                left[index] = False
+        for part, index in self._parts_of(rows):
+            kernel, ends, answer = self._kernels(part, rows.take(index), device)
+            duration[index], low[index], high[index] = shown_us(kernel, ends(), floors[:, :, index])
+            grounds.add(_grounds(answer))
+            left[index] = False
         if left.any():
             index = np.flatnonzero(left)
             estimated = self.heuristic.estimate(rows.take(index), device)
@@ -121,14 +151,16 @@ class Learned:
         """
         taken = self.estimate(rows, device).duration_us.tolist()
         near, inside = self._grounds_of(rows, device)
-        in_fp32_us = self._in_fp32_us(rows, device, np.full(len(rows), np.inf))
+        in_fp32_us = np.zeros(len(rows))
+        index = may_be_widened(rows, device)
+        in_fp32_us[index] = self._known_us(self._in_fp32(rows.take(index), device), device)
         reasons = []
         for row, each in enumerate(self.heuristic.explain(rows, device)):
             terms = {"heuristic_us": each.duration_us}
             if not np.isnan(near[row]):
                 terms["learned_factor"] = taken[row] / each.duration_us
                 terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
-                terms |= {"fp32_us": in_fp32_us[row]} if np.isfinite(in_fp32_us[row]) else {}
+                terms |= {"fp32_us": in_fp32_us[row]} if in_fp32_us[row] else {}
             reasons.append(
                 replace(
                     each,
@@ -145,46 +177,37 @@ class Learned:
         where no part answers."""
         rows = with_same_kernels(rows, self._alone(rows, device))
         near, inside = np.full((2, len(rows)), np.nan)
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                own = rows.take(index)
-                groups = list(own.groups())
-                columns, answer, _ = _told(part, own, [], original(device))
-                near[index] = answer.weight * _kinship_of_change(device)
-                for op, at in groups:
-                    inside[index[at]] = part.is_inside(op, columns.work[at])
+        for part, index in self._parts_of(rows):
+            own = rows.take(index)
+            groups = list(own.groups())
+            columns, answer, _ = _told(part, own, [], original(device))
+            near[index] = answer.weight * _kinship_of_change(device)
+            for op, at in groups:
+                inside[index[at]] = part.is_inside(op, columns.work[at])
         return near, inside
 
-    def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
-        """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
-        was measured; else the median floor, and of it the median share, of the hosts of devices
-        like it, of all where there is none; and where 90 % of hosts would lie."""
-        floors = np.stack(floor_ends(rows))
-        description = describe(original(device))
+    def floors_of(self, rows: Rows, device: Device) -> Floats:
+        """Floors and offsets, each the usual one, the least and the most, `[2, 3, n]`."""
+        floors = floor_ends(rows)
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
-            told = [(each, distance(each.device, description)) for each in self.floors.get(key, ())]
-            told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
-            if not told:
-                continue
-            known, away = [each for each, _ in told], np.array([by for _, by in told])
-            times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
-            is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            floor_us, offset_us = times[is_like].T
-            middle = median(floor_us) * np.array([1.0, median(offset_us / floor_us)])
-            is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-            factor = 1.0 if is_own else factor_of_hosts(times)
-            ends = np.stack([middle, middle / factor, middle * factor])
-            floors[:, :, own] = ends[:, :, None]
-        return floors[0], floors[1], floors[2]
+            known = self.floors.get(key, ())
+            if known:
+                told = _told_floors(OfDevice((id(known),), device, known))
+                floors[:, :, own] = floors[:, :, own] if told is None else told[:, :, None]
+        return floors
 
-    def _rows_of(self, part: Part, rows: Rows) -> list[Ints]:
-        """The rows that `part` answers for, by the devices that tell of them."""
+    def _parts_of(self, rows: Rows) -> Iterator[tuple[Part, Ints]]:
+        """(a part, the rows that it answers for), by the devices that tell of them."""
 
-        def known_to(kind: Kind) -> Places | None:
-            answers = part.answers_for(kind.op, kind.dtype)
-            return part.known_to(kind.op, kind.dtype) if answers else None
+        def answered_by(kind: Kind) -> tuple[int, Places] | None:
+            for place, part in enumerate(self.parts):
+                if part.answers_for(kind.op, kind.dtype):
+                    return place, part.known_to(kind.op, kind.dtype)
+            return None
 
-        return [index for known, index in rows.grouped(known_to) if known is not None]
+        for answered, index in rows.grouped(answered_by):
+            if answered is not None:
+                yield self.parts[answered[0]], index
 
     def _on_curve(self, part: Part, rows: Rows, index: Ints, device: Device) -> Floats:
         op, log_us = rows.op[index[0]], np.zeros(len(index))
@@ -196,10 +219,8 @@ class Learned:
             log_us[own] = log_us_of(part, op, dtype, device, elements[own])
         return log_us
 
-    def _kernels(
-        self, part: Part, rows: Rows, device: Device
-    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
-        """(kernel, (low, high)) in microseconds without a launch floor, and what it rests on.
+    def _kernels(self, part: Part, rows: Rows, device: Device) -> tuple[Floats, Ends, Answer]:
+        """(kernel, its ends) in microseconds without a launch floor, and what it rests on.
 
         Of a device whose figures were changed: the original's, times what physics makes of that.
         """
@@ -211,17 +232,20 @@ class Learned:
             before.kernel_us, before, known
         )
         away = distance(describe(device), describe(known))
-        kernel, (low, high), answer = self._of_known(part, rows, known, away)
-        ends = (1.0, *SHORTEST_ENDS)
-        kernel, low, high = (
-            at_least(us * ratio, changed, device, shortest)
-            for us, shortest in zip((kernel, low, high), ends, strict=True)
-        )
-        return kernel, (low, high), answer
+        kernel, ends, answer = self._of_known(part, rows, known, away)
+
+        def after(us: Floats, shortest: float) -> Floats:
+            return at_least(us * ratio, changed, device, shortest)
+
+        def ends_after() -> tuple[Floats, Floats]:
+            low, high = map(after, ends(), SHORTEST_ENDS)
+            return low, high
+
+        return after(kernel, 1.0), ends_after, answer
 
     def _of_known(
         self, part: Part, rows: Rows, device: Device, changed: float
-    ) -> tuple[Floats, tuple[Floats, Floats], Answer]:
+    ) -> tuple[Floats, Ends, Answer]:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
         by_trees = [each for each in groups if not has_curve(part, each[0])]
@@ -232,58 +256,70 @@ class Learned:
             unlike=max(answer.unlike, unlikeness(changed)),
         )
         factors = answer.factors
-        low, high = np.zeros((2, len(rows)))
-        framework = rows.in_framework()
         for op, index in groups:
-            low[index], high[index] = part.ends(
-                op, columns.work[index], answer, framework[index], told[index]
-            )
-            low[index] -= answer.weight * columns.lift[index]
-            high[index] += _WARMER * answer.weight * columns.lift[index]
             if has_curve(part, op):
                 log_us = self._on_curve(part, rows, index, device)
                 factors[index] = log_us - np.log(columns.base_us[index])
         kernel_us = _kernel_us(columns, factors, device)
-        held = self._held(part, rows, device, kernel_us) if has_lattice(part) else kernel_us
-        moved = held / kernel_us
+        held = kernel_us
+        if has_lattice(part):
+            held = self._held(part, rows, device, kernel_us, columns.analysis)
 
         def end(logarithm: Floats, shortest: float) -> Floats:
             us = _kernel_us(columns, factors + logarithm, device, shortest)
-            return np.maximum(us * moved, _least_us(columns, device, shortest))
+            return np.maximum(us * (held / kernel_us), _least_us(columns, device, shortest))
 
-        return held, (end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])), answer
+        def ends() -> tuple[Floats, Floats]:
+            low, high = np.zeros((2, len(rows)))
+            framework = rows.in_framework()
+            for op, index in groups:
+                low[index], high[index] = part.ends(
+                    op, columns.work[index], answer, framework[index], told[index]
+                )
+            low -= answer.weight * columns.lift
+            high += _WARMER * answer.weight * columns.lift
+            return end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])
 
-    def _held(self, part: Part, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
+        return held, ends, answer
+
+    def _held(
+        self, part: Part, rows: Rows, device: Device, kernel_us: Floats, analysis: Analysis
+    ) -> Floats:
         """`kernel_us` of products, near those of other sizes, no longer than in fp32, and of a
-        batch no shorter than of one of its products."""
-        held = kernel_us.copy()
-        for _, index in rows.groups():
-            limits = limits_us(part, rows, index, device, unconstrained_us)
-            held[index] = np.clip(kernel_us[index], *limits)
-        held = np.minimum(held, self._in_fp32_us(rows, device, held))
-        batches, one = one_of_each(rows, self._alone(rows, device))
-        if len(batches):
-            held[batches] = np.maximum(held[batches], self._known_us(one, device))
+        batch no shorter than of one of its products.
+
+        Others are asked about where their limits leave open which is longer, which is rare.
+        """
+        held = clipped(kernel_us, *limits_us(part, rows, device, unconstrained_us))
+        index = may_be_widened(rows, device)
+        index = index[least_in_fp32_us(analysis, device)[index] < held[index]]
+        wide = self._in_fp32(rows.take(index), device)
+        asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
+        index = index[asked]
+        held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
+        index, one = one_of_each(rows, self._alone(rows, device))
+        asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
+        index = index[asked]
+        held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
         return held
 
-    def _in_fp32_us(self, rows: Rows, device: Device, kernel_us: Floats) -> Floats:
-        """What products that take `kernel_us` in 16 bits take in fp32, without a launch floor;
-        infinite where that is longer anyway, or has no bearing, or was measured nowhere."""
-        times_us = np.full(len(rows), np.inf)
-        asked = may_be_widened(rows, device, kernel_us)
-        if len(asked):
-            wide = as_fp32(rows.take(asked))
-            wide = with_same_kernels(wide, self._alone(wide, device))
-            known_us = self._known_us(wide, device)
-            times_us[asked] = np.where(known_us > 0.0, known_us, np.inf)
-        return times_us
+    def _in_fp32(self, rows: Rows, device: Device) -> Rows:
+        wide = as_fp32(rows)
+        return with_same_kernels(wide, self._alone(wide, device))
+
+    def _limits_us(self, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        """(least, most) of what `_known_us` says; infinite and 0 where none were measured."""
+        least, most = np.full(len(rows), np.inf), np.zeros(len(rows))
+        for part, index in self._parts_of(rows):
+            own = rows.take(index)
+            least[index], most[index] = limits_us(part, own, device, unconstrained_us)
+        return least, most
 
     def _known_us(self, rows: Rows, device: Device) -> Floats:
         """Microseconds of `rows` without a launch floor; 0 where none like them were measured."""
         times_us = np.zeros(len(rows))
-        for part in self.parts:
-            for index in self._rows_of(part, rows):
-                times_us[index] = self._kernels(part, rows.take(index), device)[0]
+        for part, index in self._parts_of(rows):
+            times_us[index] = self._kernels(part, rows.take(index), device)[0]
         return times_us
 
     def _alone(self, rows: Rows, device: Device) -> set[str]:
@@ -318,7 +354,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    told, telling = np.zeros(len(rows)), part.telling(known, device)
+    told, telling = np.zeros(len(rows)), part.standing(known, device).telling
     is_alone = part.build in PHYSICS_ALONE and not telling
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         if not is_alone:

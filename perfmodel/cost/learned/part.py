@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.cost.learned.corrections import NONE, Extension, Gains, places_of
+from perfmodel.arrays import Floats, Ints, Mask, clipped
+from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.cost.learned.corrections import (
+    NONE,
+    Extension,
+    Gains,
+    Growth,
+    extrapolated_log_factors,
+    places_of,
+)
 from perfmodel.cost.learned.devices import (
     COLUMNS,
     Description,
@@ -24,6 +33,7 @@ from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
@@ -81,6 +91,26 @@ class Answer:
     unlike: float
     by_trees: bool
     is_shown: bool = True
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a device stands among those that tell of some rows."""
+
+    description: Description
+    near: Description | None = None
+    """The most similar of its maker; None where there is none of its maker."""
+    away: float = np.inf
+    """How far that is."""
+    places: Places = ()
+    """Of that device."""
+    telling: Places = ()
+    """Of those that an answer rests on: that device and those that are alike."""
+    is_shown: bool = False
+    """Whether there are others of its maker."""
+    growths: Mapping[str, Growth] = field(default_factory=dict)
+    slopes: Mapping[str, float] = field(default_factory=dict)
+    """By op, how that device goes on and what it gains."""
 
 
 @dataclass(frozen=True)
@@ -160,24 +190,20 @@ class Part:
 
     def away(self, op: str, dtype: str, device: Device) -> float:
         """How far the most similar device is on which rows like these were measured."""
-        description = describe(device)
-        known = [self.devices[place] for place in self.known_to(op, dtype)]
-        alike = [each for each in known if same_maker(each, description)]
-        return nearest(description, alike)[1] if alike else np.inf
+        return self.standing(self.known_to(op, dtype), device).away
+
+    def standing(self, known: Places, device: Device) -> Standing:
+        """Where `device` stands among those at the places `known`."""
+        stands: Standing = _standing(OfDevice((id(self), known), device, (self, known)))
+        return stands
 
     def in_apart(self, rows: Rows, device: Device) -> Floats:
         """`[n]`: the framework whose trees answer for each row on `device`, from 1 on; 0: none."""
         framework, answers = rows.in_framework(), np.zeros(len(rows))
         for code, apart in self.apart.items():
-            if self._nearest_apart(apart, describe(device))[1] > 0.0:
+            if kinship(self.standing(apart.places, device).away) > 0.0:
                 answers[rows.of_kinds(apart.ran, bool) & (framework == code)] = code
         return answers
-
-    def _nearest_apart(self, apart: Apart, description: Description) -> tuple[Description, float]:
-        """(the most similar device that `apart` knows, how much of that one's behaviour holds)."""
-        ran_on = [self.devices[place] for place in apart.places]
-        near, away = nearest(description, ran_on)
-        return near, kinship(away) * same_maker(near, description)
 
     def log_factors(
         self,
@@ -193,30 +219,28 @@ class Part:
         `in_apart` what the method of that name says. Rows that are in no group have what physics
         says: trees are not asked about them.
         """
-        description = describe(device)
-        alike = [self.devices[place] for place in known]
-        alike = [each for each in alike if same_maker(each, description)]
+        stands = self.standing(known, device)
         physics = np.array(columns.lift)
         for op, index in groups:
             physics[index] += self.spreads.get(op, self.spreads["*"]).centre
-        if not alike:
+        if stands.near is None:
             return Answer(physics, 0.0, 1.0, by_trees=False)
-        near, away = nearest(description, alike)
-        weight = kinship(away)
+        near, weight = stands.near, kinship(stands.away)
         share = self.share + (1.0 - self.share) * weight
         factors = (1.0 - share) * physics
         if share > 0.0 and groups:
-            seen_as = near if self.as_nearest or weight > 0.0 else description
-            own = [at for at in places_of(near, self.devices) if at in self.own and weight > 0.0]
+            seen_as = near if self.as_nearest or weight > 0.0 else stands.description
+            own = [at for at in stands.places if at in self.own and weight > 0.0]
             names, left = known_device_columns(self.figures), np.zeros(len(physics))
             left[np.concatenate([index for _, index in groups])] = 1.0
             taught = np.zeros(len(physics))
             for code, apart in self.apart.items() if in_apart is not None else ():
                 index = np.flatnonzero((in_apart == code) & (left > 0.0))
                 if len(index):
-                    like, holds = self._nearest_apart(apart, description)
-                    taught[index] = holds * apart.trees.predict(columns.matrix(names, like)[index])
-                    left[index] = 1.0 - holds
+                    like = self.standing(apart.places, device)
+                    holds, constants = kinship(like.away), like.near or {}
+                    found = apart.trees.predict(columns.matrix(names, constants)[index])
+                    taught[index], left[index] = holds * found, 1.0 - holds
             if len(index := np.flatnonzero(left > 0.0)):
                 matrix = columns.matrix(names, seen_as)[index]
                 shared = self.trees.predict(matrix)
@@ -225,14 +249,15 @@ class Part:
                     shared += OWN_FRAC * weight * (alone - shared)
                 taught[index] += left[index] * shared
             for op, index in groups:
-                if op in self.extensions:
-                    extension, work = self.extensions[op], columns.work[index]
-                    taught[index] = extension.carried(taught[index], work, near)
-            if self.gains.slopes:
-                taught += self.gains.of(columns.figures, groups, places_of(near, self.devices))
+                if op in stands.growths:
+                    work, growth = columns.work[index], stands.growths[op]
+                    trust = self.extensions[op].trust
+                    taught[index] = extrapolated_log_factors(taught[index], work, growth, trust)
+                if op in stands.slopes:
+                    figure = columns.figures[self.gains.figure]
+                    taught[index] += stands.slopes[op] * figure[index]
             factors = factors + share * taught
-        is_shown = any(kinship(distance(near, each)) == 0.0 for each in alike)
-        return Answer(factors, weight, unlikeness(away), share > 0.0, is_shown)
+        return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
     def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
@@ -244,29 +269,16 @@ class Part:
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
         for name, least in self._least_of(op, dtype, telling).items():
             below = np.maximum(below, least - columns.figures[name][index])
-        return np.asarray(np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0))
+        return clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
 
     def _least_of(self, op: str, dtype: str, places: Places) -> Mapping[str, float]:
         """Of an op that was measured nowhere: the least of those that were."""
         kind = same_kernels_dtype(dtype)
-        among = {key: each for key, each in self.least.items() if key[1] == kind}
-        is_known = any(key[0] == op for key in among)
-        found = [
-            each
-            for (own, _, place), each in among.items()
-            if place in places and (own == op or not is_known)
-        ]
+        found = [self.least[op, kind, at] for at in places if (op, kind, at) in self.least]
+        if not found and all(key[:2] != (op, kind) for key in self.least):
+            among = self.least.items()
+            found = [each for (_, own, at), each in among if own == kind and at in places]
         return {name: min(each[name] for each in found) for name in (found[0] if found else ())}
-
-    def telling(self, known: Places, device: Device) -> Places:
-        """Those of the devices `known` that an answer for `device` rests on: the most similar of
-        its maker and those that are alike; none where there is none of its maker."""
-        description = describe(device)
-        alike = [at for at in known if same_maker(self.devices[at], description)]
-        if not alike:
-            return ()
-        near, _ = nearest(description, [self.devices[at] for at in alike])
-        return tuple(at for at in alike if kinship(distance(near, self.devices[at])) > 0.0)
 
     def is_inside(self, op: str, work: Floats) -> Mask:
         """Whether rows of `op` have as much work as some that were measured."""
@@ -312,6 +324,31 @@ class Part:
         return ends[0], ends[1]
 
 
+def _standing_of(asked: OfDevice) -> Standing:
+    part: Part
+    part, known = asked.by
+    description = describe(asked.device)
+    alike = [at for at in known if same_maker(part.devices[at], description)]
+    if not alike:
+        return Standing(description)
+    near, away = nearest(description, [part.devices[at] for at in alike])
+    telling = tuple(at for at in alike if kinship(distance(near, part.devices[at])) > 0.0)
+    places = places_of(near, part.devices)
+    return Standing(
+        description=description,
+        near=near,
+        away=away,
+        places=places,
+        telling=telling,
+        is_shown=len(telling) < len(alike),
+        growths={op: each.on(near) for op, each in part.extensions.items()},
+        slopes=part.gains.on(places),
+    )
+
+
+_standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standing_of)
+
+
 def spread_key(op: str, framework: float) -> str:
     """Under which spreads of rows in the `framework` at a place from 1 on are kept; 0: in any."""
     return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
@@ -322,15 +359,17 @@ def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
 
     In the dtypes `alone` a batch of one is the product that it is.
     """
+    alike = []
+    for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
+        if op in SAME_KERNELS or (op == BATCHED and dtype in alone):
+            is_one = rows.dims_of(op, index)["b"] == 1.0
+            kernels = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
+            alike.append((kernels, index if op in SAME_KERNELS else index[is_one]))
+    if not any(len(index) for _, index in alike):
+        return rows
     ops, dims = np.array(rows.op, object), dict(rows.dims)
-    kinds = list(rows.grouped(lambda kind: (kind.op, kind.dtype)))
-    for (op, dtype), index in kinds:
-        is_single = op in SAME_KERNELS or (op == BATCHED and dtype in alone)
-        if not is_single:
-            continue
-        is_one = rows.dims_of(op, index)["b"] == 1.0
-        index = index if op in SAME_KERNELS else index[is_one]
-        ops[index], given = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
+    for (other, given), index in alike:
+        ops[index] = other
         for name, value in given.items():
             dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
             dims[name][index] = value

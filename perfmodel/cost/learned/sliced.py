@@ -74,9 +74,9 @@ def sums_of_bits(
     total = np.zeros(len(matrix))
     for begin in range(0, len(roots), trees):
         own = leaves[begin : begin + trees]
-        code = _codes(levels, range(begin, begin + len(own)), bits, len(matrix))
-        code += np.arange(0, own.size, own.shape[1])[:, None]
-        total += own.ravel().take(code, mode="clip").sum(axis=0)
+        codes = _codes(levels, range(begin, begin + len(own)), bits, len(matrix))
+        for leaf, code in zip(own, codes, strict=True):
+            total += leaf.take(code, mode="clip")
     return total
 
 
@@ -136,9 +136,11 @@ def _bits(
     return packed.view(np.uint64)
 
 
-def _codes(levels: list[Level], trees: range, bits: NDArray[np.uint64], rows: int) -> Ints:
+def _codes(
+    levels: list[Level], trees: range, bits: NDArray[np.uint64], rows: int
+) -> NDArray[np.unsignedinteger[Any]]:
     """The turns of each row in each of `trees`, `[trees, rows]`: a bit per level, 1 for above."""
-    code = np.zeros((len(trees), rows), np.uint8)
+    code: NDArray[np.unsignedinteger[Any]] = np.zeros((len(trees), rows), np.uint8)
     sides = np.full((2, len(trees), bits.shape[1]), ~np.uint64(0))
     before = trees.start
     for depth, level in enumerate(levels):
@@ -156,4 +158,4 @@ def _codes(levels: list[Level], trees: range, bits: NDArray[np.uint64], rows: in
         code = code.astype(np.uint16) if depth == _BYTE else code
         code += code
         code |= np.unpackbits(turns.view(np.uint8), axis=1, count=rows, bitorder="little")
-    return code.astype(np.int64)
+    return code

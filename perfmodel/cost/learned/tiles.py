@@ -84,7 +84,7 @@ class Problem:
         return Problem(self.b[own], self.m[own], self.n[own], self.k[own], rate, self.device)
 
 
-_AT_ONCE = 1024
+_AT_ONCE = 256
 """Rows whose candidates are weighed together: few enough for a processor's cache."""
 
 
@@ -115,9 +115,13 @@ def _fastest(
     is_split = splits > 1.0
     joining = np.where(is_split, _SPLIT_US, 0.0)
     joining = np.where(is_split & (problem.k < splits * _MIN_DEPTH), np.inf, joining)
-    time = compute / frac + starts + joining
-    is_small = (problem.m < rows[:seen].min() / 2.0) | (problem.n < columns[:seen].min() / 2.0)
-    time[seen:] = np.where(is_small, time[seen:], np.inf)
+    time = compute / frac
+    time += starts
+    time += joining
+    if seen < len(candidates):
+        is_small = (problem.m < rows[:seen].min() / 2.0) | (problem.n < columns[:seen].min() / 2.0)
+        time[seen:] = np.where(is_small, time[seen:], np.inf)
     tile, split = np.divmod(time.reshape(-1, time.shape[-1]).argmin(axis=0), len(splits))
-    took = (compute + starts)[tile, split, np.arange(len(tile))]
-    return np.stack([rows[tile, 0, 0], columns[tile, 0, 0], splits[split, 0], took])
+    chosen = tile, split, np.arange(len(tile))
+    took = compute[chosen] + starts[chosen]
+    return np.array([rows[tile, 0, 0], columns[tile, 0, 0], splits[split, 0], took])

@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel import hardware
+from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.durations import durations_of, explanations_of
 from perfmodel.cost.learned import lattice
 from perfmodel.cost.learned.features import matmul_features
 from perfmodel.cost.learned.lattice import has_curve, may_be_widened, monotone_midway
+from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models
 from perfmodel.errors import ModelError
-from perfmodel.ops.rows import Rows
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import KERNEL, Rows
 
 DEVICES = ("p4", "v100-pcie-32gb", "a100-sxm-80gb", "h100-sxm", "mi300x")
 FLAT = sorted(
@@ -76,7 +79,7 @@ def test_products_that_start_anywhere_or_loop_once_are_left_to_physics() -> None
     sides = {"whole": (1024, 4096), "odd": (1023, 4096), "shallow": (1024, 1)}
     rows = Rows.of([{"op": "linear", "m": 2048, "n": n, "k": k} for n, k in sides.values()])
     columns = matmul_features(rows, l40s, part.tiles)
-    telling = part.telling(part.known_to("linear", "bf16"), l40s)
+    telling = part.standing(part.known_to("linear", "bf16"), l40s).telling
     told = part.told("linear", "bf16", columns, np.arange(3), telling)
     assert told.tolist() == pytest.approx([1.0, 0.0, 0.0])
     wide, narrow = (
@@ -122,7 +125,7 @@ def test_a_layer_that_rounds_tells_nothing_of_a_product_alone() -> None:
     )
     rows, l40s = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("l40s")
     columns = matmul_features(rows, l40s, part.tiles)
-    telling = part.telling(part.known_to("linear", "fp8"), l40s)
+    telling = part.standing(part.known_to("linear", "fp8"), l40s).telling
     told = part.told("linear", "fp8", columns, np.arange(2), telling)
     assert told.tolist() == pytest.approx([0.0, 1.0])
 
@@ -212,17 +215,30 @@ def test_explanations_of_16_bit_products_say_what_fp32_would_take() -> None:
     assert "fp32_us" not in explanations_of(wide, target)[0].terms
 
 
-def test_rows_that_no_narrow_kernel_can_contradict_are_not_asked_about() -> None:
+def test_fp32_bears_on_aligned_products_in_16_bits() -> None:
     device = hardware.device("h100-sxm")
-    sizes = [
+    rows = [
         {"op": "linear", "dtype": "bf16", "m": 64, "n": 64, "k": 64},
         {"op": "linear", "dtype": "bf16", "m": 64, "n": 63, "k": 64},
         {"op": "linear", "dtype": "fp32", "m": 64, "n": 64, "k": 64},
-        {"op": "linear", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096},
         {"op": "add", "dtype": "bf16", "rows": 64, "cols": 64},
     ]
-    asked = may_be_widened(Rows.of(sizes), device, np.array([5.0, 5.0, 5.0, 200.0, 5.0]))
-    assert asked.tolist() == [0]
+    assert may_be_widened(Rows.of(rows), device).tolist() == [0]
+
+
+def test_what_is_not_asked_about_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches take what they would take if fp32 and single products were asked about for all."""
+    sides = 8.0 * np.ceil(2.0 ** np.random.default_rng(0).uniform(2.0, 6.0, (3, 30)))
+    dims = dict(zip("mnk", sides, strict=True)) | {"b": np.full(30, 2.0)}
+    rows = Rows(("bmm",) * 30, ("fp16",) * 30, ("fwd",) * 30, (KERNEL,) * 30, dims)
+    v100, learned = hardware.device("v100-sxm2-16gb"), default_models()["matmul"]
+    held_us = learned.estimate(rows, v100).duration_us
+
+    def no_limits(_: Learned, rows: Rows, device: Device) -> tuple[Floats, Floats]:
+        return np.zeros(len(rows)), np.full(len(rows), np.inf)
+
+    monkeypatch.setattr(Learned, "_limits_us", no_limits)
+    assert learned.estimate(rows, v100).duration_us == pytest.approx(held_us, rel=1e-12)
 
 
 def test_a_lattice_rises_midway_between_what_lies_above_and_below() -> None:

@@ -44,16 +44,20 @@ def test_time_goes_on_along_a_line_beyond_the_largest_row() -> None:
 
 
 def test_without_trust_the_trees_answer_stays() -> None:
-    extension = Extension(0.0, (Growth(ONE, 10.0, 3.0),))
-    assert extension.carried(np.array([0.5]), np.array([1e6]), ONE).tolist() == [0.5]
+    growth = Growth(ONE, 10.0, 3.0)
+    factors = extrapolated_log_factors(np.array([0.5]), np.array([1e6]), growth, 0.0)
+    assert factors.tolist() == [0.5]
+
+
+def test_the_most_similar_device_says_how_it_goes_on() -> None:
+    one, other = Growth(ONE, 10.0, 3.0), Growth(OTHER, 10.0, 2.0)
+    assert Extension(1.0, (other, one)).on(ONE) == one
 
 
 def test_gains_are_the_devices_own_where_known_else_the_median() -> None:
     gains = Gains("aligned", {"mm": {0: -0.01, 1: -0.02, 2: -0.06}})
-    figures, groups = {"aligned": np.array([0.0, 4.0])}, [("mm", np.array([0, 1]))]
-    assert gains.of(figures, groups, (2,)) == pytest.approx([0.0, -0.24])
-    assert gains.of(figures, groups, ()) == pytest.approx([0.0, -0.08])
-    assert gains.of(figures, [("bmm", np.array([0, 1]))], (2,)).tolist() == [0.0, 0.0]
+    assert gains.on((2,)) == {"mm": -0.06}
+    assert gains.on(()) == {"mm": -0.02}
 
 
 def test_a_device_is_found_by_its_figures() -> None:
