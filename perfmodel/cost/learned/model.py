@@ -166,7 +166,8 @@ class Learned:
     def floors_of(self, rows: Rows, device: Device) -> tuple[Floats, Floats, Floats]:
         """(usual, least, most) floors and offsets `[2, n]`: those of this device's host where it
         was measured; else the median floor, and of it the median share, of the hosts of devices
-        like it, of all where there is none; and where 90 % of hosts would lie."""
+        like it, of all where there is none; and where 90 % of hosts would lie, if the two are
+        independent."""
         usual = np.stack(floors_of(rows))
         floors = np.stack([usual, usual, usual])
         description = describe(original(device))
@@ -176,12 +177,15 @@ class Learned:
             if not told:
                 continue
             known, away = [each for each, _ in told], np.array([by for _, by in told])
-            times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+            hosts = [each.floor for each in known]
+            of_hosts = np.array(
+                [(floor.floor_us, floor.offset_us / floor.floor_us) for floor in hosts]
+            )
             is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-            floor_us, offset_us = times[is_like].T
-            middle = median(floor_us) * np.array([1.0, median(offset_us / floor_us)])
+            middle = np.cumprod([median(each) for each in of_hosts[is_like].T])
             is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-            factor = 1.0 if is_own else factor_of_hosts(times)
+            floor_factor, share_factor = np.ones(2) if is_own else factor_of_hosts(of_hosts)
+            factor = np.array([floor_factor, off_by_both(floor_factor, share_factor)])
             ends = np.stack([middle, middle / factor, middle * factor])
             floors[:, :, own] = ends[:, :, None]
         return floors[0], floors[1], floors[2]
@@ -352,13 +356,13 @@ def off_by_both(one: Floats, other: Floats) -> Floats:
     return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
-def factor_of_hosts(times: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
-    if their logarithms are normal."""
-    hosts = len(times)
+def factor_of_hosts(figures: Floats) -> Floats:
+    """`[2]`: the factor around the median of hosts' two `figures` `[hosts, 2]` within which 90 % of
+    further hosts lie, if their logarithms are normal."""
+    hosts = len(figures)
     if hosts < _FEW_HOSTS:
         return np.full(2, _OF_FEW_HOSTS)
-    spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
+    spread = np.log(np.maximum(figures, 1e-3)).std(axis=0, ddof=1)
     return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
 
 
