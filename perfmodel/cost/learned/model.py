@@ -22,6 +22,7 @@ from perfmodel.cost.gpu.heuristic import (
     Heuristic,
     at_least,
     floor_ends,
+    off_by_both,
     shown_us,
 )
 from perfmodel.cost.learned.devices import (
@@ -91,8 +92,9 @@ class KnownFloor:
 
 def _floors_on(asked: OfDevice) -> Floats | None:
     """Floor and offset, each the usual one, the least and the most, `[2, 3]`: of the device's own
-    host where it was measured; else the median of the hosts of devices like it, of all where there
-    is none, and where 90 % of hosts would lie. None where no host tells of it."""
+    host where it was measured; else the median floor, and of it the median share, of the hosts of
+    devices like it, of all where there is none; and where 90 % of hosts would lie, if the two are
+    independent. None where no host tells of it."""
     floors: tuple[KnownFloor, ...] = asked.by
     description = describe(original(asked.device))
     told = [(each, distance(each.device, description)) for each in floors]
@@ -100,12 +102,13 @@ def _floors_on(asked: OfDevice) -> Floats | None:
     if not told:
         return None
     known, away = [each for each, _ in told], np.array([by for _, by in told])
-    times = np.array([[each.floor.floor_us, each.floor.offset_us] for each in known])
+    hosts = [each.floor for each in known]
+    of_hosts = np.array([(each.floor_us, each.offset_us / each.floor_us) for each in hosts])
     is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-    floor_us, offset_us = times[is_like].T
-    middle = median(floor_us) * np.array([1.0, median(offset_us / floor_us)])
+    middle = np.cumprod([median(each) for each in of_hosts[is_like].T])
     is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-    factor = 1.0 if is_own else factor_of_hosts(times)
+    floor_factor, share_factor = np.ones(2) if is_own else factor_of_hosts(of_hosts)
+    factor = np.array([floor_factor, off_by_both(floor_factor, share_factor)])
     return np.array([middle, middle / factor, middle * factor]).T
 
 
@@ -372,6 +375,7 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer, told
 
 
+<<<<<<< HEAD
 def factor_of_hosts(times: Floats) -> Floats:
     """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
     if their logarithms are normal."""
@@ -379,6 +383,30 @@ def factor_of_hosts(times: Floats) -> Floats:
     if hosts < _FEW_HOSTS:
         return np.full(2, OF_UNKNOWN_HOST)
     spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
+=======
+def factor_of_hosts(times: Floats) -> Floats:
+    """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
+    if their logarithms are normal."""
+    hosts = len(times)
+    if hosts < _FEW_HOSTS:
+        return np.full(2, OF_UNKNOWN_HOST)
+    spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
+=======
+def off_by_both(one: Floats, other: Floats) -> Floats:
+    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
+    in squares. Never nearer to 1 than either."""
+    logs = np.log(one), np.log(other)
+    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
+
+
+def factor_of_hosts(figures: Floats) -> Floats:
+    """`[2]`: the factor around the median of hosts' two `figures` `[hosts, 2]` within which 90 % of
+    further hosts lie, if their logarithms are normal."""
+    hosts = len(figures)
+    if hosts < _FEW_HOSTS:
+        return np.full(2, _OF_FEW_HOSTS)
+    spread = np.log(np.maximum(figures, 1e-3)).std(axis=0, ddof=1)
+>>>>>>> vec
     return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
 
 
