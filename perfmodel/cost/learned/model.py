@@ -375,38 +375,13 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer, told
 
 
-<<<<<<< HEAD
-def factor_of_hosts(times: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
-    if their logarithms are normal."""
-    hosts = len(times)
-    if hosts < _FEW_HOSTS:
-        return np.full(2, OF_UNKNOWN_HOST)
-    spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
-=======
-def factor_of_hosts(times: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' `times` within which 90 % of further hosts lie,
-    if their logarithms are normal."""
-    hosts = len(times)
-    if hosts < _FEW_HOSTS:
-        return np.full(2, OF_UNKNOWN_HOST)
-    spread = np.log(np.maximum(times, 1e-3)).std(axis=0, ddof=1)
-=======
-def off_by_both(one: Floats, other: Floats) -> Floats:
-    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
-    in squares. Never nearer to 1 than either."""
-    logs = np.log(one), np.log(other)
-    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
-
-
 def factor_of_hosts(figures: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' two `figures` `[hosts, 2]` within which 90 % of
+    """`[2]`: the factor around the median of hosts' `figures` `[hosts, 2]` within which 90 % of
     further hosts lie, if their logarithms are normal."""
     hosts = len(figures)
     if hosts < _FEW_HOSTS:
-        return np.full(2, _OF_FEW_HOSTS)
+        return np.full(2, OF_UNKNOWN_HOST)
     spread = np.log(np.maximum(figures, 1e-3)).std(axis=0, ddof=1)
->>>>>>> vec
     return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
 
 
