@@ -89,11 +89,10 @@ def extrapolate(
 
 
 def extensions(by_part: Growths, trust: Mapping[str, float]) -> dict[str, Extension]:
-    """What a model keeps: per op that is trusted, the growth on every device."""
+    """What a model keeps: per op, the growth on every device, and how much of it is trusted."""
     return {
         op: Extension(share, tuple(each for (own, _), each in by_part.items() if own == op))
         for op, share in trust.items()
-        if share > 0.0
     }
 
 

@@ -145,8 +145,8 @@ class OnDevice:
         return self.model.explain(rows, machine.node.device)
 
 
-STREAM = "add"
-"""The op whose largest rows show a device's bandwidth."""
+STREAM = "add", "fp32"
+"""The op and type whose largest rows show a device's bandwidth."""
 _LEAST, _MOST = 0.9, 2.0
 COLD = "memory (cold cache)"
 """What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
@@ -202,8 +202,8 @@ def streaming_pace(model: KernelModel, device: Device) -> float:
 def _pace_on(asked: OfDevice) -> float:
     description, model = describe(original(asked.device)), asked.by
     for part in model.parts if isinstance(model, Learned) else ():
-        extension = part.extensions.get(STREAM)
-        if extension is None:
+        extension = part.extensions.get(STREAM[0])
+        if extension is None or not part.answers_for(*STREAM):
             continue
         growth = extension.on(description)
         weight = kinship(distance(description, growth.device))

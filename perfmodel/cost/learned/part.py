@@ -341,7 +341,7 @@ def _standing_of(asked: OfDevice) -> Standing:
         places=places,
         telling=telling,
         is_shown=len(telling) < len(alike),
-        growths={op: each.on(near) for op, each in part.extensions.items()},
+        growths={op: each.on(near) for op, each in part.extensions.items() if each.trust > 0.0},
         slopes=part.gains.on(places),
     )
 
