@@ -27,7 +27,8 @@ from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.devices import describe
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
-from perfmodel.cost.learned.model import KnownFloor, Learned
+from perfmodel.cost.learned.floors import KnownFloor
+from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.part import Part
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.hardware import Device

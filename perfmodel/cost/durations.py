@@ -23,7 +23,8 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.reads import OfDevice, cached_per_device
-from perfmodel.ops.rows import Rows, with_small_operands
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.small_operands import with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.ops.rows import Rows, with_small_operands
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.small_operands import with_small_operands
 
 SCORES = {"op": "bmm", "b": 8, "m": 64, "k": 16, "n": 64}
 FULL = {"rows": 512, "cols": 64}

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, clipped, median
-from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.arrays import Floats, Ints, clipped
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,
     DATASHEET,
-    OF_UNKNOWN_HOST,
     SHORTEST_ENDS,
-    Floor,
     Heuristic,
     at_least,
     floor_ends,
-    off_by_both,
     shown_us,
 )
 from perfmodel.cost.learned.devices import (
-    Description,
     describe,
     distance,
     kinship,
     unlikeness,
 )
 from perfmodel.cost.learned.features import BUILDS, Columns
+from perfmodel.cost.learned.floors import KnownFloor, known_floors
 from perfmodel.cost.learned.lattice import (
     as_fp32,
     has_curve,
@@ -53,16 +48,12 @@ from perfmodel.cost.learned.part import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import Kind, Rows
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
     f"device.kernel_floor_us), products in 16 bits at most fp32_us; {AS_TIMED}"
 )
-_EXACT = 1e-3
-_FEW_HOSTS = 3
-_NORMAL_5_PCT = 1.645
 _WARMER = 0.5
 """A board against its power limit may be cool and run up to its peak, for which measurements of
 one session are no guide; or warmer than theirs, by half as much (assumed)."""
@@ -80,39 +71,6 @@ none was measured."""
 
 Ends = Callable[[], tuple[Floats, Floats]]
 """Of a 90 % interval: (low, high), for whoever needs it."""
-
-
-@dataclass(frozen=True)
-class KnownFloor:
-    """Floor and offset of one op, dtype and timing, measured on the host of one device."""
-
-    device: Description
-    floor: Floor
-
-
-def _floors_on(asked: OfDevice) -> Floats | None:
-    """Floor and offset, each the usual one, the least and the most, `[2, 3]`: of the device's own
-    host where it was measured; else the median floor, and of it the median share, of the hosts of
-    devices like it, of all where there is none; and where 90 % of hosts would lie, if the two are
-    independent. None where no host tells of it."""
-    floors: tuple[KnownFloor, ...] = asked.by
-    description = describe(original(asked.device))
-    told = [(each, distance(each.device, description)) for each in floors]
-    told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
-    if not told:
-        return None
-    known, away = [each for each, _ in told], np.array([by for _, by in told])
-    hosts = [each.floor for each in known]
-    of_hosts = np.array([(each.floor_us, each.offset_us / each.floor_us) for each in hosts])
-    is_like = away <= away.min() if kinship(away.min()) > 0.0 else away < np.inf
-    middle = np.cumprod([median(each) for each in of_hosts[is_like].T])
-    is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
-    floor_factor, share_factor = np.ones(2) if is_own else factor_of_hosts(of_hosts)
-    factor = np.array([floor_factor, off_by_both(floor_factor, share_factor)])
-    return np.array([middle, middle / factor, middle * factor]).T
-
-
-_told_floors = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
 
 
 @dataclass(frozen=True)
@@ -195,7 +153,7 @@ class Learned:
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             known = self.floors.get(key, ())
             if known:
-                told = _told_floors(OfDevice((id(known),), device, known))
+                told = known_floors(known, device)
                 floors[:, :, own] = floors[:, :, own] if told is None else told[:, :, None]
         return floors
 
@@ -373,23 +331,6 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
         off = np.log(busy_us / columns.base_us[untold])
         answer.factors[untold] += (1.0 - told[untold]) * off
     return columns, answer, told
-
-
-def factor_of_hosts(figures: Floats) -> Floats:
-    """`[2]`: the factor around the median of hosts' `figures` `[hosts, 2]` within which 90 % of
-    further hosts lie, if their logarithms are normal."""
-    hosts = len(figures)
-    if hosts < _FEW_HOSTS:
-        return np.full(2, OF_UNKNOWN_HOST)
-    spread = np.log(np.maximum(figures, 1e-3)).std(axis=0, ddof=1)
-    return np.asarray(np.exp(_student_5_pct(hosts - 1) * np.sqrt(1.0 + 1.0 / hosts) * spread))
-
-
-def _student_5_pct(freedom: int) -> float:
-    """What Student's t exceeds in 5 % (Abramowitz and Stegun 26.7.5; 5 % low for 2 degrees)."""
-    z = _NORMAL_5_PCT
-    near = z + (z**3 + z) / (4 * freedom)
-    return near + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _kernel_us(columns: Columns, factors: Floats, device: Device, shortest: float = 1.0) -> Floats:

@@ -21,6 +21,7 @@ from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Floor, Heuristic
 from perfmodel.cost.learned.corrections import Extension, Gains, Growth
+from perfmodel.cost.learned.floors import KnownFloor
 from perfmodel.cost.learned.forest import MAX_LOG, Ensemble, Forest
 from perfmodel.cost.learned.manifest import (
     SPREAD,
@@ -29,7 +30,7 @@ from perfmodel.cost.learned.manifest import (
     StoredFloor,
     StoredPart,
 )
-from perfmodel.cost.learned.model import KnownFloor, Learned
+from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.packed import pack, trees_of, unpack
 from perfmodel.cost.learned.part import Apart, Part, Spread
 from perfmodel.cost.learned.pickled import Pickled

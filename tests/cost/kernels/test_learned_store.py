@@ -21,7 +21,7 @@ from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.gpu.heuristic import off_by_both
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
-from perfmodel.cost.learned.model import factor_of_hosts
+from perfmodel.cost.learned.floors import factor_of_hosts
 from perfmodel.cost.learned.part import Apart, known_device_columns, with_same_kernels
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
