@@ -117,10 +117,10 @@ class Device(Part):
     def matrix_tflop_per_s(self, dtype: str | None) -> float:
         """Peak rate of a matrix product of `dtype` (`fp32 tf32 fp16 bf16 fp8 fp4 int8`).
 
-        A type the device has no units for runs on the next wider one it has; None is fp32.
-        Raises `KeyError` for any other type.
+        A type the device has no units for runs on the next wider one it has, any other on fp32's
+        vectors; None is fp32.
         """
-        for candidate in _MATRIX_UNITS[dtype or "fp32"]:
+        for candidate in _MATRIX_UNITS.get(dtype or "fp32", ()):
             rate: float | None = getattr(self, f"{candidate}_tflop_per_s")
             if rate is not None:
                 return rate

@@ -47,6 +47,7 @@ def test_types_without_units_on_old_devices() -> None:
     p4, cpu = hardware.device("p4"), hardware.device("xeon-platinum-8380")
     assert p4.matrix_tflop_per_s("fp16") == p4.fp32_tflop_per_s
     assert p4.matrix_tflop_per_s("int8") == 21.77
+    assert p4.matrix_tflop_per_s("int64") == p4.fp32_tflop_per_s
     assert cpu.matrix_tflop_per_s("bf16") == cpu.fp32_tflop_per_s
     assert hardware.device("b200").matrix_tflop_per_s("fp4") == 9000
     assert hardware.device("h100-sxm").matrix_tflop_per_s("fp4") == 1979

@@ -55,10 +55,7 @@ def _matrix_rate(device: Device, dtype: str) -> float:
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
-    try:
-        return device.matrix_tflop_per_s(computed) * 1e6
-    except KeyError:
-        return device.fp32_tflop_per_s * 1e6
+    return device.matrix_tflop_per_s(computed) * 1e6
 
 
 def vector_flop_per_us(device: Device) -> float:
