@@ -6,8 +6,7 @@ of each may contradict it.
 Trees answer in steps, some of them downwards. On the lattice times are made to rise with every
 dim, and between its points they are interpolated. A product then takes at least what the lattice
 says of one smaller in a dim by a quarter of its spacing, and at most what it says of one larger by
-as much: tiles and waves may step so far, and one of twice a dim never takes less. A convolution
-takes what the lattice says.
+as much: tiles and waves may step so far, and one of twice a dim never takes less.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import cached_per_device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, KERNEL, SECOND_TURNED, Kind, Rows
-from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 NARROW, WIDE = ("fp16", "bf16"), "fp32"
@@ -98,7 +97,6 @@ class Key:
     op: str
     dtype: str
     device: Device
-    direction: str = "fwd"
     timing: str = KERNEL
     given: tuple[tuple[str, float], ...] = ()
     """Dims that are no size, with their values."""
@@ -110,13 +108,13 @@ class Key:
     def rows(self, sizes: Mapping[str, Floats]) -> Rows:
         """Rows of these `sizes`, each `[n]`."""
         count = len(next(iter(sizes.values())))
-        texts = self.op, self.dtype, self.direction, self.timing
+        texts = self.op, self.dtype, "fwd", self.timing
         op, dtype, direction, timing = ((each,) * count for each in texts)
         given = {name: np.full(count, value) for name, value in self.given}
         return Rows(op, dtype, direction, timing, {**given, **sizes})
 
     def _rows_of(self) -> tuple[Hashable, ...]:
-        return self.op, self.dtype, self.direction, self.timing, self.given
+        return self.op, self.dtype, self.timing, self.given
 
     def __hash__(self) -> int:
         return hash((id(self.part.trees), self._rows_of(), self.device.name))
@@ -153,37 +151,24 @@ def _curve_of(key: Key) -> Floats:
 _curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """How the answers of a build are held near a lattice."""
-
-    given: tuple[str, ...]
-    """Dims that are no size: each of their values has a lattice of its own."""
-    alone: Mapping[str, float]
-    """What rows have that are held, but for what is a size of theirs."""
-    reach_frac: float
-    """Of the spacing: how far from a row its limits are; at 0 the lattice answers."""
-
-
-LATTICES = {
-    "matmul": Kept((FRAMEWORK, "warm", FIRST_TURNED, SECOND_TURNED), {"b": 1.0}, 0.25),
-    "convolution": Kept(tuple(OPS["conv2d"].defaults), {"groups": 1.0, "depth": 0.0}, 0.0),
-}
-"""By build."""
+LATTICE_BUILD = "matmul"
+_GIVEN = (FRAMEWORK, "warm", FIRST_TURNED, SECOND_TURNED)
+"""Dims that are no size: each of their values has a lattice of its own."""
+_BATCH = "b"
 _NONE = -1.0
 _ALIGNED = 8.0
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
-the lattice are aligned, and cap the time of aligned rows only: n and k, channels in and out."""
+the lattice are aligned, and cap the time of aligned products only."""
 _BLOCK = {"fp8_block": 128.0}
 """Elements of a side that are scaled together: shorter sides are of one block."""
-_MIN_LOG2, _USUAL_MAX_LOG2 = 5.0, (16.0, 16.0)
-_MAX_LOG2 = {"b": (16.0, 14.0), "batch": (11.0, 13.0)}
-"""By an op's first dim, where the lattice ends along that and along the others."""
-_STEP_LOG2, _USUAL_STEP_LOG2 = {"b": 2.0}, 1.0
+_MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2 = 5.0, 16.0, 14.0
+_STEP_LOG2, _BATCHED_STEP_LOG2 = 1.0, 2.0
 """Spacing: points at powers of two are as aligned as programs' sizes are; more than 2,000 points of
 batches would take longer than what is asked about. Chosen, with the reach, on rows that the fits
 had not drawn: the mean absolute logarithm of layers is 1.00 (16 bits and fp32) and 0.97 (fewer
 bits) of that of twice the spacing with a reach of half, that of batches 1.03."""
+_REACH_FRAC = 0.25
+"""Of the spacing: how far from a product its limits are."""
 _AT_ONCE = 500
 """Points asked about at once: few enough for the walk that needs no XGBoost."""
 _BETWEEN_AT_ONCE = 8192
@@ -234,14 +219,11 @@ class Lattice:
             values = values[::2]
         return np.asarray(values[0])
 
-    def limits(self, sizes: Floats, reach_frac: float) -> tuple[Floats, Floats]:
-        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2) on it: those of sizes so
-        much of the spacing away; none where these lie beyond an edge."""
-        if reach_frac == 0.0:
-            log_us = self.at(sizes)
-            return log_us, log_us
+    def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """Log microseconds (least, most) at `sizes` `[axes, n]` (log2) on it; none where what
+        limits them lies beyond an edge."""
         count, (first, last) = len(sizes), self._ends
-        reach = reach_frac * np.array([axis[1] - axis[0] for axis in self.axes])
+        reach = _REACH_FRAC * np.array([axis[1] - axis[0] for axis in self.axes])
         moves = np.diag(reach)
         moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
         below, above = self.at(moved.reshape(count, -1)).reshape(2, count, -1)
@@ -258,7 +240,7 @@ def on_lattice(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
 
 def has_lattice(part: Part) -> bool:
     """Whether times of the part's ops are held near those of a lattice."""
-    return part.build in LATTICES
+    return part.build == LATTICE_BUILD
 
 
 def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple[Floats, Floats]:
@@ -266,36 +248,33 @@ def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple
 
     Those of a batch, where the op usually has none, have no limits.
     """
-    kept, (kinds, place) = LATTICES[part.build], rows.kinds
+    kinds, place = rows.kinds
     least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
+    given = {name: _given(rows, name) for name in _GIVEN}
+    alike = _alike([place, *given.values()])
     for op, index in rows.groups():
-        dims, names = rows.dims_of(op, index), OPS[op].dims
-        sizes = np.log2([dims[name] for name in names])
-        is_held = np.ones(len(index), bool)
-        for name in set(kept.alone) - set(names):
-            is_held &= dims[name] == kept.alone[name]
-        given = {name: _given(rows, index, dims, name) for name in kept.given}
-        alike = _alike([place[index], *given.values()])
-        for each in distinct(alike):
-            is_own = (alike == each) & is_held
-            first = int(is_own.argmax())
-            kind = kinds[place[index[first]]]
+        dims = rows.dims_of(op, index)
+        sizes = np.log2([dims[name] for name in OPS[op].dims])
+        is_alone = (dims[_BATCH] == 1.0) | (_BATCH in OPS[op].dims)
+        for each in distinct(alike[index]):
+            is_own = (alike[index] == each) & is_alone
+            first = index[is_own.argmax()]
+            kind = kinds[place[first]]
             own = np.flatnonzero(is_own & on_lattice(sizes, _axes(op, kind.dtype)))
             if not len(own):
                 continue
             values = [(name, float(column[first])) for name, column in given.items()]
             known = tuple(pair for pair in values if pair[1] != _NONE)
-            key = Key(part, op, kind.dtype, device, kind.direction, kind.timing, known)
-            low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own], kept.reach_frac))
-            one, other = (dims[name][own] for name in names[-2:])
-            is_aligned = _are_aligned(one, other, _ALIGNED)
+            key = Key(part, op, kind.dtype, device, kind.timing, known)
+            low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own]))
+            is_aligned = _are_aligned(dims["n"][own], dims["k"][own], _ALIGNED)
             most[index[own]] = np.where(is_aligned, high, np.inf)
             least[index[own]] = np.minimum(low, most[index[own]])
     return least, most
 
 
 def _alike(columns: Sequence[Ints | Floats]) -> Ints:
-    """`[n]`: numbers that are equal where all `columns` `[n]` are."""
+    """`[n]`: numbers that are equal where all `columns` `[n]` are; each has few values."""
     alike = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if (column != column[0]).any():
@@ -304,14 +283,11 @@ def _alike(columns: Sequence[Ints | Floats]) -> Ints:
     return alike
 
 
-def _given(rows: Rows, index: Ints, dims: Dims, name: str) -> Floats:
-    """The dim `name` of the rows `index`, of which `dims` are those of their op; -1 where none."""
+def _given(rows: Rows, name: str) -> Floats:
+    """The dim `name` per row; -1 where there is none."""
     if name == FRAMEWORK:
-        return rows.in_framework()[index]
-    if name in dims:
-        return dims[name]
-    known = rows.dims.get(name)
-    return np.full(len(index), _NONE) if known is None else np.nan_to_num(known[index], nan=_NONE)
+        return rows.in_framework()
+    return np.nan_to_num(rows.dims.get(name, np.full(len(rows), _NONE)), nan=_NONE)
 
 
 @lru_cache(maxsize=8)
@@ -333,13 +309,13 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
 
 @lru_cache(maxsize=64)
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
-    """log2 of the sizes along b (where there are batches), m, n and k, or of images."""
-    first, *others = OPS[op].dims
+    """log2 of the sizes along b (where there are batches), m, n and k."""
     least = max(_MIN_LOG2, np.log2(_BLOCK.get(dtype, 1.0)))
-    most, most_of_sides = _MAX_LOG2.get(first, _USUAL_MAX_LOG2)
-    step = _STEP_LOG2.get(first, _USUAL_STEP_LOG2)
-    sides = np.arange(least, most_of_sides, step)
-    return np.arange(0.0, most, step), *(sides for _ in others)
+    if _BATCH not in OPS[op].dims:
+        sides = np.arange(least, _MAX_LOG2, _STEP_LOG2)
+        return np.arange(0.0, _MAX_LOG2, _STEP_LOG2), sides, sides
+    sides = np.arange(least, _MAX_BATCHED_LOG2, _BATCHED_STEP_LOG2)
+    return np.arange(0.0, _MAX_LOG2, _BATCHED_STEP_LOG2), sides, sides, sides
 
 
 def monotone_midway(values: Floats) -> Floats:

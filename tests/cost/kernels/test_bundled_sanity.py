@@ -252,12 +252,10 @@ def test_a_lattice_is_exact_at_its_points_and_bounds_between_them() -> None:
     known = lattice.Lattice(axes, log_us)
     sizes = np.array([[1.0, 0.5, 1.5], [0.0, 1.0, 1.0]])
     assert known.at(sizes).tolist() == [1.0, 1.5, 2.5]
-    least, most = known.limits(sizes, reach_frac=0.25)
+    least, most = known.limits(sizes)
     assert least == pytest.approx([0.75, 1.25, 2.25])  # no less than the edge
     assert most == pytest.approx([1.25, 1.75, 2.75])
-    assert known.limits(np.array([[1.9], [1.0]]), reach_frac=0.25)[1].tolist() == [np.inf]
-    for limit in known.limits(sizes, reach_frac=0.0):
-        assert limit == pytest.approx(known.at(sizes))
+    assert known.limits(np.array([[1.9], [1.0]]))[1].tolist() == [np.inf]
 
 
 def test_linear_layers_in_a_batch_are_not_held_to_the_time_of_one() -> None:
