@@ -17,6 +17,7 @@ SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 
 _Log = Annotated[float, msgspec.Meta(ge=-MAX_LOG, le=MAX_LOG)]
 _Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Ratio = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]
 _Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 _Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
 _Figures = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
@@ -111,6 +112,7 @@ class StoredFloor(msgspec.Struct):
     floor_us: _Us
     offset_us: _Us
     is_measured: bool
+    scatter: tuple[_Ratio, _Ratio]
 
     def __post_init__(self) -> None:
         if set(COLUMNS) - set(self.device):

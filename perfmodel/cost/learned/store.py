@@ -305,7 +305,7 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
 
 
 def _floor_of(it: StoredFloor) -> KnownFloor:
-    return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured))
+    return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured, it.scatter))
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ import pytest
 import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
-from perfmodel.cost.gpu.heuristic import off_by_both
+from perfmodel.cost.gpu.heuristic import Floor, off_by_both
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
-from perfmodel.cost.learned.floors import factor_of_hosts
+from perfmodel.cost.learned.floors import KnownFloor, factor_of_hosts, known_floors
 from perfmodel.cost.learned.part import Apart, known_device_columns, with_same_kernels
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
@@ -269,6 +269,17 @@ def test_floors_of_nine_of_ten_further_hosts_lie_within_what_few_show() -> None:
         within = np.abs(further - np.median(told, axis=1)) <= np.log(factors)
         assert within.mean() == pytest.approx(0.9, abs=0.025)
     assert factor_of_hosts(np.array([[20.0, 9.0], [30.0, 13.0]])).tolist() == [2.0, 2.0]
+
+
+def test_calls_at_a_measured_floor_scatter_as_those_of_its_host_did() -> None:
+    known, other = hardware.device("v100-pcie-32gb"), hardware.device("a100-pcie-40gb")
+    own = KnownFloor(describe(known), Floor(40.0, 20.0, scatter=(0.95, 1.1)))
+    (usual, least, most), offsets = known_floors((own,), known)
+    assert [usual, least, most] == pytest.approx([40.0, 38.0, 44.0])
+    assert offsets / 20.0 == pytest.approx([1.0, 0.95, 1.1])
+    elsewhere, _ = known_floors((own,), other)
+    by_both = np.hypot(np.log(2.0), np.log([0.95, 1.1]))
+    assert np.log(elsewhere / 40.0) == pytest.approx([0.0, -by_both[0], by_both[1]])
 
 
 class Always:
