@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -28,6 +29,23 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
         return fp32 if dtype == "fp32" else narrow * 2.0 / max(float(item_bytes([dtype])[0]), 1.0)
 
     return np.minimum(peak, of_texts(dtypes, per_w) * device.tdp_w * 1e-6)
+
+
+def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
+    """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
+    has been at its power limit for long; nothing in fp32, and where no such board was seen.
+
+    A lower clock takes less voltage, so energy per FLOP falls with the rate: here in proportion,
+    between not at all (at the least voltage) and with its square. Then the limit goes with the
+    square of the rate, and the share of the peak that it leaves is one for all types.
+    """
+    flop_per_j = _of_generation(device, _C.table("flop_per_j"), np.inf)
+    of_peak = math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
+
+    def rate(dtype: str) -> float:
+        return np.inf if dtype == "fp32" else _matrix_rate(device, dtype) * of_peak
+
+    return np.asarray(flop / of_texts(dtypes, rate))
 
 
 def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:

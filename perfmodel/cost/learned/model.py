@@ -20,13 +20,14 @@ from perfmodel.cost.gpu.heuristic import (
     floor_ends,
     shown_us,
 )
+from perfmodel.cost.gpu.rates import hot_us
 from perfmodel.cost.learned.devices import (
     describe,
     distance,
     kinship,
     unlikeness,
 )
-from perfmodel.cost.learned.features import BUILDS, Columns
+from perfmodel.cost.learned.features import BUILDS, Columns, log
 from perfmodel.cost.learned.floors import KnownFloor, known_floors
 from perfmodel.cost.learned.lattice import (
     as_fp32,
@@ -48,7 +49,7 @@ from perfmodel.cost.learned.part import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.ops.rows import Kind, Rows
+from perfmodel.ops.rows import KERNEL, Kind, Rows
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
@@ -110,14 +111,18 @@ class Learned:
         Terms: what measurements made of the heuristic, how near the device is to those that they
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
-        taken = self.estimate(rows, device).duration_us.tolist()
+        taken = self.estimate(rows, device).duration_us
+        known = self.heuristic.explain(rows, device)
+        flop = np.array([each.flop for each in known])
+        hot = taken * np.exp(_hotter(flop, taken, rows, device))
         near, inside = self._grounds_of(rows, device)
         in_fp32_us = np.zeros(len(rows))
         index = may_be_widened(rows, device)
         in_fp32_us[index] = self._known_us(self._in_fp32(rows.take(index), device), device)
         reasons = []
-        for row, each in enumerate(self.heuristic.explain(rows, device)):
+        for row, each in enumerate(known):
             terms = {"heuristic_us": each.duration_us}
+            terms |= {"hot_us": hot[row]} if hot[row] > taken[row] else {}
             if not np.isnan(near[row]):
                 terms["learned_factor"] = taken[row] / each.duration_us
                 terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
@@ -125,8 +130,8 @@ class Learned:
             reasons.append(
                 replace(
                     each,
-                    duration_us=taken[row],
-                    utilisation_frac=min(1.0, each.terms["bound_us"] / taken[row]),
+                    duration_us=float(taken[row]),
+                    utilisation_frac=min(1.0, each.terms["bound_us"] / float(taken[row])),
                     terms=each.terms | {name: float(value) for name, value in terms.items()},
                     formula=self.heuristic.formula if np.isnan(near[row]) else FORMULA,
                 )
@@ -239,6 +244,7 @@ class Learned:
                 )
             low -= answer.weight * columns.lift
             high += _WARMER * answer.weight * columns.lift
+            high += _hotter(columns.analysis.flop, held, rows, device)
             return end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])
 
         return held, ends, answer
@@ -295,6 +301,13 @@ class Learned:
             if part.answers_for(BATCHED, dtype)
             and part.away("linear", dtype, known) <= part.away(BATCHED, dtype, known) < np.inf
         }
+
+
+def _hotter(flop: Floats, known_us: Floats, rows: Rows, device: Device) -> Floats:
+    """Logarithm by which `rows` inside a program are longer where the board has been at its limit
+    for long: tables are of calls that lasted for less than a second."""
+    is_inside = rows.of_kinds(lambda kind: kind.timing == KERNEL, np.float64)
+    return is_inside * log(np.maximum(hot_us(flop, rows.dtype, device) / known_us, 1.0))
 
 
 def _kinship_of_change(device: Device) -> float:
