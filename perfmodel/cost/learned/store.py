@@ -40,7 +40,7 @@ from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/11"
+SCHEMA = "perfmodel.kernel-models/12"
 _MAX_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
