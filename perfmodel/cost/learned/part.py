@@ -115,17 +115,20 @@ class Standing:
 
 @dataclass(frozen=True)
 class Apart:
-    """Trees of the rows of one framework that others outnumber, which they would else decide.
+    """Trees that answer alone for the rows they were fitted to: those of one framework that others
+    outnumber, which would else decide, or those of a device that ran other kernels than all others.
 
-    `kinds` are the ops and kinds of dtype that it ran, `places` those of the devices it ran on.
+    `framework` is its place in `FRAMEWORKS` from 1 on, 0 where it does not matter, `kinds` are the
+    ops and kinds of dtype that ran, `places` those of the devices they ran on.
     """
 
     trees: Ensemble
+    framework: int
     kinds: frozenset[tuple[str, str]]
     places: Places
 
     def ran(self, kind: Kind) -> bool:
-        """Whether rows like these are among those of the framework."""
+        """Whether rows like these are among those."""
         return (kind.op, same_kernels_dtype(kind.dtype)) in self.kinds
 
 
@@ -153,8 +156,7 @@ class Part:
     """Anything with `predict` of a matrix."""
     own: Mapping[int, Ensemble]
     """By place, trees over the figures of rows alone, of devices with many rows."""
-    apart: Mapping[int, Apart]
-    """By place in `FRAMEWORKS`, from 1 on: they answer alone on the devices that they know."""
+    apart: tuple[Apart, ...]
     share: float
     """Of the trees in answers for chips that were not measured, 0 to 1."""
     as_nearest: bool
@@ -198,11 +200,12 @@ class Part:
         return stands
 
     def in_apart(self, rows: Rows, device: Device) -> Floats:
-        """`[n]`: the framework whose trees answer for each row on `device`, from 1 on; 0: none."""
+        """`[n]`: which of `apart` answers for each row on `device`, from 1 on; 0: none."""
         framework, answers = rows.in_framework(), np.zeros(len(rows))
-        for code, apart in self.apart.items():
+        for number, apart in enumerate(self.apart, 1):
             if kinship(self.standing(apart.places, device).away) > 0.0:
-                answers[rows.of_kinds(apart.ran, bool) & (framework == code)] = code
+                own = (framework == apart.framework) | (apart.framework == 0)
+                answers[rows.of_kinds(apart.ran, bool) & own] = number
         return answers
 
     def log_factors(
@@ -234,8 +237,8 @@ class Part:
             names, left = known_device_columns(self.figures), np.zeros(len(physics))
             left[np.concatenate([index for _, index in groups])] = 1.0
             taught = np.zeros(len(physics))
-            for code, apart in self.apart.items() if in_apart is not None else ():
-                index = np.flatnonzero((in_apart == code) & (left > 0.0))
+            for number, apart in enumerate(self.apart, 1) if in_apart is not None else ():
+                index = np.flatnonzero((in_apart == number) & (left > 0.0))
                 if len(index):
                     like = self.standing(apart.places, device)
                     holds, constants = kinship(like.away), like.near or {}
