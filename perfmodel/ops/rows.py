@@ -170,12 +170,13 @@ class Rows:
 
     def grouped(self, key: Callable[[Kind], K]) -> Iterator[tuple[K, Ints]]:
         """(key, its rows) for every `key` of kinds that occur, in order of first sight."""
-        keys = [key(kind) for kind in self.kinds[0]]
-        places = {each: place for place, each in enumerate(dict.fromkeys(keys))}
+        kinds, place = self.kinds
+        places: dict[K, int] = {}
+        groups = [places.setdefault(key(kind), len(places)) for kind in kinds]
         if len(places) <= 1:
             yield from ((each, self._all) for each in places)
             return
-        group = np.array([places[each] for each in keys], np.int64)[self.kinds[1]]
+        group = np.array(groups, np.int64)[place]
         ends = np.cumsum(np.bincount(group, minlength=len(places)))
         order = np.argsort(group, kind="stable")
         yield from zip(places, np.split(order, ends[:-1]), strict=False)

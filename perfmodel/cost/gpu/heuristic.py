@@ -39,8 +39,8 @@ OF_UNKNOWN_HOST = 2.0
 TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 
-def floors_of(rows: Rows) -> tuple[Floats, Floats]:
-    """(floor_us, offset_us) per row; raises `ModelError` for an unknown `timing`."""
+def floors_of(rows: Rows) -> Floats:
+    """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
 
     def of(kind: Kind) -> tuple[float, float]:
         if kind.timing not in TIMINGS:
@@ -49,8 +49,7 @@ def floors_of(rows: Rows) -> tuple[Floats, Floats]:
         floor_us, offset_us = _C.tuples("timings")[kind.timing]
         return floor_us * _C.table("calls").get(kind.op, 1.0), offset_us
 
-    columns = rows.of_kinds(of).reshape(len(rows), 2)
-    return columns[:, 0], columns[:, 1]
+    return rows.of_kinds(of).reshape(len(rows), 2).T
 
 
 def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
@@ -104,9 +103,9 @@ class Heuristic:
 def floor_ends(rows: Rows) -> Floats:
     """Floors and offsets `[2, 3, n]`, each the usual one, the least and the most, of hosts of which
     nothing is known."""
-    usual = np.stack(floors_of(rows))
+    usual = floors_of(rows)
     factor = np.where(usual[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
-    return np.stack([usual, usual / factor, usual * factor], axis=1)
+    return np.array([usual, usual / factor, usual * factor]).swapaxes(0, 1)
 
 
 def shown_us(kernel_us: Floats, ends_us: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
