@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, clipped, of_texts
-from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.coefficients import cached_with_reads, coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 
 _C = coefficients("gpu.rates")
@@ -41,11 +42,8 @@ def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """
     flop_per_j = _of_generation(device, _C.table("flop_per_j"), np.inf)
     of_peak = math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
-
-    def rate(dtype: str) -> float:
-        return np.inf if dtype == "fp32" else _matrix_rate(device, dtype) * of_peak
-
-    return np.asarray(flop / of_texts(dtypes, rate))
+    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else of_peak)
+    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
 
 
 def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
@@ -66,10 +64,12 @@ COMPUTE_DTYPE = {
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     """Peak of matrix products per row, FLOP per microsecond."""
-    return of_texts(dtypes, partial(_matrix_rate, device))
+    return of_texts(dtypes, lambda dtype: _matrix_rate(OfDevice((dtype,), device)))
 
 
-def _matrix_rate(device: Device, dtype: str) -> float:
+@partial(cached_per_device, maxsize=1024)
+def _matrix_rate(asked: OfDevice) -> float:
+    dtype, device = str(asked.content[0]), asked.device
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
@@ -100,11 +100,18 @@ def _is_before_units(device: Device) -> bool:
 
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype, whatever was changed of it."""
-    if _is_before_units(device):
-        return np.zeros(len(dtypes), bool)
-    chip = original(device)
+    return of_texts(dtypes, lambda dtype: _has_units(OfDevice((dtype,), device)))
+
+
+def _has_units_on(asked: OfDevice) -> bool:
+    if _is_before_units(asked.device):
+        return False
+    chip = original(asked.device)
     least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
-    return np.asarray(matrix_flop_per_us(chip, dtypes) > least)
+    return bool(matrix_flop_per_us(chip, [str(asked.content[0])])[0] > least)
+
+
+_has_units = cached_with_reads(partial(cached_per_device, maxsize=1024), _has_units_on)
 
 
 def special_per_us(device: Device) -> float:

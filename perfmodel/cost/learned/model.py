@@ -70,8 +70,8 @@ PHYSICS_ALONE = ("matmul",)
 none was measured."""
 
 
-Ends = Callable[[], tuple[Floats, Floats]]
-"""Of a 90 % interval: (low, high), for whoever needs it."""
+Ends = Callable[[], Floats]
+"""Of a 90 % interval: (low, high) `[2, n]`, for whoever needs it."""
 
 
 @dataclass(frozen=True)
@@ -200,14 +200,10 @@ class Learned:
         away = distance(describe(device), describe(known))
         kernel, ends, answer = self._of_known(part, rows, known, away)
 
-        def after(us: Floats, shortest: float) -> Floats:
+        def after(us: Floats, shortest: Floats | float) -> Floats:
             return at_least(us * ratio, changed, device, shortest)
 
-        def ends_after() -> tuple[Floats, Floats]:
-            low, high = map(after, ends(), SHORTEST_ENDS)
-            return low, high
-
-        return after(kernel, 1.0), ends_after, answer
+        return after(kernel, 1.0), lambda: after(ends(), SHORTEST_ENDS), answer
 
     def _of_known(
         self, part: Part, rows: Rows, device: Device, changed: float
@@ -231,21 +227,17 @@ class Learned:
         if has_lattice(part):
             held = self._held(part, rows, device, kernel_us, columns.analysis)
 
-        def end(logarithm: Floats, shortest: float) -> Floats:
-            us = _kernel_us(columns, factors + logarithm, device, shortest)
-            return np.maximum(us * (held / kernel_us), _least_us(columns, device, shortest))
-
-        def ends() -> tuple[Floats, Floats]:
-            low, high = np.zeros((2, len(rows)))
-            framework = rows.in_framework()
+        def ends() -> Floats:
+            logs, framework = np.zeros((2, len(rows))), rows.in_framework()
             for op, index in groups:
-                low[index], high[index] = part.ends(
+                logs[:, index] = part.ends(
                     op, columns.work[index], answer, framework[index], told[index]
                 )
-            low -= answer.weight * columns.lift
-            high += _WARMER * answer.weight * columns.lift
-            high += _hotter(columns.analysis.flop, held, rows, device)
-            return end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])
+            logs[0] -= answer.weight * columns.lift
+            logs[1] += _WARMER * answer.weight * columns.lift
+            logs[1] += _hotter(columns.analysis.flop, held, rows, device)
+            us = _kernel_us(columns, factors + logs, device, SHORTEST_ENDS)
+            return np.maximum(us * (held / kernel_us), _least_us(columns, device, SHORTEST_ENDS))
 
         return held, ends, answer
 
@@ -259,15 +251,17 @@ class Learned:
         """
         held = clipped(kernel_us, *limits_us(part, rows, device, unconstrained_us))
         index = may_be_widened(rows, device)
-        index = index[least_in_fp32_us(analysis, device)[index] < held[index]]
-        wide = self._in_fp32(rows.take(index), device)
-        asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
-        index = index[asked]
-        held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
+        if len(index):
+            index = index[least_in_fp32_us(analysis.take(index), device) < held[index]]
+            wide = self._in_fp32(rows.take(index), device)
+            asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
+            index = index[asked]
+            held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
         index, one = one_of_each(rows, self._alone(rows, device))
-        asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
-        index = index[asked]
-        held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
+        if len(index):
+            asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
+            index = index[asked]
+            held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
         return held
 
     def _in_fp32(self, rows: Rows, device: Device) -> Rows:
@@ -346,12 +340,14 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer, told
 
 
-def _kernel_us(columns: Columns, factors: Floats, device: Device, shortest: float = 1.0) -> Floats:
+def _kernel_us(
+    columns: Columns, factors: Floats, device: Device, shortest: Floats | float = 1.0
+) -> Floats:
     learned_us = columns.base_us * np.exp(factors) + columns.extra_us
     return np.maximum(learned_us, _least_us(columns, device, shortest))
 
 
-def _least_us(columns: Columns, device: Device, shortest: float) -> Floats:
+def _least_us(columns: Columns, device: Device, shortest: Floats | float) -> Floats:
     return np.maximum(columns.bound_us, shortest * device.kernel_floor_us)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -184,7 +184,15 @@ class Part:
 
         An op that was measured nowhere is taken for those that were, in its dtype.
         """
-        kind = same_kernels_dtype(dtype)
+        if (op, dtype) not in self._known:
+            self._known[op, dtype] = self._measured_on(op, same_kernels_dtype(dtype))
+        return self._known[op, dtype]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], Places]:
+        return {}
+
+    def _measured_on(self, op: str, kind: str) -> Places:
         if any(op == each for each, _ in self.measured):
             return self.measured.get((op, kind), ())
         alike = (places for (_, each), places in self.measured.items() if each == kind)
@@ -296,35 +304,30 @@ class Part:
         answer: Answer,
         framework: Floats,
         told: Floats | float = 1.0,
-    ) -> tuple[Floats, Floats]:
-        """Logarithms (low, high) of the interval around a prediction, per row of one op.
+    ) -> Floats:
+        """Logarithms (low, high) of the interval around a prediction, `[2, n]` of rows of one op.
 
         `framework` is the place of each row's from 1 on; rows of 0 may be of any. Rows that
         measurements `told` little of have the intervals of physics.
         """
         usual = self.spreads.get(op, self.spreads["*"])
-        ends = np.zeros((2, len(work)))
+        ends, outside = np.zeros((2, len(work))), ~self.is_inside(op, work)
         for code in dict.fromkeys(framework.tolist()):
             own = framework == code
             spread = self.spreads.get(spread_key(op, code), usual)
-            ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
+            ends[:, own] = _ends(spread, outside[own], answer)
         widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
-        least, most = (
-            each + (1.0 - told) * (wide - each) for each, wide in zip(ends, widest, strict=True)
-        )
-        return least, most
+        return np.asarray(ends + (1.0 - told) * (widest - ends))
 
-    def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
-        outside = ~self.is_inside(op, work)
-        left_out = spread.unseen if answer.by_trees else spread.physics
-        if not answer.is_shown:
-            left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
-        ends = []
-        for side in (0, 1):
-            seen = np.where(outside, spread.beyond[side], spread.seen[side])
-            wider = np.where(outside, _WIDER_BEYOND, 1.0) * left_out[side]
-            ends.append((1.0 - answer.unlike) * seen + answer.unlike * wider)
-        return ends[0], ends[1]
+
+def _ends(spread: Spread, outside: Mask, answer: Answer) -> Floats:
+    left_out = spread.unseen if answer.by_trees else spread.physics
+    if not answer.is_shown:
+        left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
+    beyond, seen, unseen = np.array([spread.beyond, spread.seen, left_out])[:, :, None]
+    wider = np.where(outside, _WIDER_BEYOND, 1.0) * unseen
+    known = np.where(outside, beyond, seen)
+    return np.asarray((1.0 - answer.unlike) * known + answer.unlike * wider)
 
 
 def _standing_of(asked: OfDevice) -> Standing:
