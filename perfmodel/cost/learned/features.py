@@ -41,6 +41,9 @@ class Columns:
     lift: Floats
     """Logarithm by which a power limit lengthens the base: measured devices show it in their
     times, and where physics answers alone it is added."""
+    on_chip_frac: Floats
+    """Of the base, what a chip takes however fast its memory is; 1 where what is learned is carried
+    to other chips as a multiple of the whole."""
     analysis: Analysis
     """What physics says before anything is learned."""
 
@@ -123,7 +126,11 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     is_op = rows.of_kinds(lambda kind: [kind.op == each for each in _SEEN])
     figures |= dict(zip([f"is_{each}" for each in _SEEN], is_op.T, strict=True))
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis)
+    on_chip_us = np.maximum(analysis.shares["compute"], analysis.shares["cache"])
+    on_chip_frac = np.minimum(on_chip_us / base, 1.0)
+    return Columns(
+        base, analysis.bound_us, nothing, total, figures, nothing, on_chip_frac, analysis
+    )
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
@@ -187,8 +194,10 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
     figures |= _frameworks(rows)
     is_way = rows.of_kinds(lambda kind: [kind.direction == each for each in _BACKWARD])
     figures |= dict(zip([f"is_{each}" for each in _BACKWARD], is_way.T, strict=True))
-    nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing, analysis)
+    nothing, whole = np.zeros(len(rows)), np.ones(len(rows))
+    return Columns(
+        base, analysis.bound_us, nothing, analysis.flop, figures, nothing, whole, analysis
+    )
 
 
 def _dim_of(rows: Rows, name: str) -> np.ndarray:
@@ -310,7 +319,8 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
     figures |= _frameworks(rows)
     lift = log(limited / base)
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, analysis)
+    whole = np.ones(len(rows))
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, whole, analysis)
 
 
 IN_FRAMEWORK = {f"in_{name}": place for place, name in enumerate(FRAMEWORKS, 1)}
