@@ -15,6 +15,7 @@ from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
 from perfmodel.ops.dtypes import item_bytes
 
+USUAL = "usual"
 _C = coefficients("gpu.rates")
 
 
@@ -91,7 +92,9 @@ def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]
 
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
-    return device.sm_count * _C.special_per_sm_per_clock * device.boost_mhz
+    known = _C.table("special_per_sm_per_clock")
+    per_clock = known.get(device.compute_capability or USUAL, known[USUAL])
+    return device.sm_count * per_clock * device.boost_mhz
 
 
 def issued_per_us(device: Device) -> float:

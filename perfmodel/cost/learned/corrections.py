@@ -106,8 +106,8 @@ def carried_log_factors(
     slower = np.exp(_balance(near) - _balance(own))
     ratio = on_chip_frac + (1.0 - on_chip_frac) / max(slower, 1.0)
     power = _C.together_exponent
-    beside = ratio**power * np.expm1(power * np.maximum(factors, 0.0))
-    return np.asarray(np.where(factors > 0.0, np.log1p(beside) / power, factors))
+    longer = np.log1p(ratio**power * np.expm1(power * np.maximum(factors, 0.0))) / power
+    return np.asarray(longer + np.log1p(ratio * np.expm1(np.minimum(factors, 0.0))))
 
 
 def extrapolated_log_factors(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:
