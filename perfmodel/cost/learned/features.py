@@ -126,11 +126,9 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     is_op = rows.of_kinds(lambda kind: [kind.op == each for each in _SEEN])
     figures |= dict(zip([f"is_{each}" for each in _SEEN], is_op.T, strict=True))
     nothing = np.zeros(len(rows))
-    on_chip_us = np.maximum(analysis.shares["compute"], analysis.shares["cache"])
-    on_chip_frac = np.minimum(on_chip_us / base, 1.0)
-    return Columns(
-        base, analysis.bound_us, nothing, total, figures, nothing, on_chip_frac, analysis
-    )
+    shares = [analysis.shares[name] for name in ("compute", "cache")]
+    on_chip = np.minimum(np.maximum(*shares) / base, 1.0)
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, on_chip, analysis)
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:

@@ -139,8 +139,8 @@ class Part:
     in the shares that came nearest to chips left out of the fit: `share` of the trees, all of them
     for boards of a measured chip, nothing for makers of whom nothing was measured. The trees are
     asked about it as the most similar measured device of its maker, or with its own figures, and
-    physics includes what it is off on the chips that were measured (`Spread.centre`), each where
-    that was nearer. Behind a slower memory less of both shows (`carried_log_factors`).
+    physics includes what it is off on measured chips (`Spread.centre`), each where that was nearer.
+    Behind a slower memory less of both shows (`carried_log_factors`).
     """
 
     name: str
@@ -223,10 +223,10 @@ class Part:
         """
         stands = self.standing(known, device)
         physics = np.array(columns.lift)
-        frac, own, others = columns.on_chip_frac, stands.description, usual(self.devices)
+        frac, asked, others = columns.on_chip_frac, stands.description, usual(self.devices)
         for op, index in groups:
             centre = np.full(len(index), self.spreads.get(op, self.spreads["*"]).centre)
-            physics[index] += carried_log_factors(centre, frac[index], others, own)
+            physics[index] += carried_log_factors(centre, frac[index], others, asked)
         if stands.near is None:
             return Answer(physics, 0.0, 1.0, by_trees=False)
         near, weight = stands.near, kinship(stands.away)
@@ -234,10 +234,9 @@ class Part:
         factors = (1.0 - share) * physics
         if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else stands.description
-            alone = [at for at in stands.places if at in self.own and weight > 0.0]
-            names, left = known_device_columns(self.figures), np.zeros(len(physics))
+            own = [at for at in stands.places if at in self.own and weight > 0.0]
+            names, (left, taught) = known_device_columns(self.figures), np.zeros((2, len(physics)))
             left[np.concatenate([index for _, index in groups])] = 1.0
-            taught = np.zeros(len(physics))
             for code, apart in self.apart.items() if in_apart is not None else ():
                 index = np.flatnonzero((in_apart == code) & (left > 0.0))
                 if len(index):
@@ -248,9 +247,9 @@ class Part:
             if len(index := np.flatnonzero(left > 0.0)):
                 matrix = columns.matrix(names, seen_as)[index]
                 shared = self.trees.predict(matrix)
-                for place in alone[:1]:
-                    found = self.own[place].predict(matrix[:, : len(self.figures)])
-                    shared += OWN_FRAC * weight * (found - shared)
+                for place in own[:1]:
+                    alone = self.own[place].predict(matrix[:, : len(self.figures)])
+                    shared += OWN_FRAC * weight * (alone - shared)
                 taught[index] += left[index] * shared
             for op, index in groups:
                 if op in stands.growths:
@@ -260,7 +259,7 @@ class Part:
                 if op in stands.slopes:
                     figure = columns.figures[self.gains.figure]
                     taught[index] += stands.slopes[op] * figure[index]
-            factors = factors + share * carried_log_factors(taught, frac, near, own)
+            factors = factors + share * carried_log_factors(taught, frac, near, asked)
         return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
     def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
