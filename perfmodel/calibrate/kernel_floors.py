@@ -30,6 +30,7 @@ _LONG = 2.0
 """Times its floor from which an elementwise call tells what it shows beside its kernel."""
 _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 """Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
+_SCATTER = (0.05, 0.5, 0.95)
 _NEAR_FLOOR = 3.0
 """Ops of several launches have floors of up to so many times those that others pile up at."""
 _MIN_ROWS = 20
@@ -52,13 +53,17 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
     host = frame[frame["timing"].isin(_HOST_TIMINGS)]
     lowest: dict[FloorKey, float] = {}
     shortest: dict[FloorKey, float] = {}
+    scatter: dict[FloorKey, tuple[float, float]] = {}
     piled: dict[tuple[str, str], float] = {}
     for key, group in host.groupby(["device", "timing", "op", "dtype"], sort=True):
         if len(group) < _MIN_ROWS:
             continue
         shortest[key] = float(group["duration_us"].min())
-        lowest[key] = floor = float(group["duration_us"].quantile(_FLOOR_QUANTILE))
-        if (group["duration_us"] <= _AT_FLOOR * floor).mean() >= _AT_FLOOR_FRAC:
+        calls_us = group["duration_us"]
+        at_floor = calls_us[calls_us <= _AT_FLOOR * calls_us.quantile(_FLOOR_QUANTILE)]
+        low, floor, high = at_floor.quantile([*_SCATTER])
+        lowest[key], scatter[key] = float(floor), (float(low / floor), float(high / floor))
+        if len(at_floor) >= _AT_FLOOR_FRAC * len(group):
             piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))
     measured = {
         key: floor
@@ -72,7 +77,8 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         shown = fracs.get(key[0], usual_frac) * floor
         offset = shown if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
         offset_us = float(np.clip(offset, 0.0, 0.9 * floor))
-        floors[key] = Floor(floor, offset_us, is_measured=key in measured)
+        told = scatter[key] if key in measured else (1.0, 1.0)
+        floors[key] = Floor(floor, offset_us, is_measured=key in measured, scatter=told)
     return floors
 
 

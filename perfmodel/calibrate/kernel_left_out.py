@@ -14,9 +14,7 @@ from perfmodel.arrays import Floats, Mask
 from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.corrections import carried_log_factors
 from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker, usual
-from perfmodel.cost.learned.part import (
-    same_kernels_dtype,
-)
+from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 
 _QUANTILES = np.array([0.05, 0.95])
 _WIDEST = 3.0

@@ -195,7 +195,9 @@ def samples(
         extra_us=extra,
         work=work,
         lift=np.concatenate([each.lift for each in parts]),
-        on_chip_frac=np.concatenate([each.on_chip_frac for each in parts]),
+        on_chip_frac=np.concatenate(
+            [np.broadcast_to(each.on_chip_frac, len(each.base_us)) for each in parts]
+        ),
         floor_us=floor_us,
         offset_us=offset_us,
         told=told,

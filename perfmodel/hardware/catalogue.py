@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -298,6 +298,7 @@ def node(given: str | Path | Part) -> Node:
     return node_of(part) if isinstance(part, Device) else expect_kind(part, Node)
 
 
+@lru_cache(maxsize=64)
 def node_of(device: Device) -> Node:
     """The node that `device` usually sits in, with `device` and its links, and named after it.
 

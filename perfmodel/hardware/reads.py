@@ -153,6 +153,11 @@ def unrecorded(part: P) -> P:
     return part if plain is None else plain
 
 
+def is_recorded(part: Part) -> bool:
+    """Whether what is read of `part` is noted."""
+    return bool(_logs(part))
+
+
 class _Noted:
     """A figure that is noted when it is first read, and found in the part itself from then on."""
 

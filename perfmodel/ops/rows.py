@@ -126,7 +126,7 @@ class Rows:
 
     def take(self, index: Ints) -> Rows:
         """The rows at `index`, in that order."""
-        if len(index) == len(self) and (index == np.arange(len(self))).all():
+        if self._are_all(index):
             return self
         places = index.tolist()
 
@@ -170,12 +170,13 @@ class Rows:
 
     def grouped(self, key: Callable[[Kind], K]) -> Iterator[tuple[K, Ints]]:
         """(key, its rows) for every `key` of kinds that occur, in order of first sight."""
-        kinds, _ = self.kinds
-        if len(kinds) <= 1:
-            yield from ((key(kind), np.arange(len(self))) for kind in kinds)
-            return
+        kinds, place = self.kinds
         places: dict[K, int] = {}
-        group = self.of_kinds(lambda kind: places.setdefault(key(kind), len(places)), np.int64)
+        groups = [places.setdefault(key(kind), len(places)) for kind in kinds]
+        if len(places) <= 1:
+            yield from ((each, self._all) for each in places)
+            return
+        group = np.array(groups, np.int64)[place]
         ends = np.cumsum(np.bincount(group, minlength=len(places)))
         order = np.argsort(group, kind="stable")
         yield from zip(places, np.split(order, ends[:-1]), strict=False)
@@ -190,15 +191,24 @@ class Rows:
         Raises `ModelError` that names the op, the row and the dim for a dim that is missing, below
         1 or above `MOST`.
         """
-        if len(index) < len(self) or (index != np.arange(len(index))).any():
+        if not self._are_all(index):
             return self._dims_of(op, index)
-        if op not in self._of_all:
-            self._of_all[op] = self._dims_of(op, index)
-        return dict(self._of_all[op])
+        if op not in self.known:
+            self.known[op] = self._dims_of(op, index)
+        return dict(self.known[op])
 
     @cached_property
-    def _of_all(self) -> dict[str, Dims]:
-        """Dims that were asked of all rows, which are of one op: of few rows, most of the work."""
+    def _all(self) -> Ints:
+        return np.arange(len(self))
+
+    def _are_all(self, index: Ints) -> bool:
+        """Whether `index` are all rows, in their order."""
+        return index is self._all or (len(index) == len(self) and bool((index == self._all).all()))
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What was worked out of all rows, by its name, or dims by the one op that there is: of few
+        rows, most of the work."""
         return {}
 
     def _dims_of(self, op: str, index: Ints) -> Dims:
@@ -228,8 +238,14 @@ class Rows:
     @cached_property
     def content(self) -> tuple[Hashable, ...]:
         """What tells these rows from others."""
-        known = ((name, values) for name, values in self.dims.items() if (values == values).any())
-        dims = tuple(sorted((name, values.tobytes()) for name, values in known))
+        names = sorted(self.dims)
+        values = np.array([self.dims[name] for name in names]).reshape(len(names), len(self))
+        is_known = (values == values).any(axis=1).tolist()
+        dims = tuple(
+            (name, each.tobytes())
+            for name, each, known in zip(names, values, is_known, strict=True)
+            if known
+        )
         return self.op, self.dtype, self.direction, self.timing, dims
 
     @cached_property

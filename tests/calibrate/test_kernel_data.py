@@ -91,6 +91,14 @@ def test_a_floor_is_where_short_kernels_pile_up() -> None:
     assert 0.0 <= floor.offset_us < floor.floor_us
 
 
+def test_a_floor_is_the_middle_of_the_calls_at_it_which_scatter() -> None:
+    frame = adds(26.0, 0.4)
+    frame.loc[:399, "duration_us"] = 26.0 * np.linspace(1.0, 1.1, 400)
+    (floor,) = fitted_floors(frame).values()
+    assert floor.floor_us == pytest.approx(26.0 * 1.05, rel=0.01)
+    assert floor.scatter == pytest.approx((1.005 / 1.05, 1.095 / 1.05), rel=0.01)
+
+
 def test_long_elementwise_calls_say_what_they_show_beside_their_kernels() -> None:
     """A kernel of no elements would still take its start, 1 us."""
     host = adds(26.0, 0.3).assign(rows=lambda calls: 1e4 * (calls["duration_us"] - 14.0).clip(1e-4))

@@ -88,6 +88,11 @@ def reading() -> Iterator[set[str]]:
         _LOGS.reset(token)
 
 
+def is_reading() -> bool:
+    """Whether anyone logs what this thread reads."""
+    return bool(_LOGS.get())
+
+
 def _count_readers(more: int) -> None:
     with _LOCK:
         _READERS[0] += more

@@ -121,14 +121,24 @@ class Group:
         return self.read_bytes + self.written_bytes
 
 
+_GROUPS = "groups"
+
+
 def among_others(rows: Rows) -> Mask:
     """`[n]`: whether a profiler or events timed a kernel behind other work, not over and over."""
     return rows.of_kinds(lambda kind: kind.timing in (KERNEL, BEHIND_WORK), bool)
 
 
-def groups_of(rows: Rows) -> Iterator[Group]:
+def groups_of(rows: Rows) -> tuple[Group, ...]:
     """One group for every pair of op and direction that occurs; raises `ModelError` on impossible
     rows."""
+    if _GROUPS not in rows.known:
+        rows.known[_GROUPS] = tuple(_groups_of(rows))
+    groups: tuple[Group, ...] = rows.known[_GROUPS]
+    return groups
+
+
+def _groups_of(rows: Rows) -> Iterator[Group]:
     flushed, warm = (rows.dims.get(each, np.zeros(len(rows))) > 0 for each in ("cold", "warm"))
     in_program = among_others(rows) & ~warm
     for (op, way), index in rows.grouped(lambda kind: (kind.op, kind.direction)):

@@ -6,7 +6,6 @@ fixed offset: `max(floor, offset + kernel)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,23 +24,26 @@ class Floor:
     """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel.
 
     One that is not measured is what other hosts let expect: it tells of its own host alone.
+    `scatter` are the factors around the floor between which 90 % of the calls lie that pile up at
+    it.
     """
 
     floor_us: float
     offset_us: float
     is_measured: bool = True
+    scatter: tuple[float, float] = (1.0, 1.0)
 
 
 _C = coefficients("gpu.heuristic")
-SHORTEST_ENDS = _C.table("shortest_ends")["low"], _C.table("shortest_ends")["high"]
-"""Of the device's shortest kernel, the ends of a 90 % interval."""
+SHORTEST_ENDS = np.array([[_C.table("shortest_ends")[end]] for end in ("low", "high")])
+"""Of the device's shortest kernel, the ends of a 90 % interval `[2, 1]`."""
 OF_UNKNOWN_HOST = 2.0
 """Factor around a floor that fewer hosts were measured for than show a spread (assumed)."""
 TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 
-def floors_of(rows: Rows) -> tuple[Floats, Floats]:
-    """(floor_us, offset_us) per row; raises `ModelError` for an unknown `timing`."""
+def floors_of(rows: Rows) -> Floats:
+    """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
 
     def of(kind: Kind) -> tuple[float, float]:
         if kind.timing not in TIMINGS:
@@ -50,8 +52,7 @@ def floors_of(rows: Rows) -> tuple[Floats, Floats]:
         floor_us, offset_us = _C.tuples("timings")[kind.timing]
         return floor_us * _C.table("calls").get(kind.op, 1.0), offset_us
 
-    columns = rows.of_kinds(of).reshape(len(rows), 2)
-    return columns[:, 0], columns[:, 1]
+    return rows.of_kinds(of).reshape(len(rows), 2).T
 
 
 def measured_us(kernel_us: Floats, floor_us: Floats, offset_us: Floats) -> Floats:
@@ -90,10 +91,8 @@ class Heuristic:
         analysis = self.analyse(rows, device)
         spread = _C.table("spread")[self.family]
         kernel_us = at_least(analysis.kernel_us, analysis, device)
-        ends_us = [
-            at_least(analysis.kernel_us * factor, analysis, device, shortest)
-            for factor, shortest in zip((1.0 / spread, spread), SHORTEST_ENDS, strict=True)
-        ]
+        around_us = analysis.kernel_us * np.array([[1.0 / spread], [spread]])
+        ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
         return Estimate(*shown_us(kernel_us, ends_us, floor_ends(rows)), self.name, DATASHEET)
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
@@ -107,16 +106,15 @@ class Heuristic:
 def floor_ends(rows: Rows) -> Floats:
     """Floors and offsets `[2, 3, n]`, each the usual one, the least and the most, of hosts of which
     nothing is known."""
-    usual = np.stack(floors_of(rows))
+    usual = floors_of(rows)
     factor = np.where(usual[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
-    return np.stack([usual, usual / factor, usual * factor], axis=1)
+    return np.array([usual, usual / factor, usual * factor]).swapaxes(0, 1)
 
 
-def shown_us(
-    kernel_us: Floats, ends_us: Sequence[Floats], floors: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """What a measurement shows of kernels, and its interval: of the `ends_us` of the kernel, and of
-    the least and most of the `floors` and offsets `[2, 3, n]`, which are independent of it."""
+def shown_us(kernel_us: Floats, ends_us: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
+    """What a measurement shows of kernels, and its interval: of the `ends_us` of the kernel
+    `[2, n]`, and of the least and most of the `floors` and offsets `[2, 3, n]`, which are
+    independent of it."""
     floor_us, offset_us = floors[:, [0, 0, 0, 1, 2]]
     kernels_us = np.array([kernel_us, *ends_us, kernel_us, kernel_us])
     usual_us, *ends = measured_us(kernels_us, floor_us, offset_us)
@@ -133,7 +131,7 @@ def off_by_both(one: Floats, other: Floats) -> Floats:
 
 
 def at_least(
-    kernel_us: Floats, analysis: Analysis, device: Device, shortest: float = 1.0
+    kernel_us: Floats, analysis: Analysis, device: Device, shortest: Floats | float = 1.0
 ) -> Floats:
     """`kernel_us`, at least the physical bound and `shortest` of the device's shortest kernel."""
     least_us = np.maximum(analysis.bound_us, shortest * device.kernel_floor_us)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, clipped, of_texts
-from perfmodel.cost.coefficients import coefficients
+from perfmodel.arrays import Floats, Ints, clipped, distinct, of_texts
+from perfmodel.cost.coefficients import cached_with_reads, coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
@@ -21,12 +22,13 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
 
 _C = coefficients("gpu.matmul")
-_SPLITS = (1, 2, 4, 8, 16)
+_SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
@@ -36,8 +38,7 @@ _AT_ONCE = 256
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """Per row, of the fastest tile: its time, and how the work falls on the multiprocessors."""
 
     time_us: Floats
@@ -61,14 +62,15 @@ def fastest(
     k: Floats,
     item_bytes: Floats,
     rate_flop_per_us: Floats,
-    device: Device,
     *,
+    device: Device,
     is_matrix_unit: bool,
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
     unit = "matrix" if is_matrix_unit else "vector"
-    tiles, alone_frac = _C.rows(f"{unit}_tiles"), _C.table("alone_frac")[unit]
-    sizes = np.stack([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
+    tiles = np.array(_C.rows(f"{unit}_tiles")).T[:, :, None, None]
+    alone_frac = _C.table("alone_frac")[unit]
+    sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     parts = [
         _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, alone_frac)
         for begin in range(0, len(m), _AT_ONCE)
@@ -79,14 +81,13 @@ def fastest(
 def _fastest(
     sizes: NDArray[np.float64],
     device: Device,
-    tiles: tuple[tuple[float, ...], ...],
+    tiles: NDArray[np.float64],
     alone_frac: float,
 ) -> NDArray[np.float64]:
-    """The columns of `Tiling` `[columns, n]`, from all candidates `[candidates, n]`."""
+    """The columns of `Tiling` `[columns, n]`, from all candidates `[tiles, splits, n]`; `tiles`
+    are their rows, columns and shares of the peak, `[3, tiles, 1, 1]`."""
     b, m, n, k, item_bytes, per_sm = sizes
-    rows, columns, frac, splits = np.array(
-        [(*tile, splits) for tile in tiles for splits in _SPLITS]
-    ).T[:, :, None]
+    (rows, columns, frac), splits = tiles, _SPLITS
     sms, l2 = float(device.sm_count), l2_bytes_per_us(device)
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
     step_us = 2.0 * rows * columns / (per_sm * frac)
@@ -101,20 +102,21 @@ def _fastest(
     start = max(_C.prologue_us, device.kernel_floor_us)
     joining = np.where(is_split, _C.split_us + _C.joined_bytes * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + start + joining
-    best = time.argmin(axis=0)
     at = np.arange(len(m))
-    chosen, wide, tall = across[best, at], columns[best, 0], rows[best, 0]
-    split, waves = splits[best, 0], rounds[best, at]
-    return np.stack(
+    tile, place = np.divmod(time.reshape(-1, len(m)).argmin(axis=0), len(splits))
+    best = tile, place, at
+    chosen, wide, tall = across[tile, 0, at], columns[tile, 0, 0], rows[tile, 0, 0]
+    split, waves = splits[place, 0], rounds[best]
+    return np.array(
         [
-            time[best, at],
-            loads[best, at],
+            time[best],
+            loads[best],
             waves,
             b * m * n / (chosen * tall * wide),
             chosen * split / (waves * sms),
             split,
-            serial[best, at],
-            starts[best, at],
+            serial[best],
+            starts[best],
         ]
     )
 
@@ -168,12 +170,19 @@ def overlapped(
     Multiplying and moving overlap as far as the kernels of the chip's generation load the next
     operands, and store the last outputs, beside multiplying these.
     """
-    corners = _C.table("corner")
-    own = corners[nearest_known(device.architecture, corners) or "usual"]
-    is_half = of_texts(dtypes, lambda dtype: COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF)
-    on_units = is_half & has_matrix_units(device, dtypes)
-    corner = np.where(on_units, own, corners["usual"])
+    corner = of_texts(dtypes, lambda dtype: _corner(OfDevice((dtype,), device)))
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
+
+
+def _corner_on(asked: OfDevice) -> float:
+    dtype, device = str(asked.content[0]), asked.device
+    corners, is_half = _C.table("corner"), COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
+    if not (is_half and has_matrix_units(device, [dtype])[0]):
+        return corners["usual"]
+    return corners[nearest_known(device.architecture, corners) or "usual"]
+
+
+_corner = cached_with_reads(partial(cached_per_device, maxsize=1024), _corner_on)
 
 
 def fastest_of_either(
@@ -187,21 +196,12 @@ def fastest_of_either(
     is_matrix_unit: NDArray[np.bool_],
 ) -> Tiling:
     """`fastest`, row by row on matrix units or on vector units."""
-    whole = np.zeros((len(fields(Tiling)), len(m)))
-    for kind in (False, True):
-        index = np.flatnonzero(is_matrix_unit == kind)
-        if len(index):
-            tiling = fastest(
-                b[index],
-                m[index],
-                n[index],
-                k[index],
-                item_bytes[index],
-                rate_flop_per_us[index],
-                device,
-                is_matrix_unit=kind,
-            )
-            whole[:, index] = np.stack([getattr(tiling, each.name) for each in fields(Tiling)])
+    sizes = b, m, n, k, item_bytes, rate_flop_per_us
+    whole = np.zeros((len(Tiling._fields), len(m)))
+    for kind in distinct(is_matrix_unit).tolist():
+        index = is_matrix_unit == kind
+        own = (each[index] for each in sizes)
+        whole[:, index] = fastest(*own, device=device, is_matrix_unit=kind)
     return Tiling(*whole)
 
 
@@ -240,22 +240,15 @@ def bounds(rows: Rows, device: Device) -> Analysis:
 
 
 def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
-    spec, dims = OPS[op], rows.dims_of(op, index)
-    dtypes = rows.take(index).dtype
-    stored, is_half = item_bytes(dtypes), _among(dtypes, _HALF_ACTIVATIONS)
-    framework = rows.in_framework()[index]
-    rounded = _come_rounded(dtypes, framework)
-    activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = of_texts(dtypes, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
-    results = np.where(framework == framework_code(TORCH), sums, 2.0)
-    results = np.where(is_half, results, stored)
+    spec, dims, own = OPS[op], rows.dims_of(op, index), rows.take(index)
+    dtypes, stored = own.dtype, own.item_bytes
+    activations, results, quantised = _beside_weights(own)
     b, m, n, k = (dims[name] for name in ("b", "m", "n", "k"))
     flop = spec.flop(dims)
     bias_bytes = dims["bias"] * n * results if "bias" in dims else 0.0
     read_bytes = b * m * k * activations + b * n * k * stored + bias_bytes
     written_bytes = b * m * n * results
     total = read_bytes + written_bytes
-    quantised = _among(dtypes, QUANTISED) & ~rounded
     quantise_us = np.zeros(len(m))
     if quantised.any():
         moving_us = transfer_us(m * k * (activations + stored), device)
@@ -321,6 +314,20 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     )
 
 
+def _beside_weights(rows: Rows) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """(bytes of an activation, of a result, whether a kernel of its own rounds activations)."""
+    stored, is_half = rows.item_bytes, _among(rows.dtype, _HALF_ACTIVATIONS)
+    if not is_half.any():
+        return stored, stored, is_half
+    framework = rows.in_framework()
+    rounded = _come_rounded(rows.dtype, framework)
+    activations = np.where(is_half & ~rounded, 2.0, stored)
+    sums = of_texts(rows.dtype, lambda dtype: float(item_bytes([_SUMS.get(dtype, "bf16")])[0]))
+    results = np.where(framework == framework_code(TORCH), sums, 2.0)
+    results = np.where(is_half, results, stored)
+    return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
+
+
 def _come_rounded(dtypes: Sequence[str], framework: Floats) -> NDArray[np.bool_]:
     """Per row, whether its activations come rounded, in the `framework` `[n]` of that place."""
     come = np.zeros(len(dtypes), bool)
@@ -335,12 +342,13 @@ def _among(dtypes: Sequence[str], some: frozenset[str]) -> NDArray[np.bool_]:
 
 def _multiplied_bytes(dtypes: Sequence[str]) -> Floats:
     """Bytes of an element as the units multiply it."""
+    return of_texts(dtypes, _bytes_multiplied)
 
-    def multiplied(dtype: str) -> float:
-        computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
-        return float(item_bytes([computed])[0])
 
-    return of_texts(dtypes, multiplied)
+@cache
+def _bytes_multiplied(dtype: str) -> float:
+    computed = COMPUTE_DTYPE.get(dtype, dtype).replace("fp4", "nvfp4")
+    return float(item_bytes([computed])[0])
 
 
 def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:

@@ -123,7 +123,7 @@ def in_program(
         is_shown = is_shown | by_physics
     at = np.flatnonzero(is_shown & (cold > 0.0))
     raised = estimate.duration_us.copy()
-    raised[at] = np.maximum(raised[at], measured_us(cold[at], *np.stack(floors_of(rows))[:, at]))
+    raised[at] = np.maximum(raised[at], measured_us(cold[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
     return replace(
         estimate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -9,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, clipped, of_texts
-from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.coefficients import cached_with_reads, coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
+from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 
 USUAL = "usual"
@@ -29,6 +31,20 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
         return fp32 if dtype == "fp32" else narrow * 2.0 / max(float(item_bytes([dtype])[0]), 1.0)
 
     return np.minimum(peak, of_texts(dtypes, per_w) * device.tdp_w * 1e-6)
+
+
+def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
+    """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
+    has been at its power limit for long; nothing in fp32, and where no such board was seen.
+
+    A lower clock takes less voltage, so energy per FLOP falls with the rate: here in proportion,
+    between not at all (at the least voltage) and with its square. Then the limit goes with the
+    square of the rate, and the share of the peak that it leaves is one for all types.
+    """
+    flop_per_j = _of_generation(device, _C.table("flop_per_j"), np.inf)
+    of_peak = math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
+    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else of_peak)
+    return np.asarray(flop / (usual * matrix_flop_per_us(device, dtypes)))
 
 
 def _of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
@@ -49,10 +65,12 @@ COMPUTE_DTYPE = {
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     """Peak of matrix products per row, FLOP per microsecond."""
-    return of_texts(dtypes, partial(_matrix_rate, device))
+    return of_texts(dtypes, lambda dtype: _matrix_rate(OfDevice((dtype,), device)))
 
 
-def _matrix_rate(device: Device, dtype: str) -> float:
+@partial(cached_per_device, maxsize=1024)
+def _matrix_rate(asked: OfDevice) -> float:
+    dtype, device = str(asked.content[0]), asked.device
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
@@ -83,11 +101,18 @@ def _is_before_units(device: Device) -> bool:
 
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype, whatever was changed of it."""
-    if _is_before_units(device):
-        return np.zeros(len(dtypes), bool)
-    chip = original(device)
+    return of_texts(dtypes, lambda dtype: _has_units(OfDevice((dtype,), device)))
+
+
+def _has_units_on(asked: OfDevice) -> bool:
+    if _is_before_units(asked.device):
+        return False
+    chip = original(asked.device)
     least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
-    return np.asarray(matrix_flop_per_us(chip, dtypes) > least)
+    return bool(matrix_flop_per_us(chip, [str(asked.content[0])])[0] > least)
+
+
+_has_units = cached_with_reads(partial(cached_per_device, maxsize=1024), _has_units_on)
 
 
 def special_per_us(device: Device) -> float:

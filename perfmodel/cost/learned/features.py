@@ -22,7 +22,7 @@ from perfmodel.cost.gpu.rates import (
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
 from perfmodel.cost.learned.tiles import Problem, Tiles, fastest_tiles, tile_key
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Rows
+from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
 
 
@@ -41,18 +41,20 @@ class Columns:
     lift: Floats
     """Logarithm by which a power limit lengthens the base: measured devices show it in their
     times, and where physics answers alone it is added."""
-    on_chip_frac: Floats
-    """Of the base, what a chip takes however fast its memory is; 1 where what is learned is carried
-    to other chips as a multiple of the whole."""
     analysis: Analysis
     """What physics says before anything is learned."""
+    on_chip_frac: Floats | float = 1.0
+    """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32: figures, else constants of the device, or 0."""
-        matrix = np.zeros((len(self.base_us), len(names)), np.float32)
-        for column, name in enumerate(names):
-            value = self.figures.get(name)
-            matrix[:, column] = constants.get(name, 0.0) if value is None else value
+        matrix = np.empty((len(self.base_us), len(names)), np.float32)
+        is_figure = np.array([name in self.figures for name in names])
+        own = [self.figures[name] for name in names if name in self.figures]
+        matrix[:, is_figure] = np.array(own).T
+        matrix[:, ~is_figure] = [
+            constants.get(name, 0.0) for name in names if name not in self.figures
+        ]
         return matrix
 
 
@@ -123,12 +125,16 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": clipped(log(_resident(rows, device)), -4.0, 4.0),
     }
-    is_op = rows.of_kinds(lambda kind: [kind.op == each for each in _SEEN])
-    figures |= dict(zip([f"is_{each}" for each in _SEEN], is_op.T, strict=True))
+    figures |= _is_one_of(rows, _SEEN, lambda kind: kind.op)
     nothing = np.zeros(len(rows))
-    shares = [analysis.shares[name] for name in ("compute", "cache")]
-    on_chip = np.minimum(np.maximum(*shares) / base, 1.0)
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, on_chip, analysis)
+    on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis, on_chip)
+
+
+def _is_one_of(rows: Rows, texts: tuple[str, ...], own: Callable[[Kind], str]) -> dict[str, Floats]:
+    """Of each of `texts` a figure that is 1 for rows whose `own` it is, else 0."""
+    is_each = rows.of_kinds(lambda kind: [own(kind) == each for each in texts])
+    return dict(zip(map("is_{}".format, texts), is_each.T, strict=True))
 
 
 def _resident(rows: Rows, device: Device) -> np.ndarray:
@@ -190,12 +196,9 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
         "bound": log(analysis.bound_us / base),
     }
     figures |= _frameworks(rows)
-    is_way = rows.of_kinds(lambda kind: [kind.direction == each for each in _BACKWARD])
-    figures |= dict(zip([f"is_{each}" for each in _BACKWARD], is_way.T, strict=True))
-    nothing, whole = np.zeros(len(rows)), np.ones(len(rows))
-    return Columns(
-        base, analysis.bound_us, nothing, analysis.flop, figures, nothing, whole, analysis
-    )
+    figures |= _is_one_of(rows, _BACKWARD, lambda kind: kind.direction)
+    nothing = np.zeros(len(rows))
+    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing, analysis)
 
 
 def _dim_of(rows: Rows, name: str) -> np.ndarray:
@@ -313,12 +316,10 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "warm": _found_in_cache(rows),
     }
-    is_kind = rows.of_kinds(lambda kind: [kind.dtype == each for each in _KINDS])
-    figures |= dict(zip([f"is_{each}" for each in _KINDS], is_kind.T, strict=True))
+    figures |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype)
     figures |= _frameworks(rows)
     lift = log(limited / base)
-    whole = np.ones(len(rows))
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, whole, analysis)
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, analysis)
 
 
 IN_FRAMEWORK = {f"in_{name}": place for place, name in enumerate(FRAMEWORKS, 1)}

@@ -31,8 +31,8 @@ class KnownFloor:
 def known_floors(floors: tuple[KnownFloor, ...], device: Device) -> Floats | None:
     """Floor and offset, each the usual one, the least and the most, `[2, 3]`: of the device's own
     host where it was measured; else the median floor, and of it the median share, of the hosts of
-    devices like it, of all where there is none; and where 90 % of hosts would lie, if the two are
-    independent. None where no host tells of it."""
+    devices like it, of all where there is none; and where 90 % of calls would lie, as they scatter
+    on one host, and of hosts, if the two are independent. None where no host tells of it."""
     found: Floats | None = _told(OfDevice((id(floors),), device, floors))
     return found
 
@@ -54,7 +54,10 @@ def _floors_on(asked: OfDevice) -> Floats | None:
     is_own = away.min() < _EXACT and known[int(away.argmin())].floor.is_measured
     floor_factor, share_factor = np.ones(2) if is_own else factor_of_hosts(of_hosts)
     factor = np.array([floor_factor, off_by_both(floor_factor, share_factor)])
-    return np.array([middle, middle / factor, middle * factor]).T
+    scatter = np.array([each.scatter for each in hosts])[is_like]
+    low, high = (np.array(median(each)) for each in scatter.T)
+    ends = off_by_both(1.0 / factor, low), off_by_both(factor, high)
+    return np.array([middle, *(middle * each for each in ends)]).T
 
 
 _told = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)

@@ -20,7 +20,7 @@ from perfmodel.cost.learned.sliced import MAX_DEPTH, Conditions, conditions_of, 
 DEEPEST = 64
 MAX_LOG = 50.0
 """Above the logarithm of every factor that kernels can be off by."""
-_MANY_ROWS = 1024
+_MANY_ROWS = 512
 """Rows from which bits are faster than walks."""
 _AT_ONCE = 16384
 """Rows whose bits fit in a processor's cache."""

@@ -11,7 +11,7 @@ of one larger by as much: tiles and waves may step so far, and one of twice a di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
@@ -57,7 +57,7 @@ def least_in_fp32_us(analysis: Analysis, device: Device) -> Floats:
     return np.maximum(compute_us, bound_us(moved_bytes, device))
 
 
-def _are_aligned(sides: Sequence[Floats], elements: float) -> Mask:
+def _are_aligned(sides: list[Floats], elements: float) -> Mask:
     return np.asarray(np.mod(sides, elements).max(axis=0) == 0.0)
 
 
@@ -189,9 +189,15 @@ class Lattice:
 
     @cached_property
     def _ends(self) -> tuple[Floats, Floats]:
-        """(first, last) size on each axis `[axes, 1]`."""
-        first, last = np.array([[axis[0], axis[-1]] for axis in self.axes]).T[:, :, None]
-        return first, last
+        return _ends_of(self.axes)
+
+    @cached_property
+    def _reach(self) -> tuple[Floats, Floats]:
+        """(how far limits are `[axes, 1]`; the ways there, down each axis, then up each, `[axes,
+        2 x axes, 1]`)."""
+        reach = _REACH_FRAC * np.array([axis[1] - axis[0] for axis in self.axes])
+        ways = np.diag(reach)
+        return reach[:, None], np.concatenate([-ways, ways]).T[:, :, None]
 
     @cached_property
     def _places(self) -> tuple[Ints, list[int], Floats]:
@@ -225,20 +231,18 @@ class Lattice:
     def limits(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Log microseconds (least, most) at `sizes` `[axes, n]` (log2) on it; none where what
         limits them lies beyond an edge."""
-        count, (first, last) = len(sizes), self._ends
-        reach = _REACH_FRAC * np.array([axis[1] - axis[0] for axis in self.axes])
-        moves = np.diag(reach)
-        moved = sizes[:, None] + np.concatenate([-moves, moves]).T[:, :, None]
-        below, above = self.at(moved.reshape(count, -1)).reshape(2, count, -1)
-        least = np.where(sizes - reach[:, None] >= first, below, -np.inf).max(axis=0)
-        is_within = (sizes + reach[:, None] <= last).all(axis=0)
+        count, (first, last), (reach, ways) = len(sizes), self._ends, self._reach
+        moved = (sizes[:, None] + ways).reshape(count, -1)
+        below, above = self.at(moved).reshape(2, count, -1)
+        least = np.where(sizes - reach >= first, below, -np.inf).max(axis=0)
+        is_within = (sizes + reach <= last).all(axis=0)
         return least, np.where(is_within, above.min(axis=0), np.inf)
 
 
-def on_lattice(sizes: Floats, axes: tuple[Floats, ...]) -> Mask:
-    """Whether `sizes` `[axes, n]` (log2) lie on the lattice."""
-    begin, end = (np.array([each[place] for each in axes])[:, None] for place in (0, -1))
-    return np.asarray(((sizes >= begin) & (sizes <= end)).all(axis=0))
+def _ends_of(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+    """(first, last) size on each axis `[axes, 1]`."""
+    first, last = np.array([[axis[0], axis[-1]] for axis in axes]).T[:, :, None]
+    return first, last
 
 
 def has_lattice(part: Part) -> bool:
@@ -251,31 +255,28 @@ def _is_by_row(op: str) -> bool:
     return op in BY_ROW and OPS[op].dims == _PLAIN_DIMS
 
 
+def _as_asked(kind: Kind) -> tuple[str, str, str, str]:
+    return kind.op, kind.dtype, kind.timing, kind.direction
+
+
 def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple[Floats, Floats]:
     """(least, most) microseconds of each row.
 
     Those of a batch, where the op usually has none, have no limits.
     """
-    kinds, place = rows.kinds
     least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
-    given = {name: _given(rows, name) for name in _GIVEN}
-    alike = _alike([place, *given.values()])
-    for op, index in rows.groups():
-        if not (part.build == LATTICE_BUILD or _is_by_row(op)):
+    given = {name: _given(rows, name) for name in _GIVEN if name in rows.dims}
+    for (op, dtype, timing, way), index in rows.grouped(_as_asked):
+        if way != FORWARD or not (part.build == LATTICE_BUILD or _is_by_row(op)):
             continue
         dims = rows.dims_of(op, index)
-        sizes = np.log2([dims[name] for name in OPS[op].dims])
-        is_alone = (dims.get(_BATCH, 1.0) == np.ones(len(index))) | (_BATCH in OPS[op].dims)
-        for each in distinct(alike[index]):
-            is_own = (alike[index] == each) & is_alone
-            first = index[is_own.argmax()]
-            kind = kinds[place[first]]
-            own = np.flatnonzero(is_own & on_lattice(sizes, _axes(op, kind.dtype)))
-            if not len(own) or kind.direction != FORWARD:
-                continue
-            values = [(name, float(column[first])) for name, column in given.items()]
-            known = tuple(pair for pair in values if pair[1] != _NONE)
-            key = Key(part, op, kind.dtype, device, kind.timing, known)
+        sizes, (first, last) = np.log2([dims[name] for name in OPS[op].dims]), _ends(op, dtype)
+        on_lattice = ((sizes >= first) & (sizes <= last)).all(axis=0)
+        if _BATCH in dims and _BATCH not in OPS[op].dims:
+            on_lattice &= dims[_BATCH] == 1.0
+        columns = {name: column[index] for name, column in given.items()}
+        for values, own in _alike(columns, np.flatnonzero(on_lattice)):
+            key = Key(part, op, dtype, device, timing, values)
             low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own]))
             along = [dims[name][own] for name in OPS[op].dims if name in _ALONG]
             is_aligned = _are_aligned(along, _ALIGNED)
@@ -284,21 +285,26 @@ def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple
     return least, most
 
 
-def _alike(columns: Sequence[Ints | Floats]) -> Ints:
-    """`[n]`: numbers that are equal where all `columns` `[n]` are; each has few values."""
-    alike = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        if (column != column[0]).any():
-            values, codes = np.unique(column, return_inverse=True)
-            alike = alike * len(values) + codes
-    return alike
+def _alike(
+    columns: Mapping[str, Floats], index: Ints
+) -> Iterator[tuple[tuple[tuple[str, float], ...], Ints]]:
+    """(what is known of `columns`, those of the rows `index` of which it is), each once."""
+    for column in columns.values():
+        values = distinct(column[index])
+        if len(values) > 1:
+            for value in values:
+                yield from _alike(columns, index[column[index] == value])
+            return
+    if len(index):
+        known = ((name, float(column[index[0]])) for name, column in columns.items())
+        yield tuple(pair for pair in known if pair[1] != _NONE), index
 
 
 def _given(rows: Rows, name: str) -> Floats:
-    """The dim `name` per row; -1 where there is none."""
-    if name == FRAMEWORK:
-        return rows.in_framework()
-    return np.nan_to_num(rows.dims.get(name, np.full(len(rows), _NONE)), nan=_NONE)
+    """The dim `name` per row; -1 where there is none, or no framework is known."""
+    values = rows.dims[name]
+    is_known = values > 0.0 if name == FRAMEWORK else values == values
+    return np.where(is_known, values, _NONE)
 
 
 @lru_cache(maxsize=8)
@@ -316,6 +322,11 @@ def _lattice(kernels: Kernels, key: Key) -> Lattice:
     us = np.concatenate([kernels(key.part, rows.take(piece), key.device) for piece in pieces])
     log_us = np.log(us).reshape([len(each) for each in axes])
     return Lattice(axes, monotone_midway(log_us))
+
+
+@lru_cache(maxsize=64)
+def _ends(op: str, dtype: str) -> tuple[Floats, Floats]:
+    return _ends_of(_axes(op, dtype))
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ SPREAD = ("seen", "beyond", "unseen", "physics", "domain")
 
 _Log = Annotated[float, msgspec.Meta(ge=-MAX_LOG, le=MAX_LOG)]
 _Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Ratio = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]
 _Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 _Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
 _Figures = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
@@ -58,6 +59,7 @@ class _File(msgspec.Struct):
 class _Apart(msgspec.Struct):
     file: str
     sha256: str
+    framework: Annotated[int, msgspec.Meta(ge=0, le=len(FRAMEWORKS))]
     kinds: frozenset[tuple[str, str]]
     places: Annotated[tuple[_Place, ...], msgspec.Meta(min_length=1)]
 
@@ -72,7 +74,7 @@ class StoredPart(msgspec.Struct):
     figures: tuple[str, ...]
     trees: dict[str, str | _Log]
     own: dict[_Place, _File]
-    apart: dict[Annotated[int, msgspec.Meta(ge=1, le=len(FRAMEWORKS))], _Apart]
+    apart: list[_Apart]
     share: _Frac
     as_nearest: bool
     devices: tuple[_Figures, ...]
@@ -87,7 +89,7 @@ class StoredPart(msgspec.Struct):
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
         known = [place for *_, places in self.measured for place in places]
         told = [place for *_, place, _ in self.least]
-        told += [place for each in self.apart.values() for place in each.places]
+        told += [place for each in self.apart for place in each.places]
         if any(place >= len(self.devices) for place in (*grown, *known, *told, *self.own)):
             raise ValueError("a place among the devices that there are not")
         if any(set(COLUMNS) - set(device) for device in self.devices):
@@ -111,6 +113,7 @@ class StoredFloor(msgspec.Struct):
     floor_us: _Us
     offset_us: _Us
     is_measured: bool
+    scatter: tuple[_Ratio, _Ratio]
 
     def __post_init__(self) -> None:
         if set(COLUMNS) - set(self.device):

@@ -20,13 +20,14 @@ from perfmodel.cost.gpu.heuristic import (
     floor_ends,
     shown_us,
 )
+from perfmodel.cost.gpu.rates import hot_us
 from perfmodel.cost.learned.devices import (
     describe,
     distance,
     kinship,
     unlikeness,
 )
-from perfmodel.cost.learned.features import BUILDS, Columns
+from perfmodel.cost.learned.features import BUILDS, Columns, log
 from perfmodel.cost.learned.floors import KnownFloor, known_floors
 from perfmodel.cost.learned.lattice import (
     as_fp32,
@@ -38,17 +39,15 @@ from perfmodel.cost.learned.lattice import (
     may_be_widened,
 )
 from perfmodel.cost.learned.part import (
-    BATCHED,
     Answer,
     Groups,
     Part,
     Places,
-    one_of_each,
-    with_same_kernels,
 )
+from perfmodel.cost.learned.same_kernels import BATCHED, one_of_each, with_same_kernels
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.ops.rows import Kind, Rows
+from perfmodel.ops.rows import KERNEL, Kind, Rows
 
 FORMULA = (
     "kernel = max(heuristic x what trees learned of its error on measurements, bound_us, "
@@ -69,8 +68,8 @@ PHYSICS_ALONE = ("matmul",)
 none was measured."""
 
 
-Ends = Callable[[], tuple[Floats, Floats]]
-"""Of a 90 % interval: (low, high), for whoever needs it."""
+Ends = Callable[[], Floats]
+"""Of a 90 % interval: (low, high) `[2, n]`, for whoever needs it."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,18 @@ class Learned:
         Terms: what measurements made of the heuristic, how near the device is to those that they
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
-        taken = self.estimate(rows, device).duration_us.tolist()
+        taken = self.estimate(rows, device).duration_us
+        known = self.heuristic.explain(rows, device)
+        flop = np.array([each.flop for each in known])
+        hot = taken * np.exp(_hotter(flop, taken, rows, device))
         near, inside = self._grounds_of(rows, device)
         in_fp32_us = np.zeros(len(rows))
         index = may_be_widened(rows, device)
         in_fp32_us[index] = self._known_us(self._in_fp32(rows.take(index), device), device)
         reasons = []
-        for row, each in enumerate(self.heuristic.explain(rows, device)):
+        for row, each in enumerate(known):
             terms = {"heuristic_us": each.duration_us}
+            terms |= {"hot_us": hot[row]} if hot[row] > taken[row] else {}
             if not np.isnan(near[row]):
                 terms["learned_factor"] = taken[row] / each.duration_us
                 terms |= {"kinship_frac": near[row], "inside_domain": inside[row]}
@@ -125,8 +128,8 @@ class Learned:
             reasons.append(
                 replace(
                     each,
-                    duration_us=taken[row],
-                    utilisation_frac=min(1.0, each.terms["bound_us"] / taken[row]),
+                    duration_us=float(taken[row]),
+                    utilisation_frac=min(1.0, each.terms["bound_us"] / float(taken[row])),
                     terms=each.terms | {name: float(value) for name, value in terms.items()},
                     formula=self.heuristic.formula if np.isnan(near[row]) else FORMULA,
                 )
@@ -195,14 +198,10 @@ class Learned:
         away = distance(describe(device), describe(known))
         kernel, ends, answer = self._of_known(part, rows, known, away)
 
-        def after(us: Floats, shortest: float) -> Floats:
+        def after(us: Floats, shortest: Floats | float) -> Floats:
             return at_least(us * ratio, changed, device, shortest)
 
-        def ends_after() -> tuple[Floats, Floats]:
-            low, high = map(after, ends(), SHORTEST_ENDS)
-            return low, high
-
-        return after(kernel, 1.0), ends_after, answer
+        return after(kernel, 1.0), lambda: after(ends(), SHORTEST_ENDS), answer
 
     def _of_known(
         self, part: Part, rows: Rows, device: Device, changed: float
@@ -226,20 +225,17 @@ class Learned:
         if has_lattice(part):
             held = self._held(part, rows, device, kernel_us, columns.analysis)
 
-        def end(logarithm: Floats, shortest: float) -> Floats:
-            us = _kernel_us(columns, factors + logarithm, device, shortest)
-            return np.maximum(us * (held / kernel_us), _least_us(columns, device, shortest))
-
-        def ends() -> tuple[Floats, Floats]:
-            low, high = np.zeros((2, len(rows)))
-            framework = rows.in_framework()
+        def ends() -> Floats:
+            logs, framework = np.zeros((2, len(rows))), rows.in_framework()
             for op, index in groups:
-                low[index], high[index] = part.ends(
+                logs[:, index] = part.ends(
                     op, columns.work[index], answer, framework[index], told[index]
                 )
-            low -= answer.weight * columns.lift
-            high += _WARMER * answer.weight * columns.lift
-            return end(low, SHORTEST_ENDS[0]), end(high, SHORTEST_ENDS[1])
+            logs[0] -= answer.weight * columns.lift
+            logs[1] += _WARMER * answer.weight * columns.lift
+            logs[1] += _hotter(columns.analysis.flop, held, rows, device)
+            us = _kernel_us(columns, factors + logs, device, SHORTEST_ENDS)
+            return np.maximum(us * (held / kernel_us), _least_us(columns, device, SHORTEST_ENDS))
 
         return held, ends, answer
 
@@ -253,15 +249,17 @@ class Learned:
         """
         held = clipped(kernel_us, *limits_us(part, rows, device, unconstrained_us))
         index = may_be_widened(rows, device)
-        index = index[least_in_fp32_us(analysis, device)[index] < held[index]]
-        wide = self._in_fp32(rows.take(index), device)
-        asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
-        index = index[asked]
-        held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
+        if len(index):
+            index = index[least_in_fp32_us(analysis.take(index), device) < held[index]]
+            wide = self._in_fp32(rows.take(index), device)
+            asked = np.flatnonzero(self._limits_us(wide, device)[0] < held[index])
+            index = index[asked]
+            held[index] = np.minimum(held[index], self._known_us(wide.take(asked), device))
         index, one = one_of_each(rows, self._alone(rows, device))
-        asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
-        index = index[asked]
-        held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
+        if len(index):
+            asked = np.flatnonzero(self._limits_us(one, device)[1] > held[index])
+            index = index[asked]
+            held[index] = np.maximum(held[index], self._known_us(one.take(asked), device))
         return held
 
     def _in_fp32(self, rows: Rows, device: Device) -> Rows:
@@ -295,6 +293,13 @@ class Learned:
             if part.answers_for(BATCHED, dtype)
             and part.away("linear", dtype, known) <= part.away(BATCHED, dtype, known) < np.inf
         }
+
+
+def _hotter(flop: Floats, known_us: Floats, rows: Rows, device: Device) -> Floats:
+    """Logarithm by which `rows` inside a program are longer where the board has been at its limit
+    for long: tables are of calls that lasted for less than a second."""
+    is_inside = rows.of_kinds(lambda kind: kind.timing == KERNEL, np.float64)
+    return is_inside * log(np.maximum(hot_us(flop, rows.dtype, device) / known_us, 1.0))
 
 
 def _kinship_of_change(device: Device) -> float:
@@ -333,12 +338,14 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     return columns, answer, told
 
 
-def _kernel_us(columns: Columns, factors: Floats, device: Device, shortest: float = 1.0) -> Floats:
+def _kernel_us(
+    columns: Columns, factors: Floats, device: Device, shortest: Floats | float = 1.0
+) -> Floats:
     learned_us = columns.base_us * np.exp(factors) + columns.extra_us
     return np.maximum(learned_us, _least_us(columns, device, shortest))
 
 
-def _least_us(columns: Columns, device: Device, shortest: float) -> Floats:
+def _least_us(columns: Columns, device: Device, shortest: Floats | float) -> Floats:
     return np.maximum(columns.bound_us, shortest * device.kernel_floor_us)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ from perfmodel.cost.learned.devices import (
 )
 from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
+from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import OfDevice, cached_per_device
@@ -41,12 +42,6 @@ from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
-_SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
-"""Ops that run the kernels of another one, with these dims, and have what was learned of it."""
-BATCHED = "bmm"
-_FEW = 16.0
-"""Of so many products at most a batch may seem shorter than one alone (assumed)."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -117,17 +112,20 @@ class Standing:
 
 @dataclass(frozen=True)
 class Apart:
-    """Trees of the rows of one framework that others outnumber, which they would else decide.
+    """Trees that answer alone for the rows they were fitted to: those of one framework that others
+    outnumber, which would else decide, or those of a device that ran other kernels than all others.
 
-    `kinds` are the ops and kinds of dtype that it ran, `places` those of the devices it ran on.
+    `framework` is its place in `FRAMEWORKS` from 1 on, 0 where it does not matter, `kinds` are the
+    ops and kinds of dtype that ran, `places` those of the devices they ran on.
     """
 
     trees: Ensemble
+    framework: int
     kinds: frozenset[tuple[str, str]]
     places: Places
 
     def ran(self, kind: Kind) -> bool:
-        """Whether rows like these are among those of the framework."""
+        """Whether rows like these are among those."""
         return (kind.op, same_kernels_dtype(kind.dtype)) in self.kinds
 
 
@@ -155,8 +153,7 @@ class Part:
     """Anything with `predict` of a matrix."""
     own: Mapping[int, Ensemble]
     """By place, trees over the figures of rows alone, of devices with many rows."""
-    apart: Mapping[int, Apart]
-    """By place in `FRAMEWORKS`, from 1 on: they answer alone on the devices that they know."""
+    apart: tuple[Apart, ...]
     share: float
     """Of the trees in answers for chips that were not measured, 0 to 1."""
     as_nearest: bool
@@ -184,7 +181,15 @@ class Part:
 
         An op that was measured nowhere is taken for those that were, in its dtype.
         """
-        kind = same_kernels_dtype(dtype)
+        if (op, dtype) not in self._known:
+            self._known[op, dtype] = self._measured_on(op, same_kernels_dtype(dtype))
+        return self._known[op, dtype]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], Places]:
+        return {}
+
+    def _measured_on(self, op: str, kind: str) -> Places:
         if any(op == each for each, _ in self.measured):
             return self.measured.get((op, kind), ())
         alike = (places for (_, each), places in self.measured.items() if each == kind)
@@ -200,11 +205,12 @@ class Part:
         return stands
 
     def in_apart(self, rows: Rows, device: Device) -> Floats:
-        """`[n]`: the framework whose trees answer for each row on `device`, from 1 on; 0: none."""
+        """`[n]`: which of `apart` answers for each row on `device`, from 1 on; 0: none."""
         framework, answers = rows.in_framework(), np.zeros(len(rows))
-        for code, apart in self.apart.items():
+        for number, apart in enumerate(self.apart, 1):
             if kinship(self.standing(apart.places, device).away) > 0.0:
-                answers[rows.of_kinds(apart.ran, bool) & (framework == code)] = code
+                own = (framework == apart.framework) | (apart.framework == 0)
+                answers[rows.of_kinds(apart.ran, bool) & own] = number
         return answers
 
     def log_factors(
@@ -223,7 +229,8 @@ class Part:
         """
         stands = self.standing(known, device)
         physics = np.array(columns.lift)
-        frac, asked, others = columns.on_chip_frac, stands.description, usual(self.devices)
+        frac = np.broadcast_to(columns.on_chip_frac, len(physics))
+        asked, others = stands.description, usual(self.devices)
         for op, index in groups:
             centre = np.full(len(index), self.spreads.get(op, self.spreads["*"]).centre)
             physics[index] += carried_log_factors(centre, frac[index], others, asked)
@@ -237,8 +244,8 @@ class Part:
             own = [at for at in stands.places if at in self.own and weight > 0.0]
             names, (left, taught) = known_device_columns(self.figures), np.zeros((2, len(physics)))
             left[np.concatenate([index for _, index in groups])] = 1.0
-            for code, apart in self.apart.items() if in_apart is not None else ():
-                index = np.flatnonzero((in_apart == code) & (left > 0.0))
+            for number, apart in enumerate(self.apart, 1) if in_apart is not None else ():
+                index = np.flatnonzero((in_apart == number) & (left > 0.0))
                 if len(index):
                     like = self.standing(apart.places, device)
                     holds, constants = kinship(like.away), like.near or {}
@@ -296,35 +303,30 @@ class Part:
         answer: Answer,
         framework: Floats,
         told: Floats | float = 1.0,
-    ) -> tuple[Floats, Floats]:
-        """Logarithms (low, high) of the interval around a prediction, per row of one op.
+    ) -> Floats:
+        """Logarithms (low, high) of the interval around a prediction, `[2, n]` of rows of one op.
 
         `framework` is the place of each row's from 1 on; rows of 0 may be of any. Rows that
         measurements `told` little of have the intervals of physics.
         """
         usual = self.spreads.get(op, self.spreads["*"])
-        ends = np.zeros((2, len(work)))
+        ends, outside = np.zeros((2, len(work))), ~self.is_inside(op, work)
         for code in dict.fromkeys(framework.tolist()):
             own = framework == code
             spread = self.spreads.get(spread_key(op, code), usual)
-            ends[:, own] = np.array(self._ends(spread, op, work, answer))[:, own]
+            ends[:, own] = _ends(spread, outside[own], answer)
         widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
-        least, most = (
-            each + (1.0 - told) * (wide - each) for each, wide in zip(ends, widest, strict=True)
-        )
-        return least, most
+        return np.asarray(ends + (1.0 - told) * (widest - ends))
 
-    def _ends(self, spread: Spread, op: str, work: Floats, answer: Answer) -> tuple[Floats, Floats]:
-        outside = ~self.is_inside(op, work)
-        left_out = spread.unseen if answer.by_trees else spread.physics
-        if not answer.is_shown:
-            left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
-        ends = []
-        for side in (0, 1):
-            seen = np.where(outside, spread.beyond[side], spread.seen[side])
-            wider = np.where(outside, _WIDER_BEYOND, 1.0) * left_out[side]
-            ends.append((1.0 - answer.unlike) * seen + answer.unlike * wider)
-        return ends[0], ends[1]
+
+def _ends(spread: Spread, outside: Mask, answer: Answer) -> Floats:
+    left_out = spread.unseen if answer.by_trees else spread.physics
+    if not answer.is_shown:
+        left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
+    beyond, seen, unseen = np.array([spread.beyond, spread.seen, left_out])[:, :, None]
+    wider = np.where(outside, _WIDER_BEYOND, 1.0) * unseen
+    known = np.where(outside, beyond, seen)
+    return np.asarray((1.0 - answer.unlike) * known + answer.unlike * wider)
 
 
 def _standing_of(asked: OfDevice) -> Standing:
@@ -355,44 +357,6 @@ _standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standin
 def spread_key(op: str, framework: float) -> str:
     """Under which spreads of rows in the `framework` at a place from 1 on are kept; 0: in any."""
     return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
-
-
-def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
-    """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones.
-
-    In the dtypes `alone` a batch of one is the product that it is.
-    """
-    alike = []
-    for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
-        if op in SAME_KERNELS or (op == BATCHED and dtype in alone):
-            is_one = rows.dims_of(op, index)["b"] == 1.0
-            kernels = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
-            alike.append((kernels, index if op in SAME_KERNELS else index[is_one]))
-    if not any(len(index) for _, index in alike):
-        return rows
-    ops, dims = np.array(rows.op, object), dict(rows.dims)
-    for (other, given), index in alike:
-        ops[index] = other
-        for name, value in given.items():
-            dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
-            dims[name][index] = value
-    return replace(rows, op=tuple(ops.tolist()), dims=dims)
-
-
-def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
-    """(the batches of few among `rows` in the dtypes `alone`, one product of each)."""
-    of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
-    batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
-    own = rows.take(batches)
-    if not len(own):
-        return batches, own
-    dims = {**own.dims, "b": np.ones(len(own))}
-    return batches, with_same_kernels(replace(own, dims=dims), alone)
-
-
-def same_kernels_dtype(dtype: str) -> str:
-    """The dtype for which the same kernels are written."""
-    return _SAME_KIND.get(dtype, dtype)
 
 
 def known_device_columns(figures: tuple[str, ...]) -> tuple[str, ...]:

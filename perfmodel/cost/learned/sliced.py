@@ -151,7 +151,8 @@ def _codes(
         sides, before = np.empty((2, *reached.shape), np.uint64), begin[0]
         bits.take(level.condition[own], axis=0, out=sides[1], mode="clip")
         sides[1] &= reached
-        np.bitwise_xor(reached, sides[1], out=sides[0])
+        if depth + 1 < len(levels):
+            np.bitwise_xor(reached, sides[1], out=sides[0])
         turns = np.zeros((len(trees), bits.shape[1]), np.uint64)
         tree = np.flatnonzero(np.diff(begin))
         turns[tree] = np.bitwise_or.reduceat(sides[1], begin[tree] - begin[0], axis=0)

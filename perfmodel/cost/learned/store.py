@@ -40,7 +40,7 @@ from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
-SCHEMA = "perfmodel.kernel-models/11"
+SCHEMA = "perfmodel.kernel-models/12"
 _MAX_BYTES = 64_000_000
 _CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _CLASS = "class"
@@ -220,11 +220,12 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             str(place): _written(each, folder / f"{part.name}.{place}{each.suffix}")
             for place, each in part.own.items()
         },
-        "apart": {
-            str(code): _written(each.trees, folder / f"{part.name}.in_{code}{each.trees.suffix}")
-            | {"kinds": sorted(each.kinds), "places": list(each.places)}
-            for code, each in part.apart.items()
-        },
+        "apart": [
+            _written(each.trees, folder / f"{part.name}.apart_{number}{each.trees.suffix}")
+            | {"framework": each.framework, "kinds": sorted(each.kinds)}
+            | {"places": list(each.places)}
+            for number, each in enumerate(part.apart)
+        ],
         "share": part.share,
         "as_nearest": part.as_nearest,
         "devices": [dict(each) for each in part.devices],
@@ -266,12 +267,13 @@ def _part_of(stored: StoredPart, folder: Path) -> Part:
         **{name: getattr(stored, name) for name in _ALIKE},
         trees=_trees(stored.trees, folder),
         own={at: _trees(msgspec.structs.asdict(own), folder) for at, own in stored.own.items()},
-        apart={
-            code: Apart(
-                _trees({"file": each.file, "sha256": each.sha256}, folder), each.kinds, each.places
+        apart=tuple(
+            Apart(
+                _trees({"file": each.file, "sha256": each.sha256}, folder),
+                *(each.framework, each.kinds, each.places),
             )
-            for code, each in stored.apart.items()
-        },
+            for each in stored.apart
+        ),
         spreads={op: Spread(*msgspec.structs.astuple(each)) for op, each in stored.spreads.items()},
         measured={(op, kind): places for op, kind, places in stored.measured},
         extensions={
@@ -305,7 +307,7 @@ def _trees(content: Mapping[str, str | float], folder: Path) -> Ensemble:
 
 
 def _floor_of(it: StoredFloor) -> KnownFloor:
-    return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured))
+    return KnownFloor(it.device, Floor(it.floor_us, it.offset_us, it.is_measured, it.scatter))
 
 
 def _floors_to_json(floors: tuple[KnownFloor, ...]) -> list[dict[str, Any]]:

@@ -155,40 +155,39 @@ _OWN = {f"{name}_{side}": 0.0 for name in ("kernel", "input", "stride", "pad") f
 
 def kernel_area(dims: Dims) -> Floats:
     """Weights per pair of channels."""
-    return _side(dims, "kernel", "kernel_size", "h") * _side(dims, "kernel", "kernel_size", "w")
+    return _area(_sides(dims, "kernel", "kernel_size"))
 
 
 def input_area(dims: Dims) -> Floats:
     """Pixels per channel of the input."""
-    return np.multiply(*input_sides(dims))
+    return _area(input_sides(dims))
 
 
-def input_sides(dims: Dims) -> tuple[Floats, Floats]:
-    """Rows and columns of the input."""
-    return _side(dims, "input", "input_size", "h"), _side(dims, "input", "input_size", "w")
+def input_sides(dims: Dims) -> Floats:
+    """Rows and columns of the input, `[2, n]`."""
+    return _sides(dims, "input", "input_size")
 
 
 def output_area(dims: Dims) -> Floats:
     """Pixels per channel of the output."""
-    return np.multiply(*output_sides(dims))
+    return _area(output_sides(dims))
 
 
-def output_sides(dims: Dims) -> tuple[Floats, Floats]:
-    """Rows and columns of the output."""
-    return _output_side(dims, "h"), _output_side(dims, "w")
+def output_sides(dims: Dims) -> Floats:
+    """Rows and columns of the output, `[2, n]`."""
+    padding, stride = _sides(dims, "pad", "padding"), _sides(dims, "stride", "stride")
+    reach = dims["dilation"] * (_sides(dims, "kernel", "kernel_size") - 1.0)
+    padded = input_sides(dims) + 2.0 * padding
+    return np.maximum(np.floor((padded - reach - 1.0) / stride) + 1.0, 1.0)
 
 
-def _side(dims: Dims, own: str, square: str, side: str) -> Floats:
-    value = dims[f"{own}_{side}"]
-    return np.where(value > 0, value, dims[square])
+def _area(sides: Floats) -> Floats:
+    return np.asarray(sides[0] * sides[1])
 
 
-def _output_side(dims: Dims, side: str) -> Floats:
-    padding = _side(dims, "pad", "padding", side)
-    size = _side(dims, "input", "input_size", side)
-    reach = dims["dilation"] * (_side(dims, "kernel", "kernel_size", side) - 1.0)
-    stride = _side(dims, "stride", "stride", side)
-    return np.maximum(np.floor((size + 2.0 * padding - reach - 1.0) / stride) + 1.0, 1.0)
+def _sides(dims: Dims, own: str, square: str) -> Floats:
+    sides = np.array([dims[f"{own}_h"], dims[f"{own}_w"]])
+    return np.where(sides > 0, sides, dims[square])
 
 
 def _input(dims: Dims) -> Floats:

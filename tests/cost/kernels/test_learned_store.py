@@ -18,11 +18,12 @@ import pytest
 import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
-from perfmodel.cost.gpu.heuristic import off_by_both
+from perfmodel.cost.gpu.heuristic import Floor, off_by_both
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
-from perfmodel.cost.learned.floors import factor_of_hosts
-from perfmodel.cost.learned.part import Apart, known_device_columns, with_same_kernels
+from perfmodel.cost.learned.floors import KnownFloor, factor_of_hosts, known_floors
+from perfmodel.cost.learned.part import Apart, known_device_columns
+from perfmodel.cost.learned.same_kernels import with_same_kernels
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
@@ -159,7 +160,7 @@ def resealed(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 OWN = {"file": "own.trees.gz", "sha256": ""}
-APART = OWN | {"kinds": [["linear", "fp32"]], "places": [0]}
+APART = OWN | {"framework": 4, "kinds": [["linear", "fp32"]], "places": [0]}
 
 
 @pytest.mark.parametrize(
@@ -178,9 +179,9 @@ APART = OWN | {"kinds": [["linear", "fp32"]], "places": [0]}
         (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
         (lambda part: part.update(own={99: OWN}), "a place among the devices"),
         (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
-        (lambda part: part.update(apart={1: APART | {"places": [99]}}), "a place among the"),
-        (lambda part: part.update(apart={1: APART | {"places": []}}), "of length >= 1"),
-        (lambda part: part.update(apart={9: APART}), "Expected `int` <= 4"),
+        (lambda part: part.update(apart=[APART | {"places": [99]}]), "a place among the"),
+        (lambda part: part.update(apart=[APART | {"places": []}]), "of length >= 1"),
+        (lambda part: part.update(apart=[APART | {"framework": 9}]), "Expected `int` <= 4"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(
@@ -271,6 +272,17 @@ def test_floors_of_nine_of_ten_further_hosts_lie_within_what_few_show() -> None:
     assert factor_of_hosts(np.array([[20.0, 9.0], [30.0, 13.0]])).tolist() == [2.0, 2.0]
 
 
+def test_calls_at_a_measured_floor_scatter_as_those_of_its_host_did() -> None:
+    known, other = hardware.device("v100-pcie-32gb"), hardware.device("a100-pcie-40gb")
+    own = KnownFloor(describe(known), Floor(40.0, 20.0, scatter=(0.95, 1.1)))
+    (usual, least, most), offsets = known_floors((own,), known)
+    assert [usual, least, most] == pytest.approx([40.0, 38.0, 44.0])
+    assert offsets / 20.0 == pytest.approx([1.0, 0.95, 1.1])
+    elsewhere, _ = known_floors((own,), other)
+    by_both = np.hypot(np.log(2.0), np.log([0.95, 1.1]))
+    assert np.log(elsewhere / 40.0) == pytest.approx([0.0, -by_both[0], by_both[1]])
+
+
 class Always:
     """Trees that say one thing."""
 
@@ -304,8 +316,8 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
     have, and so do kinds of dtype in which the framework ran nothing."""
     part = load_models(folder)["matmul"].parts[0]
     place = part.devices.index(describe(hardware.device("h100-sxm")))
-    apart = Apart(Always(0.3), frozenset({("linear", "fp32")}), (place,))
-    part = replace(part, trees=Always(0.1), own={}, apart={4: apart}, share=1.0)
+    apart = Apart(Always(0.3), 4, frozenset({("linear", "fp32")}), (place,))
+    part = replace(part, trees=Always(0.1), own={}, apart=(apart,), share=1.0)
     rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     rows = replace(rows, dims=rows.dims | {"framework": np.array([4.0, 1.0, 0.0])})
     factors = {}
@@ -320,6 +332,8 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
     near = kinship(distance(*(describe(hardware.device(name)) for name in ("h100-sxm", "h200"))))
     assert 0.0 < near < 1.0
     assert factors["h200"] == pytest.approx([0.1 + 0.2 * near, 0.1, 0.1])
+    of_any = replace(part, apart=(replace(apart, framework=0),))
+    assert of_any.in_apart(rows, hardware.device("h100-sxm")).tolist() == [1.0] * 3
     narrow = replace(rows, dtype=("fp16",) * 3)
     assert part.in_apart(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
 
@@ -327,11 +341,11 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
 def test_trees_of_a_framework_are_kept(folder: Path, tmp_path: Path) -> None:
     models = load_models(folder)
     part = models["matmul"].parts[0]
-    apart = Apart(part.trees, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2))
-    model = replace(models["matmul"], parts=(replace(part, apart={4: apart}),))
+    apart = Apart(part.trees, 4, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2))
+    model = replace(models["matmul"], parts=(replace(part, apart=(apart,)),))
     save(tmp_path / "models", {"matmul": model}, {})
-    kept = load_models(tmp_path / "models")["matmul"].parts[0].apart[4]
-    assert (kept.kinds, kept.places) == (apart.kinds, apart.places)
+    kept = load_models(tmp_path / "models")["matmul"].parts[0].apart[0]
+    assert replace(kept, trees=apart.trees) == apart
     matrix = np.zeros((1, len(known_device_columns(part.figures))), np.float32)
     assert kept.trees.predict(matrix) == part.trees.predict(matrix)
 
