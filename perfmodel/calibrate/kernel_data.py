@@ -17,7 +17,7 @@ from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.heuristic import TIMINGS
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
-from perfmodel.cost.learned.part import SAME_KERNELS
+from perfmodel.cost.learned.same_kernels import SAME_KERNELS
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows

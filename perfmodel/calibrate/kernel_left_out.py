@@ -12,10 +12,9 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 from perfmodel.arrays import Floats, Mask
 from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker
-from perfmodel.cost.learned.part import (
-    same_kernels_dtype,
-)
+from perfmodel.cost.learned.corrections import carried_log_factors
+from perfmodel.cost.learned.devices import COLUMNS, distance, kinship, nearest, same_maker, usual
+from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 
 _QUANTILES = np.array([0.05, 0.95])
 _WIDEST = 3.0
@@ -100,11 +99,14 @@ def chips_left_out(
             near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
             near = [each for each in near if same_maker(each, description)]
             if near:
-                seen_as = {True: nearest(description, near)[0], False: description}
+                like = nearest(description, near)[0]
+                seen_as = {True: like, False: description}
                 for key, figures in seen_as.items():
                     asked_about = matrix[index].copy()
                     asked_about[:, len(data.figures) :] = [figures[name] for name in COLUMNS]
-                    log_errors[key][index] = fitted.predict(asked_about)
+                    log_errors[key][index] = carried_log_factors(
+                        fitted.predict(asked_about), data.on_chip_frac[index], like, description
+                    )
     return log_errors
 
 
@@ -137,9 +139,15 @@ def physics_left_out(
     alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
     centred = alone.copy()
     for chip in sorted(set(chips[asked])):
-        elsewhere = centres(off, data.told, data.ops, chips, asked & (chips != chip))
-        for row in np.flatnonzero(asked & (chips == chip)):
-            centred[row] += elsewhere.get(data.ops[row], elsewhere.get("*", 0.0))
+        others = asked & (chips != chip)
+        elsewhere = centres(off, data.told, data.ops, chips, others)
+        known = [data.seen_as[name] for name in sorted(set(data.devices[others]))]
+        for device in sorted(set(data.devices[asked & (chips == chip)])) if known else ():
+            index = np.flatnonzero(asked & (data.devices == device))
+            centre = np.array([elsewhere.get(op, elsewhere["*"]) for op in data.ops[index]])
+            centred[index] += carried_log_factors(
+                centre, data.on_chip_frac[index], usual(known), data.seen_as[device]
+            )
     return [(alone, {}), (centred, centres(off, data.told, data.ops, chips, asked))]
 
 

@@ -49,9 +49,9 @@ from perfmodel.cost.learned.part import (
     Places,
     Spread,
     known_device_columns,
-    same_kernels_dtype,
     spread_key,
 )
+from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 from perfmodel.cost.learned.store import pack_estimator
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.ops.rows import Rows

@@ -123,6 +123,7 @@ class Samples:
     extra_us: Floats
     work: Floats
     lift: Floats
+    on_chip_frac: Floats
     floor_us: Floats
     offset_us: Floats
     told: Floats
@@ -194,6 +195,9 @@ def samples(
         extra_us=extra,
         work=work,
         lift=np.concatenate([each.lift for each in parts]),
+        on_chip_frac=np.concatenate(
+            [np.broadcast_to(each.on_chip_frac, len(each.base_us)) for each in parts]
+        ),
         floor_us=floor_us,
         offset_us=offset_us,
         told=told,

@@ -7,8 +7,8 @@ import numpy as np
 from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.rates import bound_us, stream_bytes_per_us, transfer_us
-from perfmodel.cost.gpu.streaming import USUAL, turns_of
+from perfmodel.cost.gpu.rates import USUAL, bound_us, stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.streaming import turns_of
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims

@@ -17,6 +17,7 @@ from perfmodel.hardware.originals import original
 from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 
+USUAL = "usual"
 _C = coefficients("gpu.rates")
 
 
@@ -116,7 +117,9 @@ _has_units = cached_with_reads(partial(cached_per_device, maxsize=1024), _has_un
 
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
-    return device.sm_count * _C.special_per_sm_per_clock * device.boost_mhz
+    known = _C.table("special_per_sm_per_clock")
+    per_clock = known.get(device.compute_capability or USUAL, known[USUAL])
+    return device.sm_count * per_clock * device.boost_mhz
 
 
 def issued_per_us(device: Device) -> float:

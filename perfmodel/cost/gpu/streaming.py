@@ -10,6 +10,7 @@ from perfmodel.arrays import Floats, Mask, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
+    USUAL,
     bound_us,
     hbm_bytes_per_us,
     l2_bytes_per_us,
@@ -41,7 +42,6 @@ class RowKernel:
     """Longest row that is never read again."""
 
 
-USUAL = "usual"
 _C = coefficients("gpu.streaming")
 _PROGRAM = coefficients("gpu.program")
 ROW_KERNELS = frozenset(_C.tuples("row_kernels"))

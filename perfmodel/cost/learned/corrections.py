@@ -1,4 +1,5 @@
-"""What keeps the trees' answers safe between and beyond measured rows: slopes and growth.
+"""What keeps the trees' answers safe between and beyond measured rows and devices: slopes, growth,
+and on which side of a chip a correction lies.
 
 Trees answer with a constant there, although what a kernel takes beside its work, whatever that
 is, becomes an ever smaller share of it.
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats, median
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.learned.devices import Description, nearest
 
 
@@ -40,6 +42,7 @@ def places_of(device: Description, known: Sequence[Description]) -> tuple[int, .
     return tuple(place for place, each in enumerate(known) if each == device)
 
 
+_C = coefficients("gpu.reductions")
 _STEPS = 5
 _TOLERANCE_FRAC = 0.02
 
@@ -83,6 +86,28 @@ class Extension:
         """That of the device which is most similar."""
         own = nearest(device, [each.device for each in self.known])[0]
         return next(each for each in self.known if each.device == own)
+
+
+def _balance(device: Description) -> float:
+    """Logarithm of the bytes that its memory moves while its multiprocessors do one operation."""
+    return device["bytes_per_clock"] - device["flop_per_clock"]
+
+
+def carried_log_factors(
+    factors: Floats, on_chip_frac: Floats, near: Description, own: Description
+) -> Floats:
+    """Log factors `[n]` of a device like `near`, as one like `own` has them, whose memory may be
+    slower for its multiprocessors.
+
+    What kernels take beside their base is then the multiprocessors' time, which is shorter by their
+    arithmetic: the slower memory lengthens the base alone, but for `on_chip_frac` of it, and hides
+    the rest in part. What a faster memory shows of it was hidden on `near`: nothing is changed.
+    """
+    slower = np.exp(_balance(near) - _balance(own))
+    ratio = on_chip_frac + (1.0 - on_chip_frac) / max(slower, 1.0)
+    power = _C.together_exponent
+    longer = np.log1p(ratio**power * np.expm1(power * np.maximum(factors, 0.0))) / power
+    return np.asarray(longer + np.log1p(ratio * np.expm1(np.minimum(factors, 0.0))))
 
 
 def extrapolated_log_factors(factors: Floats, work: Floats, growth: Growth, trust: float) -> Floats:

@@ -9,6 +9,7 @@ would make times fall where hardware gets worse.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from perfmodel.hardware import Device
@@ -76,6 +77,11 @@ def nearest(description: Description, known: Sequence[Description]) -> tuple[Des
     """The most similar of `known`, and its distance."""
     away, place = min((distance(description, each), i) for i, each in enumerate(known))
     return known[place], away
+
+
+def usual(known: Sequence[Description]) -> Description:
+    """The median of each figure."""
+    return {name: statistics.median([each[name] for each in known]) for name in COLUMNS}
 
 
 def same_maker(one: Description, other: Description) -> bool:

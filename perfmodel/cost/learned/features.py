@@ -43,6 +43,8 @@ class Columns:
     times, and where physics answers alone it is added."""
     analysis: Analysis
     """What physics says before anything is learned."""
+    on_chip_frac: Floats | float = 1.0
+    """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
         """`[rows, names]` float32: figures, else constants of the device, or 0."""
@@ -125,7 +127,8 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     figures |= _is_one_of(rows, _SEEN, lambda kind: kind.op)
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis)
+    on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
+    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis, on_chip)
 
 
 def _is_one_of(rows: Rows, texts: tuple[str, ...], own: Callable[[Kind], str]) -> dict[str, Floats]:

@@ -4,9 +4,9 @@ The two were measured in other libraries, and short ones in fp32 hardly at all, 
 of each may contradict it.
 
 Trees answer in steps, some of them downwards. On the lattice times are made to rise with every
-dim, and between its points they are interpolated. A product then takes at least what the lattice
-says of one smaller in a dim by a quarter of its spacing, and at most what it says of one larger by
-as much: tiles and waves may step so far, and one of twice a dim never takes less.
+dim, and between its points they are interpolated. A product, norm or softmax then takes at least
+what the lattice says of one smaller in a dim by a quarter of its spacing, and at most what it says
+of one larger by as much: tiles and waves may step so far, and one of twice a dim never takes less.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def may_be_widened(rows: Rows, device: Device) -> Ints:
     narrow = np.flatnonzero(rows.of_kinds(is_narrow, bool))
     if len(narrow):
         n, k = (rows.dims[name][narrow] for name in ("n", "k"))
-        narrow = narrow[_are_aligned(n, k, _ALIGNED_ELEMENTS)]
+        narrow = narrow[_are_aligned([n, k], _ALIGNED_ELEMENTS)]
     return narrow
 
 
@@ -57,8 +57,8 @@ def least_in_fp32_us(analysis: Analysis, device: Device) -> Floats:
     return np.maximum(compute_us, bound_us(moved_bytes, device))
 
 
-def _are_aligned(n: Floats, k: Floats, elements: float) -> Mask:
-    return np.asarray(np.mod(n, elements) + np.mod(k, elements) == 0.0)
+def _are_aligned(sides: list[Floats], elements: float) -> Mask:
+    return np.asarray(np.mod(sides, elements).max(axis=0) == 0.0)
 
 
 def as_fp32(rows: Rows) -> Rows:
@@ -108,7 +108,7 @@ class Key:
     def rows(self, sizes: Mapping[str, Floats]) -> Rows:
         """Rows of these `sizes`, each `[n]`."""
         count = len(next(iter(sizes.values())))
-        texts = self.op, self.dtype, "fwd", self.timing
+        texts = self.op, self.dtype, FORWARD, self.timing
         op, dtype, direction, timing = ((each,) * count for each in texts)
         given = {name: np.full(count, value) for name, value in self.given}
         return Rows(op, dtype, direction, timing, {**given, **sizes})
@@ -152,16 +152,19 @@ _curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
 
 
 LATTICE_BUILD = "matmul"
-_GIVEN = (FRAMEWORK, "warm", FIRST_TURNED, SECOND_TURNED)
+FORWARD = "fwd"
+_GIVEN = (FRAMEWORK, "warm", FIRST_TURNED, SECOND_TURNED, "strided")
 """Dims that are no size: each of their values has a lattice of its own."""
 _BATCH = "b"
 _NONE = -1.0
+_ALONG = ("n", "k", "cols")
+"""Dims along which elements follow one another."""
 _ALIGNED = 8.0
 """Elements that rows of operands start at multiples of, so that the same kernels run: points of
-the lattice are aligned, and cap the time of aligned products only."""
+the lattice are aligned, and cap the time of aligned ones only."""
 _BLOCK = {"fp8_block": 128.0}
 """Elements of a side that are scaled together: shorter sides are of one block."""
-_MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2 = 5.0, 16.0, 14.0
+_MIN_LOG2, _MAX_LOG2, _MAX_BATCHED_LOG2, _MAX_ROWS_LOG2 = 5.0, 16.0, 14.0, 24.0
 _STEP_LOG2, _BATCHED_STEP_LOG2 = 1.0, 2.0
 """Spacing: points at powers of two are as aligned as programs' sizes are; more than 2,000 points of
 batches would take longer than what is asked about. Chosen, with the reach, on rows that the fits
@@ -244,7 +247,16 @@ def _ends_of(axes: tuple[Floats, ...]) -> tuple[Floats, Floats]:
 
 def has_lattice(part: Part) -> bool:
     """Whether times of the part's ops are held near those of a lattice."""
-    return part.build == LATTICE_BUILD
+    return part.build == LATTICE_BUILD or any(map(_is_by_row, part.ops))
+
+
+def _is_by_row(op: str) -> bool:
+    """Whether the time of `op` is a matter of its rows and of their length."""
+    return op in BY_ROW and OPS[op].dims == _PLAIN_DIMS
+
+
+def _as_asked(kind: Kind) -> tuple[str, str, str, str]:
+    return kind.op, kind.dtype, kind.timing, kind.direction
 
 
 def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple[Floats, Floats]:
@@ -254,17 +266,20 @@ def limits_us(part: Part, rows: Rows, device: Device, kernels: Kernels) -> tuple
     """
     least, most = np.zeros(len(rows)), np.full(len(rows), np.inf)
     given = {name: _given(rows, name) for name in _GIVEN if name in rows.dims}
-    for (op, dtype, timing), index in rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing)):
+    for (op, dtype, timing, way), index in rows.grouped(_as_asked):
+        if way != FORWARD or not (part.build == LATTICE_BUILD or _is_by_row(op)):
+            continue
         dims = rows.dims_of(op, index)
         sizes, (first, last) = np.log2([dims[name] for name in OPS[op].dims]), _ends(op, dtype)
         on_lattice = ((sizes >= first) & (sizes <= last)).all(axis=0)
-        if _BATCH not in OPS[op].dims:
+        if _BATCH in dims and _BATCH not in OPS[op].dims:
             on_lattice &= dims[_BATCH] == 1.0
         columns = {name: column[index] for name, column in given.items()}
         for values, own in _alike(columns, np.flatnonzero(on_lattice)):
             key = Key(part, op, dtype, device, timing, values)
             low, high = np.exp(_lattices(kernels)(key).limits(sizes[:, own]))
-            is_aligned = _are_aligned(dims["n"][own], dims["k"][own], _ALIGNED)
+            along = [dims[name][own] for name in OPS[op].dims if name in _ALONG]
+            is_aligned = _are_aligned(along, _ALIGNED)
             most[index[own]] = np.where(is_aligned, high, np.inf)
             least[index[own]] = np.minimum(low, most[index[own]])
     return least, most
@@ -316,8 +331,10 @@ def _ends(op: str, dtype: str) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=64)
 def _axes(op: str, dtype: str) -> tuple[Floats, ...]:
-    """log2 of the sizes along b (where there are batches), m, n and k."""
+    """log2 of the sizes along b (where there are batches), m, n and k; along rows and columns."""
     least = max(_MIN_LOG2, np.log2(_BLOCK.get(dtype, 1.0)))
+    if _is_by_row(op):
+        return np.arange(0.0, _MAX_ROWS_LOG2, _STEP_LOG2), np.arange(least, _MAX_LOG2, _STEP_LOG2)
     if _BATCH not in OPS[op].dims:
         sides = np.arange(least, _MAX_LOG2, _STEP_LOG2)
         return np.arange(0.0, _MAX_LOG2, _STEP_LOG2), sides, sides

@@ -39,14 +39,12 @@ from perfmodel.cost.learned.lattice import (
     may_be_widened,
 )
 from perfmodel.cost.learned.part import (
-    BATCHED,
     Answer,
     Groups,
     Part,
     Places,
-    one_of_each,
-    with_same_kernels,
 )
+from perfmodel.cost.learned.same_kernels import BATCHED, one_of_each, with_same_kernels
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
 from perfmodel.ops.rows import KERNEL, Kind, Rows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from perfmodel.cost.learned.corrections import (
     Extension,
     Gains,
     Growth,
+    carried_log_factors,
     extrapolated_log_factors,
     places_of,
 )
@@ -28,9 +29,11 @@ from perfmodel.cost.learned.devices import (
     nearest,
     same_maker,
     unlikeness,
+    usual,
 )
 from perfmodel.cost.learned.features import Columns
 from perfmodel.cost.learned.forest import Ensemble
+from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
 from perfmodel.hardware.reads import OfDevice, cached_per_device
@@ -39,12 +42,6 @@ from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
 Places: TypeAlias = tuple[int, ...]
 
-_SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
-SAME_KERNELS = {"mm": ("linear", {"bias": 0.0})}
-"""Ops that run the kernels of another one, with these dims, and have what was learned of it."""
-BATCHED = "bmm"
-_FEW = 16.0
-"""Of so many products at most a batch may seem shorter than one alone (assumed)."""
 AS_KIND = {"matmul": ("tf32",)}
 """Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
 units, the same tiles and loads, at a rate of their own."""
@@ -140,8 +137,8 @@ class Part:
     in the shares that came nearest to chips left out of the fit: `share` of the trees, all of them
     for boards of a measured chip, nothing for makers of whom nothing was measured. The trees are
     asked about it as the most similar measured device of its maker, or with its own figures, and
-    physics includes what it is off on the chips that were measured (`Spread.centre`), each where
-    that was nearer.
+    physics includes what it is off on measured chips (`Spread.centre`), each where that was nearer.
+    Behind a slower memory less of both shows (`carried_log_factors`).
     """
 
     name: str
@@ -232,8 +229,11 @@ class Part:
         """
         stands = self.standing(known, device)
         physics = np.array(columns.lift)
+        frac = np.broadcast_to(columns.on_chip_frac, len(physics))
+        asked, others = stands.description, usual(self.devices)
         for op, index in groups:
-            physics[index] += self.spreads.get(op, self.spreads["*"]).centre
+            centre = np.full(len(index), self.spreads.get(op, self.spreads["*"]).centre)
+            physics[index] += carried_log_factors(centre, frac[index], others, asked)
         if stands.near is None:
             return Answer(physics, 0.0, 1.0, by_trees=False)
         near, weight = stands.near, kinship(stands.away)
@@ -242,9 +242,8 @@ class Part:
         if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else stands.description
             own = [at for at in stands.places if at in self.own and weight > 0.0]
-            names, left = known_device_columns(self.figures), np.zeros(len(physics))
+            names, (left, taught) = known_device_columns(self.figures), np.zeros((2, len(physics)))
             left[np.concatenate([index for _, index in groups])] = 1.0
-            taught = np.zeros(len(physics))
             for number, apart in enumerate(self.apart, 1) if in_apart is not None else ():
                 index = np.flatnonzero((in_apart == number) & (left > 0.0))
                 if len(index):
@@ -267,7 +266,7 @@ class Part:
                 if op in stands.slopes:
                     figure = columns.figures[self.gains.figure]
                     taught[index] += stands.slopes[op] * figure[index]
-            factors = factors + share * taught
+            factors = factors + share * carried_log_factors(taught, frac, near, asked)
         return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
     def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
@@ -358,44 +357,6 @@ _standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standin
 def spread_key(op: str, framework: float) -> str:
     """Under which spreads of rows in the `framework` at a place from 1 on are kept; 0: in any."""
     return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
-
-
-def with_same_kernels(rows: Rows, alone: Collection[str] = ()) -> Rows:
-    """`rows` as the ops whose kernels they run; raises `ModelError` on impossible ones.
-
-    In the dtypes `alone` a batch of one is the product that it is.
-    """
-    alike = []
-    for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
-        if op in SAME_KERNELS or (op == BATCHED and dtype in alone):
-            is_one = rows.dims_of(op, index)["b"] == 1.0
-            kernels = SAME_KERNELS.get(op, SAME_KERNELS["mm"])
-            alike.append((kernels, index if op in SAME_KERNELS else index[is_one]))
-    if not any(len(index) for _, index in alike):
-        return rows
-    ops, dims = np.array(rows.op, object), dict(rows.dims)
-    for (other, given), index in alike:
-        ops[index] = other
-        for name, value in given.items():
-            dims[name] = dims.get(name, np.full(len(rows), np.nan)).copy()
-            dims[name][index] = value
-    return replace(rows, op=tuple(ops.tolist()), dims=dims)
-
-
-def one_of_each(rows: Rows, alone: Collection[str]) -> tuple[Ints, Rows]:
-    """(the batches of few among `rows` in the dtypes `alone`, one product of each)."""
-    of_kind = rows.of_kinds(lambda kind: kind.op == BATCHED and kind.dtype in alone, bool)
-    batches = np.flatnonzero(of_kind & (rows.dims.get("b", np.full(len(rows), np.nan)) <= _FEW))
-    own = rows.take(batches)
-    if not len(own):
-        return batches, own
-    dims = {**own.dims, "b": np.ones(len(own))}
-    return batches, with_same_kernels(replace(own, dims=dims), alone)
-
-
-def same_kernels_dtype(dtype: str) -> str:
-    """The dtype for which the same kernels are written."""
-    return _SAME_KIND.get(dtype, dtype)
 
 
 def known_device_columns(figures: tuple[str, ...]) -> tuple[str, ...]:

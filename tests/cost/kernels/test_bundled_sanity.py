@@ -50,6 +50,22 @@ def test_elementwise_ops_never_take_less_for_more(
     assert found[0] <= found[1:].min() * (1 + 1e-9)
 
 
+@given(
+    st.sampled_from(("layer_norm", "softmax")),
+    st.sampled_from(DEVICES),
+    st.sampled_from(("profiler_kernel", "event_single_call")),
+    st.integers(1, 1 << 16),
+    st.integers(5, 1 << 10),
+)
+def test_norms_and_softmax_of_twice_a_dim_never_take_less(
+    op: str, device: str, timing: str, rows: int, vectors: int
+) -> None:
+    cols = 8 * vectors
+    small = {"op": op, "timing": timing, "rows": rows, "cols": cols}
+    found = us(device, small, small | {"rows": 2 * rows}, small | {"cols": 2 * cols})
+    assert found[0] <= found[1:].min() * (1 + 1e-9)
+
+
 @given(st.sampled_from(FLAT), st.sampled_from(DEVICES), st.floats(10.0, 30.0))
 def test_elementwise_times_are_continuous(
     kind: tuple[str, str], device: str, log2_elements: float

@@ -13,7 +13,7 @@ from perfmodel import hardware
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
-from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, transfer_us
+from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, special_per_us, transfer_us
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
@@ -71,6 +71,16 @@ def test_every_op_has_a_duration_an_interval_and_reasons(op: str, direction: str
         # What was recorded in a trace has no bound.
         assert why.duration_us >= why.terms.get("bound_us", 0.0)
         assert 0 <= why.utilisation_frac <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "per_clock"), [("p100-pcie-16gb", 16.0), ("p4", 32.0), ("l4", 16.0)]
+)
+def test_large_multiprocessors_of_pascal_have_twice_the_special_units(
+    name: str, per_clock: float
+) -> None:
+    device = hardware.device(name)
+    assert special_per_us(device) == per_clock * device.sm_count * device.boost_mhz
 
 
 def test_jagged_attention_follows_pairs_and_the_kernels_language() -> None:

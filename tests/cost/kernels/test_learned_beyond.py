@@ -12,6 +12,7 @@ from perfmodel.cost.learned.corrections import (
     Extension,
     Gains,
     Growth,
+    carried_log_factors,
     extrapolated_log_factors,
     line_of,
     places_of,
@@ -52,6 +53,19 @@ def test_without_trust_the_trees_answer_stays() -> None:
 def test_the_most_similar_device_says_how_it_goes_on() -> None:
     one, other = Growth(ONE, 10.0, 3.0), Growth(OTHER, 10.0, 2.0)
     assert Extension(1.0, (other, one)).on(ONE) == one
+
+
+def test_what_multiprocessors_take_beside_the_base_hides_behind_a_slower_memory() -> None:
+    """Twice the base where both are alike, and on a chip whose base is no memory's. An eighth of
+    the bandwidth for as much arithmetic leaves an eighth of what showed, of shorter kernels too;
+    where the memory is faster nothing is changed."""
+    slower = {**ONE, "bytes_per_clock": ONE["bytes_per_clock"] - math.log(8.0)}
+    factors, on_chip = np.log([2.0, 2.0, 1.0, 0.2]), np.array([0.0, 1.0, 0.0, 0.0])
+    there = np.exp(carried_log_factors(factors, on_chip, ONE, slower))
+    beside = (2.0**1.5 - 1.0) / 8.0**1.5
+    assert there == pytest.approx([(1.0 + beside) ** (1.0 / 1.5), 2.0, 1.0, 0.9])
+    for faster in (ONE, {**ONE, "bytes_per_clock": ONE["bytes_per_clock"] + 1.0}):
+        assert carried_log_factors(factors, on_chip, ONE, faster) == pytest.approx(factors)
 
 
 def test_gains_are_the_devices_own_where_known_else_the_median() -> None:
