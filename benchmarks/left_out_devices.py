@@ -109,12 +109,12 @@ def plain_trees(
 ) -> np.ndarray:
     """Microseconds `[n]` by boosted trees fitted to `others`, with the column `framework`."""
     build = model.parts[0].build
-    taught, asked_about = (
+    trained, asked_about = (
         samples(frame.assign(place=np.arange(len(frame))), build, _among(frame, known), {}, {})
         for frame in (others, asked)
     )
     found = np.empty(len(asked))
-    found[asked_about.frame["place"]] = plain_trees_us(taught, asked_about, 0)
+    found[asked_about.frame["place"]] = plain_trees_us(trained, asked_about, 0)
     return found
 
 

@@ -46,7 +46,7 @@ OWN_TREES_OF_PART = {
     "matmul_fp32": _FOREST | {"n_estimators": 50, "learning_rate": 0.15, "min_child_weight": 4}
 }
 """Several per round, as the part's shared ones; half as many keep the files small."""
-APART_TREES = {"max_depth": 6, "learning_rate": 0.05, "n_estimators": 300}
+SEPARATE_TREES = {"max_depth": 6, "learning_rate": 0.05, "n_estimators": 300}
 """Of a framework's own, every row alike: chosen, as that they answer alone, on a fifth of the
 shapes of PyTorch's products kept from a fit to half of an H100's, whose error (mean absolute
 logarithm) they make 0.22 of what it was in fewer bits than 16."""
@@ -113,10 +113,10 @@ class Bounded(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
 class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """`shared` for the rows of all devices; half of it and half of a clone of `own` for those of a
     device that has many, fitted to them alone; for those of a framework of `frameworks` a clone of
-    `apart`, fitted to them alone, each alike. `own` may be None.
+    `separate`, fitted to them alone, each alike. `own` may be None.
 
     The first `width` columns are figures of rows, which `own` sees; the others are of devices.
-    Columns of `frameworks`, none where there is no `apart`, are above 0 for rows of one each.
+    Columns of `frameworks`, none where there is no `separate`, are above 0 for rows of one each.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
         own: Any,
         width: int,
         fewest: int = 1000,
-        apart: Any = None,
+        separate: Any = None,
         frameworks: Sequence[int] = (),
     ) -> None:
         self.shared = shared
         self.own = own
         self.width = width
         self.fewest = fewest
-        self.apart = apart
+        self.separate = separate
         self.frameworks = frameworks
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> WithOwn:
@@ -148,11 +148,11 @@ class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
                     X[rows, : self.width], y[rows], sample_weight=weight[rows]
                 )
                 self.own_[device] = own
-        self.apart_ = {}
+        self.separate_ = {}
         for column in self.frameworks:
             rows = (X[:, column] > 0.0) & (weight > 0.0)
             if rows.any():
-                self.apart_[column] = clone(self.apart).fit(X[rows], y[rows])
+                self.separate_[column] = clone(self.separate).fit(X[rows], y[rows])
         return self
 
     def predict(self, X: Any) -> Any:
@@ -164,10 +164,10 @@ class WithOwn(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignor
             if device in self.own_:
                 own = self.own_[device].predict(X[rows, : self.width])
                 answers[rows] += OWN_FRAC * (own - answers[rows])
-        for column, apart in self.apart_.items():
+        for column, separate in self.separate_.items():
             rows = X[:, column] > 0.0
             if rows.any():
-                answers[rows] = apart.predict(X[rows])
+                answers[rows] = separate.predict(X[rows])
         return answers
 
     def _by_device(self, X: Any) -> list[tuple[tuple[float, ...], Any]]:

@@ -312,8 +312,10 @@ def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 
-def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float = 1.0) -> Floats:
-    """Per row: little where it is flagged, small or `told` of little; groups weigh more alike.
+def weights(
+    frame: pd.DataFrame, support: Floats, work: Floats, small_weight: float = 1.0
+) -> Floats:
+    """Per row: little where it is flagged, small or has little `support`; groups weigh more alike.
 
     `small_weight` is that of the least `work` of a device's op against the most: what is asked
     about is larger than what is measured.
@@ -327,7 +329,7 @@ def weights(frame: pd.DataFrame, told: Floats, work: Floats, small_weight: float
     rank = np.empty(len(work))
     rank[order] = (np.arange(len(work)) - starts[groups[order]]) / size[groups[order]]
     weight = (
-        told * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
+        support * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
     )
     return np.asarray(weight / weight.mean())
 

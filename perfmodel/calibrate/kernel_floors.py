@@ -77,8 +77,8 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         shown = fracs.get(key[0], usual_frac) * floor
         offset = shown if key[1] == _SINGLE_CALL else TIMINGS[key[1]].offset_us
         offset_us = float(np.clip(offset, 0.0, 0.9 * floor))
-        told = scatter[key] if key in measured else (1.0, 1.0)
-        floors[key] = Floor(floor, offset_us, is_measured=key in measured, scatter=told)
+        own = scatter[key] if key in measured else (1.0, 1.0)
+        floors[key] = Floor(floor, offset_us, is_measured=key in measured, scatter=own)
     return floors
 
 
@@ -164,7 +164,7 @@ def above_launch_floors(frame: pd.DataFrame, floors: dict[FloorKey, Floor]) -> p
     return frame[frame["duration_us"].to_numpy(np.float64) > _CLEAR_FROM * floor_us]
 
 
-def told_of(measured_us: Floats, floor_us: Floats) -> Floats:
+def support_of(measured_us: Floats, floor_us: Floats) -> Floats:
     """Per row, how much it tells of its kernel: little near its floor, and all far above."""
-    told = (measured_us / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR
-    return np.asarray(np.clip(told, 0.01, 1.0))
+    support = (measured_us / np.maximum(floor_us, 1e-9) - 1.05) / _CLEAR
+    return np.asarray(np.clip(support, 0.01, 1.0))

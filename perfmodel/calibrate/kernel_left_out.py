@@ -87,16 +87,16 @@ def chips_left_out(
         return log_errors
     places = np.flatnonzero(asked)
     kinds = (data.frame["op"] + "/" + data.frame["dtype"].map(same_kernels_dtype)).to_numpy()
-    for taught, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
-        taught, left_out = places[taught], places[left_out]
+    for trained, left_out in LeaveOneGroupOut().split(places, groups=chips[places]):
+        trained, left_out = places[trained], places[left_out]
         fitted = clone(trees).fit(
-            matrix[taught], data.target[taught], sample_weight=data.weight[taught]
+            matrix[trained], data.target[trained], sample_weight=data.weight[trained]
         )
         rows = data.frame.iloc[left_out].assign(kind=kinds[left_out])
         for (device, kind), own in rows.groupby(["device", "kind"], sort=True).indices.items():
-            index, own_kind = left_out[own], kinds[taught] == kind
+            index, own_kind = left_out[own], kinds[trained] == kind
             description = data.seen_as[device]
-            near = [data.seen_as[name] for name in sorted(set(data.devices[taught[own_kind]]))]
+            near = [data.seen_as[name] for name in sorted(set(data.devices[trained[own_kind]]))]
             near = [each for each in near if same_maker(each, description)]
             if near:
                 like = nearest(description, near)[0]
@@ -111,21 +111,21 @@ def chips_left_out(
 
 
 def nearest_mixture(
-    data: Samples, asked: np.ndarray, chips: np.ndarray, taught: Mapping[bool, Floats]
+    data: Samples, asked: np.ndarray, chips: np.ndarray, trained: Mapping[bool, Floats]
 ) -> Mixture:
-    """The shares of the trees' answers (`taught`, by whether they are of the nearest device) and of
-    physics, alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
+    """The shares of the trees' answers (`trained`, by whether of the nearest device) and physics,
+    alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
 
     Rows of which the trees say nothing have physics.
     """
     found: list[tuple[float, Mixture]] = []
     for physics, centre in physics_left_out(data, asked, chips):
-        for as_nearest, each in taught.items():
+        for as_nearest, each in trained.items():
             for share in _SHARES:
                 mixed = share * each + (1.0 - share) * physics
                 answer = np.where(np.isfinite(each), mixed, physics)
                 off = data.target[asked] - answer[asked]
-                error = error_left_out(off, data.told[asked], chips[asked])
+                error = error_left_out(off, data.support[asked], chips[asked])
                 mixture = Mixture(share, as_nearest, centre, answer, physics, np.isfinite(each))
                 found.append((error, mixture))
     return min(found, key=lambda each: each[0])[1]
@@ -136,11 +136,11 @@ def physics_left_out(
 ) -> list[tuple[Floats, dict[str, float]]]:
     """(log factors `[n]`, what it is off on all chips) of physics alone and of physics with what it
     is off on the other chips; NaN of rows not `asked` about."""
-    alone, off = np.where(asked, data.lift, np.nan), data.target - data.lift
+    alone, off = np.where(asked, data.power_log, np.nan), data.target - data.power_log
     centred = alone.copy()
     for chip in sorted(set(chips[asked])):
         others = asked & (chips != chip)
-        elsewhere = centres(off, data.told, data.ops, chips, others)
+        elsewhere = centres(off, data.support, data.ops, chips, others)
         known = [data.seen_as[name] for name in sorted(set(data.devices[others]))]
         for device in sorted(set(data.devices[asked & (chips == chip)])) if known else ():
             index = np.flatnonzero(asked & (data.devices == device))
@@ -148,29 +148,29 @@ def physics_left_out(
             centred[index] += carried_log_factors(
                 centre, data.on_chip_frac[index], usual(known), data.seen_as[device]
             )
-    return [(alone, {}), (centred, centres(off, data.told, data.ops, chips, asked))]
+    return [(alone, {}), (centred, centres(off, data.support, data.ops, chips, asked))]
 
 
 def centres(
-    off: Floats, told: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray
+    off: Floats, support: Floats, ops: np.ndarray, chips: np.ndarray, among: np.ndarray
 ) -> dict[str, float]:
     """Per op, and `*` for all: the median over chips of the medians of `off` `[n]`, of rows that
     count by what they tell of their kernels."""
 
     def median(own: np.ndarray) -> float:
         each = [own & (chips == chip) for chip in sorted(set(chips[own]))]
-        return float(np.median([quantiles(off[rows], told[rows], 0.5) for rows in each]))
+        return float(np.median([quantiles(off[rows], support[rows], 0.5) for rows in each]))
 
     by_op = {op: median(among & (ops == op)) for op in sorted(set(ops[among]))}
     return by_op | {"*": median(among)} if by_op else {}
 
 
-def error_left_out(off: Floats, told: Floats, chips: np.ndarray) -> float:
+def error_left_out(off: Floats, support: Floats, chips: np.ndarray) -> float:
     """Median and mean over chips, added, of their mean absolute error `off` `[n]`, where rows count
     by what they tell; outliers count as 2."""
     size = np.minimum(np.abs(off), _MAX_ERROR)
     each = [chips == chip for chip in sorted(set(chips))]
-    by_chip = [np.average(size[own], weights=told[own]) for own in each] or [0.0]
+    by_chip = [np.average(size[own], weights=support[own]) for own in each] or [0.0]
     return float(np.median(by_chip) + np.mean(by_chip))
 
 
@@ -181,7 +181,7 @@ def quantiles(values: Floats, weight: Floats, at: Floats | float) -> Floats:
     return np.asarray(np.interp(np.multiply(at, weight.sum()), place, values[order]))
 
 
-def ends_left_out(residual: Floats, told: Floats, chips: np.ndarray) -> tuple[float, float]:
+def ends_left_out(residual: Floats, support: Floats, chips: np.ndarray) -> tuple[float, float]:
     """5 and 95 % of `residual` `[n]` (NaN: not known) of rows that count by what they tell, each
     chip once, wider by `sqrt(1 + 1 / chips)`: what few show is itself off, as the next chip is."""
     known = np.isfinite(residual)
@@ -191,7 +191,7 @@ def ends_left_out(residual: Floats, told: Floats, chips: np.ndarray) -> tuple[fl
         return ends_of(residual)
     weight = np.zeros(len(residual))
     for own in by_chip:
-        weight[own] = told[own] / told[own].sum()
+        weight[own] = support[own] / support[own].sum()
     counted = weight > 0.0
     low, high = quantiles(residual[counted], weight[counted], _QUANTILES)
     middle, half = 0.5 * (low + high), 0.5 * (high - low) * np.sqrt(1.0 + 1.0 / len(by_chip))

@@ -12,12 +12,12 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.estimators import (
-    APART_TREES,
     KNOWN_TREES,
     KNOWN_TREES_OF_PART,
     OWN_BUILDS,
     OWN_TREES,
     OWN_TREES_OF_PART,
+    SEPARATE_TREES,
     Bounded,
     WithOwn,
     trees_or,
@@ -44,9 +44,9 @@ from perfmodel.calibrate.kernel_samples import Samples
 from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
 from perfmodel.cost.learned.features import IN_FRAMEWORK, NOT_BELOW, ROUNDING
 from perfmodel.cost.learned.part import (
-    Apart,
     Part,
     Places,
+    SeparateTrees,
     Spread,
     known_device_columns,
     spread_key,
@@ -105,9 +105,9 @@ def held_out(
 def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
     """Per op and in all. Errors of chips that had physics alone say nothing of the trees'."""
     spread_of = {}
-    taught, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
-    left_out = [data.target - each for each in (taught, mixture.physics)]
-    of_all = [ends_left_out(each, data.told, chips) for each in left_out]
+    trained, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
+    left_out = [data.target - each for each in (trained, mixture.physics)]
+    of_all = [ends_left_out(each, data.support, chips) for each in left_out]
     framework = Rows.from_frame(data.frame).in_framework()
     kinds = sorted(set(zip(data.ops, framework, strict=True)) | {(op, 0.0) for op in data.ops})
     for op, code in [("*", 0.0), *kinds]:
@@ -116,7 +116,7 @@ def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -
         log_work = np.log(np.maximum(data.work[own], 1.0))
         drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
         unseen, alone = (
-            ends_left_out(each[own], data.told[own], chips[own])
+            ends_left_out(each[own], data.support[own], chips[own])
             if len(set(chips[own & np.isfinite(each)])) >= _MIN_CHIPS
             else ends
             for ends, each in zip(of_all, left_out, strict=True)
@@ -212,8 +212,10 @@ def fit_part(
     names = known_device_columns(data.figures)
     aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    told = np.where(_is_told(data, _measured(data)), data.weight, 0.0)
-    weight, of_aside = (np.where(keys.isin(aside) == its, told, 0.0) for its in (False, True))
+    counted = np.where(_is_supported(data, _measured(data)), data.weight, 0.0)
+    weight, weight_aside = (
+        np.where(keys.isin(aside) == its, counted, 0.0) for its in (False, True)
+    )
     if not weight.any():  # few rows are all that there is
         weight = data.weight
     matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
@@ -222,21 +224,21 @@ def fit_part(
     shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
     has_own = regressor is None and build in OWN_BUILDS
     own = make(OWN_TREES_OF_PART.get(name, OWN_TREES), data.figures) if has_own else None
-    frameworks = _work_apart(data) if has_own else {}
+    frameworks = _work_separately(data) if has_own else {}
     trees = WithOwn(
         make(shape, names),
         own,
         len(data.figures),
-        apart=make(APART_TREES, names) if frameworks else None,
+        separate=make(SEPARATE_TREES, names) if frameworks else None,
         frameworks=tuple(frameworks),
     )
     grows = build in BUILDS_THAT_GROW
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
     asked = few_of_each(data, seed) & (weight > 0.0)
-    taught = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
-    taught = {seen_as: each + gains.of_others for seen_as, each in taught.items()}
-    mixture = nearest_mixture(measured, asked, chips, taught)
+    trained = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
+    trained = {seen_as: each + gains.of_others for seen_as, each in trained.items()}
+    mixture = nearest_mixture(measured, asked, chips, trained)
     trees.fit(matrix, data.target, sample_weight=weight)
     devices = tuple(data.seen_as[name] for name in data.known)
     part = Part(
@@ -247,17 +249,23 @@ def fit_part(
         figures=data.figures,
         trees=pack_estimator(trees.shared_, name),
         own={_place(own, devices): pack_estimator(each, name) for own, each in trees.own_.items()},
-        apart=(
+        separate=(
             *(
-                _apart(data, (data.matrix[:, column] > 0.0) & (weight > 0.0), framework, each, name)
+                _separate(
+                    data, (data.matrix[:, column] > 0.0) & (weight > 0.0), framework, each, name
+                )
                 for column, framework in frameworks.items()
-                if (each := trees.apart_.get(column)) is not None
+                if (each := trees.separate_.get(column)) is not None
             ),
             *(
-                _apart(
-                    data, own, 0, make(APART_TREES, names).fit(matrix[own], data.target[own]), name
+                _separate(
+                    data,
+                    own,
+                    0,
+                    make(SEPARATE_TREES, names).fit(matrix[own], data.target[own]),
+                    name,
                 )
-                for own in _groups_of(keys, of_aside)
+                for own in _groups_of(keys, weight_aside)
             ),
         ),
         share=mixture.share,
@@ -279,7 +287,7 @@ def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
     return int((columns == own).all(axis=1).argmax())
 
 
-def _work_apart(data: Samples) -> dict[int, int]:
+def _work_separately(data: Samples) -> dict[int, int]:
     """Columns, and places from 1 on, of frameworks with rows enough whose layers round nothing
     first where those of others do: what these take, which outnumber them, tells nothing of theirs.
     """
@@ -298,10 +306,12 @@ def _groups_of(keys: pd.Series, weight: Floats) -> list[np.ndarray]:
     return [((keys == key) & (weight > 0.0)).to_numpy() for key in sorted(set(keys[weight > 0.0]))]
 
 
-def _apart(data: Samples, own: np.ndarray, framework: int, trees: Any, name: str) -> Apart:
+def _separate(
+    data: Samples, own: np.ndarray, framework: int, trees: Any, name: str
+) -> SeparateTrees:
     """What a part keeps of `trees` that were fitted to the rows `own` `[n]` (bool)."""
     kinds = data.frame["dtype"][own].map(same_kernels_dtype)
-    return Apart(
+    return SeparateTrees(
         pack_estimator(trees, name),
         framework,
         frozenset(zip(data.ops[own].tolist(), kinds.tolist(), strict=True)),
@@ -316,12 +326,12 @@ def set_aside(data: Samples) -> tuple[str, ...]:
     do not say which they are."""
     keys = data.frame[["device", "op", "dtype"]]
     named = keys.assign(named=Rows.from_frame(data.frame).in_framework() > 0.0)
-    is_told = named["named"] | ~named.groupby([*keys])["named"].transform("any")
+    is_sure = named["named"] | ~named.groupby([*keys])["named"].transform("any")
     rounds = data.matrix[:, data.figures.index(ROUNDING)] if ROUNDING in data.figures else 0.0
-    kinds = keys.assign(rounds=np.where(is_told, rounds, np.nan))
+    kinds = keys.assign(rounds=np.where(is_sure, rounds, np.nan))
     groups = kinds.groupby([*kinds], sort=True).indices
-    lifted = data.target - data.lift
-    medians = {key: float(np.median(lifted[index])) for key, index in groups.items()}
+    beside_physics = data.target - data.power_log
+    medians = {key: float(np.median(beside_physics[index])) for key, index in groups.items()}
     chips, kept = dict(zip(data.devices, chips_of(data), strict=True)), []
     for device, *kind in medians:
         alike = {
@@ -351,14 +361,14 @@ def least_figures(data: Samples, build: str) -> dict[tuple[str, str, int], dict[
     }
 
 
-def _is_told(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
+def _is_supported(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
     """`[n]`: whether the row's device has rows enough of its op; few of a device that is treated as
     never seen would only pull at its neighbours."""
     names = list(data.known)
     kinds = [same_kernels_dtype(dtype) for dtype in data.frame["dtype"]]
     rows = zip(data.ops, kinds, data.devices, strict=True)
-    told = {(*key, names[place]) for key, places in measured.items() for place in places}
-    return np.array([row in told for row in rows], bool)
+    supported = {(*key, names[place]) for key, places in measured.items() for place in places}
+    return np.array([row in supported for row in rows], bool)
 
 
 def _measured(data: Samples) -> dict[tuple[str, str], Places]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.kernel_data import weights
-from perfmodel.calibrate.kernel_floors import FloorKey, floor_columns, told_of
+from perfmodel.calibrate.kernel_floors import FloorKey, floor_columns, support_of
 from perfmodel.cost.gpu.heuristic import Floor
 from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship
@@ -122,11 +122,11 @@ class Samples:
     bound_us: Floats
     extra_us: Floats
     work: Floats
-    lift: Floats
+    power_log: Floats
     on_chip_frac: Floats
     floor_us: Floats
     offset_us: Floats
-    told: Floats
+    support: Floats
     """How much each row tells of its kernel, 0.01 to 1."""
 
     @property
@@ -181,7 +181,7 @@ def samples(
     measured = whole["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.5 * np.minimum(measured, base + extra))
     kernel = np.maximum(kernel - extra, 0.3 * kernel)
-    told = told_of(measured, floor_us)
+    support = support_of(measured, floor_us)
     return Samples(
         frame=whole,
         figures=figures,
@@ -189,16 +189,16 @@ def samples(
         devices=whole["device"].to_numpy(object),
         known=known,
         target=np.log(kernel / base),
-        weight=weights(whole, told, work, _SMALL_WEIGHT.get(build, 1.0)),
+        weight=weights(whole, support, work, _SMALL_WEIGHT.get(build, 1.0)),
         base_us=base,
         bound_us=np.concatenate([each.bound_us for each in parts]),
         extra_us=extra,
         work=work,
-        lift=np.concatenate([each.lift for each in parts]),
+        power_log=np.concatenate([each.power_log for each in parts]),
         on_chip_frac=np.concatenate(
             [np.broadcast_to(each.on_chip_frac, len(each.base_us)) for each in parts]
         ),
         floor_us=floor_us,
         offset_us=offset_us,
-        told=told,
+        support=support,
     )

@@ -54,7 +54,7 @@ def test_a_device_with_many_rows_is_half_its_own() -> None:
 def test_a_framework_apart_is_answered_by_its_own_rows_each_alike() -> None:
     rows = np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]])
     target, weight = np.array([1.0, 3.0, 0.0, 0.0]), [5.0, 1.0, 1.0, 1.0]
-    trees = WithOwn(DummyRegressor(), None, 2, apart=DummyRegressor(), frameworks=(0,))
+    trees = WithOwn(DummyRegressor(), None, 2, separate=DummyRegressor(), frameworks=(0,))
     fitted = trees.fit(rows, target, sample_weight=weight)
     assert fitted.predict(rows).tolist() == pytest.approx([2.0, 2.0, 1.0, 1.0])
 

@@ -71,7 +71,7 @@ def test_a_device_left_out_is_asked_about_as_the_nearest_of_its_maker() -> None:
     others = data.devices != "mi100"
     assert np.isnan(found[~others]).all()
     assert np.abs(found - data.target)[others].mean() < 0.25
-    assert np.abs(data.lift - data.target)[others].mean() > 1.0
+    assert np.abs(data.power_log - data.target)[others].mean() > 1.0
 
 
 def test_one_chip_alone_says_nothing_of_others() -> None:
@@ -102,14 +102,14 @@ def test_trees_answer_as_far_as_devices_left_out_are_nearer_by_them(
     assert data.with_devices(COLUMNS).shape[1] == len(data.figures) + len(COLUMNS)
 
 
-@pytest.mark.parametrize(("dtype", "apart"), [("int8", [4]), ("fp16", [])])
+@pytest.mark.parametrize(("dtype", "separate"), [("int8", [4]), ("fp16", [])])
 def test_products_alone_are_learned_apart_from_layers_that_round_first(
-    dtype: str, apart: list[int], monkeypatch: pytest.MonkeyPatch
+    dtype: str, separate: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PyTorch's take twice the base, those of a serving library, which round in fewer bits, half of
     theirs."""
     few = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
-    for name in ("KNOWN_TREES", "OWN_TREES", "APART_TREES"):
+    for name in ("KNOWN_TREES", "OWN_TREES", "SEPARATE_TREES"):
         monkeypatch.setattr(kernel_part, name, few)
     sides = np.floor(2.0 ** np.random.default_rng(0).uniform(9, 13, (1500, 3)))
     frame = pd.DataFrame(sides, columns=["m", "n", "k"]).assign(op="linear", dtype=dtype)
@@ -122,9 +122,9 @@ def test_products_alone_are_learned_apart_from_layers_that_round_first(
     part = fit_part(
         "matmul", "part", "matmul", (), samples(frame, "matmul", known, {}, {}), {}, seed=0
     ).part
-    assert [each.framework for each in part.apart] == apart
-    if apart:
-        (own,) = part.apart
+    assert [each.framework for each in part.separate] == separate
+    if separate:
+        (own,) = part.separate
         assert (own.kinds, own.places) == (frozenset({("linear", "int8")}), (0,))
         found = own.trees.predict(data.with_devices(COLUMNS)[:150])
         assert np.exp(found) == pytest.approx(np.full(150, 2.0), rel=0.1)
@@ -134,7 +134,7 @@ def test_physics_has_what_it_is_off_on_other_chips() -> None:
     """All chips are slower than physics says by one factor: each learns it of the others."""
     data = made(0.0)
     chips, asked = chips_of(data), np.ones(len(data.target), bool)
-    slower = replace(data, target=data.lift + np.log(2.0))
+    slower = replace(data, target=data.power_log + np.log(2.0))
     _, (centred, centre) = physics_left_out(slower, asked, chips)
     assert centred == pytest.approx(slower.target)
     assert centre["*"] == pytest.approx(np.log(2.0))
@@ -147,13 +147,13 @@ def test_the_mixture_is_what_is_nearest_to_chips_left_out() -> None:
     data = made(0.0)
     chips, asked = chips_of(data), np.ones(len(data.target), bool)
     off = np.where(chips % 2 == 0, 0.4, -0.4)
-    data = replace(data, target=data.lift + off)
-    half = nearest_mixture(data, asked, chips, {True: data.lift + 2.0 * off})
+    data = replace(data, target=data.power_log + off)
+    half = nearest_mixture(data, asked, chips, {True: data.power_log + 2.0 * off})
     assert half.share == pytest.approx(0.5)
     assert half.as_nearest
     assert half.answer == pytest.approx(data.target)
     some = np.where(np.arange(len(asked)) % 2 == 0, data.target, np.nan)
-    alone = nearest_mixture(data, asked, chips, {True: data.lift + 2.0, False: some})
+    alone = nearest_mixture(data, asked, chips, {True: data.power_log + 2.0, False: some})
     assert alone.share == pytest.approx(1.0)
     assert not alone.as_nearest
     assert alone.answer[::2] == pytest.approx(data.target[::2])
@@ -169,12 +169,12 @@ def test_each_chip_counts_once_in_what_physics_is_off() -> None:
 
 def test_rows_near_their_floor_say_little_of_what_physics_is_off() -> None:
     """Eight of ten rows tell a hundredth of what the others tell: the two are the median."""
-    off, told = np.repeat([2.0, 0.1], [8, 2]), np.repeat([0.01, 1.0], [8, 2])
+    off, support = np.repeat([2.0, 0.1], [8, 2]), np.repeat([0.01, 1.0], [8, 2])
     ops, chips = np.array(["softmax"] * 10), np.zeros(10, int)
-    found = centres(off, told, ops, chips, np.ones(10, bool))
+    found = centres(off, support, ops, chips, np.ones(10, bool))
     assert found["softmax"] == pytest.approx(0.1)
     assert centres(off, np.ones(10), ops, chips, np.ones(10, bool))["softmax"] == pytest.approx(2.0)
-    assert error_left_out(off, told, chips) == pytest.approx(2.0 * (0.16 + 0.2) / 2.08)
+    assert error_left_out(off, support, chips) == pytest.approx(2.0 * (0.16 + 0.2) / 2.08)
 
 
 def test_quantiles_count_by_weight() -> None:
@@ -202,8 +202,8 @@ def test_intervals_are_wider_than_what_few_chips_show() -> None:
 def test_rows_near_their_floor_do_not_widen_what_kernels_are_off() -> None:
     """What a floor is off is told by hosts: counted here too, it would be counted twice."""
     off = np.tile(np.concatenate([np.linspace(-2.0, 2.0, 100), np.linspace(-0.1, 0.1, 100)]), 2)
-    told, chips = np.tile(np.repeat([0.01, 1.0], 100), 2), np.repeat([0, 1], 200)
-    assert ends_left_out(off, told, chips)[1] < 0.15
+    support, chips = np.tile(np.repeat([0.01, 1.0], 100), 2), np.repeat([0, 1], 200)
+    assert ends_left_out(off, support, chips)[1] < 0.15
     assert ends_left_out(off, np.ones(400), chips)[1] > 1.5
 
 
@@ -238,7 +238,7 @@ def test_a_table_that_contradicts_all_others_of_its_maker_is_set_aside(
 ) -> None:
     """Trees of its own answer for it, three times as long as on others."""
     few = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
-    for name in ("KNOWN_TREES", "OWN_TREES", "APART_TREES"):
+    for name in ("KNOWN_TREES", "OWN_TREES", "SEPARATE_TREES"):
         monkeypatch.setattr(kernel_part, name, few)
     data = made(0.0)
     wrong = data.frame["device"] == "t4"
@@ -246,7 +246,7 @@ def test_a_table_that_contradicts_all_others_of_its_maker_is_set_aside(
     found = samples(slow, "matmul", data.known, {}, {})
     assert set_aside(found) == ("t4/linear/fp32",)
     part = fit_part("matmul", "part", "matmul", (), found, {}, seed=0).part
-    (own,) = part.apart
+    (own,) = part.separate
     assert (own.framework, own.kinds) == (0, frozenset({("linear", "fp32")}))
     assert [part.devices[place] for place in own.places] == [found.seen_as["t4"]]
     matrix = found.with_devices(COLUMNS)[found.devices == "t4"]

@@ -38,7 +38,7 @@ class Columns:
     extra_us: Floats
     work: Floats
     figures: Mapping[str, Floats]
-    lift: Floats
+    power_log: Floats
     """Logarithm by which a power limit lengthens the base: measured devices show it in their
     times, and where physics answers alone it is added."""
     analysis: Analysis
@@ -318,8 +318,8 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     }
     figures |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype)
     figures |= _frameworks(rows)
-    lift = log(limited / base)
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, lift, analysis)
+    power_log = log(limited / base)
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, power_log, analysis)
 
 
 IN_FRAMEWORK = {f"in_{name}": place for place, name in enumerate(FRAMEWORKS, 1)}

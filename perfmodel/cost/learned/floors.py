@@ -33,18 +33,18 @@ def known_floors(floors: tuple[KnownFloor, ...], device: Device) -> Floats | Non
     host where it was measured; else the median floor, and of it the median share, of the hosts of
     devices like it, of all where there is none; and where 90 % of calls would lie, as they scatter
     on one host, and of hosts, if the two are independent. None where no host tells of it."""
-    found: Floats | None = _told(OfDevice((id(floors),), device, floors))
+    found: Floats | None = _known_floors(OfDevice((id(floors),), device, floors))
     return found
 
 
 def _floors_on(asked: OfDevice) -> Floats | None:
     floors: tuple[KnownFloor, ...] = asked.by
     description = describe(original(asked.device))
-    told = [(each, distance(each.device, description)) for each in floors]
-    told = [(each, by) for each, by in told if each.floor.is_measured or by < _EXACT]
-    if not told:
+    measured = [(each, distance(each.device, description)) for each in floors]
+    measured = [(each, by) for each, by in measured if each.floor.is_measured or by < _EXACT]
+    if not measured:
         return None
-    known, away = [each for each, _ in told], np.array([by for _, by in told])
+    known, away = [each for each, _ in measured], np.array([by for _, by in measured])
     hosts = [each.floor for each in known]
     floors_us = np.array([max(each.floor_us, _LEAST_US) for each in hosts])
     shares = np.array([each.offset_us for each in hosts]) / floors_us
@@ -60,7 +60,7 @@ def _floors_on(asked: OfDevice) -> Floats | None:
     return np.array([middle, *(middle * each for each in ends)]).T
 
 
-_told = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
+_known_floors = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
 
 
 def factor_of_hosts(figures: Floats) -> Floats:

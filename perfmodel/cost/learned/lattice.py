@@ -142,8 +142,8 @@ def _curve_of(key: Key) -> Floats:
     groups = list(rows.groups())
     known = key.part.known_to(key.op, key.dtype)
     factors = key.part.log_factors(columns, groups, key.device, known).factors
-    telling = key.part.standing(known, key.device).telling
-    factors *= key.part.told(key.op, key.dtype, columns, np.arange(count), telling)
+    sources = key.part.standing(known, key.device).sources
+    factors *= key.part.support(key.op, key.dtype, columns, np.arange(count), sources)
     log_us = np.log(np.maximum(columns.base_us * np.exp(factors), columns.bound_us))
     return np.asarray(np.maximum.accumulate(log_us))
 

@@ -56,7 +56,7 @@ class _File(msgspec.Struct):
     sha256: str
 
 
-class _Apart(msgspec.Struct):
+class _Separate(msgspec.Struct):
     file: str
     sha256: str
     framework: Annotated[int, msgspec.Meta(ge=0, le=len(FRAMEWORKS))]
@@ -74,7 +74,7 @@ class StoredPart(msgspec.Struct):
     figures: tuple[str, ...]
     trees: dict[str, str | _Log]
     own: dict[_Place, _File]
-    apart: list[_Apart]
+    separate: list[_Separate]
     share: _Frac
     as_nearest: bool
     devices: tuple[_Figures, ...]
@@ -88,9 +88,9 @@ class StoredPart(msgspec.Struct):
     def __post_init__(self) -> None:
         grown = [place for each in self.extensions.values() for place, *_ in each.known]
         known = [place for *_, places in self.measured for place in places]
-        told = [place for *_, place, _ in self.least]
-        told += [place for each in self.apart for place in each.places]
-        if any(place >= len(self.devices) for place in (*grown, *known, *told, *self.own)):
+        others = [place for *_, place, _ in self.least]
+        others += [place for each in self.separate for place in each.places]
+        if any(place >= len(self.devices) for place in (*grown, *known, *others, *self.own)):
             raise ValueError("a place among the devices that there are not")
         if any(set(COLUMNS) - set(device) for device in self.devices):
             raise ValueError("a device without all of its figures")

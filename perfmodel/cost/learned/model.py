@@ -144,7 +144,7 @@ class Learned:
         for part, index in self._parts_of(rows):
             own = rows.take(index)
             groups = list(own.groups())
-            columns, answer, _ = _told(part, own, [], original(device))
+            columns, answer, _ = _answered(part, own, [], original(device))
             near[index] = answer.weight * _kinship_of_change(device)
             for op, at in groups:
                 inside[index[at]] = part.is_inside(op, columns.work[at])
@@ -156,8 +156,8 @@ class Learned:
         for key, own in rows.grouped(lambda kind: f"{kind.timing}/{kind.op}/{kind.dtype}"):
             known = self.floors.get(key, ())
             if known:
-                told = known_floors(known, device)
-                floors[:, :, own] = floors[:, :, own] if told is None else told[:, :, None]
+                found = known_floors(known, device)
+                floors[:, :, own] = floors[:, :, own] if found is None else found[:, :, None]
         return floors
 
     def _parts_of(self, rows: Rows) -> Iterator[tuple[Part, Ints]]:
@@ -209,7 +209,7 @@ class Learned:
         """The same, for intervals of a device that was `changed` by so much."""
         groups = list(rows.groups())
         by_trees = [each for each in groups if not has_curve(part, each[0])]
-        columns, answer, told = _told(part, rows, by_trees, device)
+        columns, answer, support = _answered(part, rows, by_trees, device)
         answer = replace(
             answer,
             weight=answer.weight * kinship(changed),
@@ -229,10 +229,10 @@ class Learned:
             logs, framework = np.zeros((2, len(rows))), rows.in_framework()
             for op, index in groups:
                 logs[:, index] = part.ends(
-                    op, columns.work[index], answer, framework[index], told[index]
+                    op, columns.work[index], answer, framework[index], support[index]
                 )
-            logs[0] -= answer.weight * columns.lift
-            logs[1] += _WARMER * answer.weight * columns.lift
+            logs[0] -= answer.weight * columns.power_log
+            logs[1] += _WARMER * answer.weight * columns.power_log
             logs[1] += _hotter(columns.analysis.flop, held, rows, device)
             us = _kernel_us(columns, factors + logs, device, SHORTEST_ENDS)
             return np.maximum(us * (held / kernel_us), _least_us(columns, device, SHORTEST_ENDS))
@@ -308,11 +308,13 @@ def _kinship_of_change(device: Device) -> float:
 
 def unconstrained_us(part: Part, rows: Rows, device: Device) -> Floats:
     """Microseconds of `rows` without a launch floor, before anything holds them together."""
-    columns, answer, _ = _told(part, rows, list(rows.groups()), device)
+    columns, answer, _ = _answered(part, rows, list(rows.groups()), device)
     return _kernel_us(columns, answer.factors, device)
 
 
-def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Columns, Answer, Floats]:
+def _answered(
+    part: Part, rows: Rows, groups: Groups, device: Device
+) -> tuple[Columns, Answer, Floats]:
     """The columns of `rows`, the part's answer as far as measurements told of such rows, physics
     alone beyond, and how far that is.
 
@@ -320,22 +322,22 @@ def _told(part: Part, rows: Rows, groups: Groups, device: Device) -> tuple[Colum
     """
     columns = BUILDS[part.build](rows, device, part.tiles)
     known = part.known_to(rows.op[0], rows.dtype[0])
-    told, telling = np.zeros(len(rows)), part.standing(known, device).telling
-    is_alone = part.build in PHYSICS_ALONE and not telling
+    support, sources = np.zeros(len(rows)), part.standing(known, device).sources
+    is_alone = part.build in PHYSICS_ALONE and not sources
     for (op, dtype), index in rows.grouped(lambda kind: (kind.op, kind.dtype)):
         if not is_alone:
-            told[index] = part.told(op, dtype, columns, index, telling)
-    asked = [(op, index[told[index] > 0.0]) for op, index in groups]
+            support[index] = part.support(op, dtype, columns, index, sources)
+    asked = [(op, index[support[index] > 0.0]) for op, index in groups]
     asked = [(op, index) for op, index in asked if len(index)]
-    answer = part.log_factors(columns, asked, device, known, part.in_apart(rows, device))
-    answer.factors[:] *= told
-    untold = np.flatnonzero(told < 1.0)
-    if (is_alone or part.name in WITH_PHYSICS) and len(untold):
-        physics = matmul.tiled(rows.take(untold), columns.analysis.take(untold), device)
+    answer = part.log_factors(columns, asked, device, known, part.by_separate(rows, device))
+    answer.factors[:] *= support
+    unsupported = np.flatnonzero(support < 1.0)
+    if (is_alone or part.name in WITH_PHYSICS) and len(unsupported):
+        physics = matmul.tiled(rows.take(unsupported), columns.analysis.take(unsupported), device)
         busy_us = physics.kernel_us - physics.features["quantise_us"]
-        off = np.log(busy_us / columns.base_us[untold])
-        answer.factors[untold] += (1.0 - told[untold]) * off
-    return columns, answer, told
+        off = np.log(busy_us / columns.base_us[unsupported])
+        answer.factors[unsupported] += (1.0 - support[unsupported]) * off
+    return columns, answer, support
 
 
 def _kernel_us(

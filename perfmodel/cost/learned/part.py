@@ -101,7 +101,7 @@ class Standing:
     """How far that is."""
     places: Places = ()
     """Of that device."""
-    telling: Places = ()
+    sources: Places = ()
     """Of those that an answer rests on: that device and those that are alike."""
     is_shown: bool = False
     """Whether there are others of its maker."""
@@ -111,7 +111,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SeparateTrees:
     """Trees that answer alone for the rows they were fitted to: those of one framework that others
     outnumber, which would else decide, or those of a device that ran other kernels than all others.
 
@@ -153,7 +153,7 @@ class Part:
     """Anything with `predict` of a matrix."""
     own: Mapping[int, Ensemble]
     """By place, trees over the figures of rows alone, of devices with many rows."""
-    apart: tuple[Apart, ...]
+    separate: tuple[SeparateTrees, ...]
     share: float
     """Of the trees in answers for chips that were not measured, 0 to 1."""
     as_nearest: bool
@@ -204,13 +204,13 @@ class Part:
         stands: Standing = _standing(OfDevice((id(self), known), device, (self, known)))
         return stands
 
-    def in_apart(self, rows: Rows, device: Device) -> Floats:
-        """`[n]`: which of `apart` answers for each row on `device`, from 1 on; 0: none."""
+    def by_separate(self, rows: Rows, device: Device) -> Floats:
+        """`[n]`: which of `separate` answers for each row on `device`, from 1 on; 0: none."""
         framework, answers = rows.in_framework(), np.zeros(len(rows))
-        for number, apart in enumerate(self.apart, 1):
-            if kinship(self.standing(apart.places, device).away) > 0.0:
-                own = (framework == apart.framework) | (apart.framework == 0)
-                answers[rows.of_kinds(apart.ran, bool) & own] = number
+        for number, separate in enumerate(self.separate, 1):
+            if kinship(self.standing(separate.places, device).away) > 0.0:
+                own = (framework == separate.framework) | (separate.framework == 0)
+                answers[rows.of_kinds(separate.ran, bool) & own] = number
         return answers
 
     def log_factors(
@@ -219,16 +219,16 @@ class Part:
         groups: Groups,
         device: Device,
         known: Places,
-        in_apart: Floats | None = None,
+        by_separate: Floats | None = None,
     ) -> Answer:
         """Logarithms of kernel time over base, per row.
 
         `groups` are the rows of each op, `known` the places of the devices that tell of them all,
-        `in_apart` what the method of that name says. Rows that are in no group have what physics
+        `by_separate` what the method of that name says. Rows that are in no group have what physics
         says: trees are not asked about them.
         """
         stands = self.standing(known, device)
-        physics = np.array(columns.lift)
+        physics = np.array(columns.power_log)
         frac = np.broadcast_to(columns.on_chip_frac, len(physics))
         asked, others = stands.description, usual(self.devices)
         for op, index in groups:
@@ -242,42 +242,44 @@ class Part:
         if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else stands.description
             own = [at for at in stands.places if at in self.own and weight > 0.0]
-            names, (left, taught) = known_device_columns(self.figures), np.zeros((2, len(physics)))
+            names, (left, trained) = known_device_columns(self.figures), np.zeros((2, len(physics)))
             left[np.concatenate([index for _, index in groups])] = 1.0
-            for number, apart in enumerate(self.apart, 1) if in_apart is not None else ():
-                index = np.flatnonzero((in_apart == number) & (left > 0.0))
+            for number, separate in enumerate(self.separate, 1) if by_separate is not None else ():
+                index = np.flatnonzero((by_separate == number) & (left > 0.0))
                 if len(index):
-                    like = self.standing(apart.places, device)
+                    like = self.standing(separate.places, device)
                     holds, constants = kinship(like.away), like.near or {}
-                    found = apart.trees.predict(columns.matrix(names, constants)[index])
-                    taught[index], left[index] = holds * found, 1.0 - holds
+                    found = separate.trees.predict(columns.matrix(names, constants)[index])
+                    trained[index], left[index] = holds * found, 1.0 - holds
             if len(index := np.flatnonzero(left > 0.0)):
                 matrix = columns.matrix(names, seen_as)[index]
                 shared = self.trees.predict(matrix)
                 for place in own[:1]:
                     alone = self.own[place].predict(matrix[:, : len(self.figures)])
                     shared += OWN_FRAC * weight * (alone - shared)
-                taught[index] += left[index] * shared
+                trained[index] += left[index] * shared
             for op, index in groups:
                 if op in stands.growths:
                     work, growth = columns.work[index], stands.growths[op]
                     trust = self.extensions[op].trust
-                    taught[index] = extrapolated_log_factors(taught[index], work, growth, trust)
+                    trained[index] = extrapolated_log_factors(trained[index], work, growth, trust)
                 if op in stands.slopes:
                     figure = columns.figures[self.gains.figure]
-                    taught[index] += stands.slopes[op] * figure[index]
-            factors = factors + share * carried_log_factors(taught, frac, near, asked)
+                    trained[index] += stands.slopes[op] * figure[index]
+            factors = factors + share * carried_log_factors(trained, frac, near, asked)
         return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
-    def told(self, op: str, dtype: str, columns: Columns, index: Ints, telling: Places) -> Floats:
+    def support(
+        self, op: str, dtype: str, columns: Columns, index: Ints, sources: Places
+    ) -> Floats:
         """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
-        was measured, in time, or in a figure on the devices `telling` of them.
+        was measured, in time, or in a figure on the devices that are its `sources`.
 
         Measurements with a floor tell nothing of short kernels; there physics alone speaks.
         """
         least_us = self.spreads.get(op, self.spreads["*"]).least_us
         below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
-        for name, least in self._least_of(op, dtype, telling).items():
+        for name, least in self._least_of(op, dtype, sources).items():
             below = np.maximum(below, least - columns.figures[name][index])
         return clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
 
@@ -302,12 +304,12 @@ class Part:
         work: Floats,
         answer: Answer,
         framework: Floats,
-        told: Floats | float = 1.0,
+        support: Floats | float = 1.0,
     ) -> Floats:
         """Logarithms (low, high) of the interval around a prediction, `[2, n]` of rows of one op.
 
         `framework` is the place of each row's from 1 on; rows of 0 may be of any. Rows that
-        measurements `told` little of have the intervals of physics.
+        measurements `support` little have the intervals of physics.
         """
         usual = self.spreads.get(op, self.spreads["*"])
         ends, outside = np.zeros((2, len(work))), ~self.is_inside(op, work)
@@ -316,7 +318,7 @@ class Part:
             spread = self.spreads.get(spread_key(op, code), usual)
             ends[:, own] = _ends(spread, outside[own], answer)
         widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
-        return np.asarray(ends + (1.0 - told) * (widest - ends))
+        return np.asarray(ends + (1.0 - support) * (widest - ends))
 
 
 def _ends(spread: Spread, outside: Mask, answer: Answer) -> Floats:
@@ -337,15 +339,15 @@ def _standing_of(asked: OfDevice) -> Standing:
     if not alike:
         return Standing(description)
     near, away = nearest(description, [part.devices[at] for at in alike])
-    telling = tuple(at for at in alike if kinship(distance(near, part.devices[at])) > 0.0)
+    sources = tuple(at for at in alike if kinship(distance(near, part.devices[at])) > 0.0)
     places = places_of(near, part.devices)
     return Standing(
         description=description,
         near=near,
         away=away,
         places=places,
-        telling=telling,
-        is_shown=len(telling) < len(alike),
+        sources=sources,
+        is_shown=len(sources) < len(alike),
         growths={op: each.on(near) for op, each in part.extensions.items() if each.trust > 0.0},
         slopes=part.gains.on(places),
     )

@@ -32,7 +32,7 @@ from perfmodel.cost.learned.manifest import (
 )
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.packed import pack, trees_of, unpack
-from perfmodel.cost.learned.part import Apart, Part, Spread
+from perfmodel.cost.learned.part import Part, SeparateTrees, Spread
 from perfmodel.cost.learned.pickled import Pickled
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import check_input, gunzip, read_bytes, write_text
@@ -220,11 +220,11 @@ def _part_to_json(part: Part, folder: Path) -> dict[str, Any]:
             str(place): _written(each, folder / f"{part.name}.{place}{each.suffix}")
             for place, each in part.own.items()
         },
-        "apart": [
-            _written(each.trees, folder / f"{part.name}.apart_{number}{each.trees.suffix}")
+        "separate": [
+            _written(each.trees, folder / f"{part.name}.separate_{number}{each.trees.suffix}")
             | {"framework": each.framework, "kinds": sorted(each.kinds)}
             | {"places": list(each.places)}
-            for number, each in enumerate(part.apart)
+            for number, each in enumerate(part.separate)
         ],
         "share": part.share,
         "as_nearest": part.as_nearest,
@@ -267,12 +267,12 @@ def _part_of(stored: StoredPart, folder: Path) -> Part:
         **{name: getattr(stored, name) for name in _ALIKE},
         trees=_trees(stored.trees, folder),
         own={at: _trees(msgspec.structs.asdict(own), folder) for at, own in stored.own.items()},
-        apart=tuple(
-            Apart(
+        separate=tuple(
+            SeparateTrees(
                 _trees({"file": each.file, "sha256": each.sha256}, folder),
                 *(each.framework, each.kinds, each.places),
             )
-            for each in stored.apart
+            for each in stored.separate
         ),
         spreads={op: Spread(*msgspec.structs.astuple(each)) for op, each in stored.spreads.items()},
         measured={(op, kind): places for op, kind, places in stored.measured},

@@ -95,9 +95,9 @@ def test_products_that_start_anywhere_or_loop_once_are_left_to_physics() -> None
     sides = {"whole": (1024, 4096), "odd": (1023, 4096), "shallow": (1024, 1)}
     rows = Rows.of([{"op": "linear", "m": 2048, "n": n, "k": k} for n, k in sides.values()])
     columns = matmul_features(rows, l40s, part.tiles)
-    telling = part.standing(part.known_to("linear", "bf16"), l40s).telling
-    told = part.told("linear", "bf16", columns, np.arange(3), telling)
-    assert told.tolist() == pytest.approx([1.0, 0.0, 0.0])
+    sources = part.standing(part.known_to("linear", "bf16"), l40s).sources
+    support = part.support("linear", "bf16", columns, np.arange(3), sources)
+    assert support.tolist() == pytest.approx([1.0, 0.0, 0.0])
     wide, narrow = (
         durations_of(
             Rows.of([{"op": "linear", "dtype": "bf16", "m": 2048, "n": n, "k": 4096}]),
@@ -141,9 +141,9 @@ def test_a_layer_that_rounds_tells_nothing_of_a_product_alone() -> None:
     )
     rows, l40s = Rows.of([row, {**row, "framework": "sglang"}]), hardware.device("l40s")
     columns = matmul_features(rows, l40s, part.tiles)
-    telling = part.standing(part.known_to("linear", "fp8"), l40s).telling
-    told = part.told("linear", "fp8", columns, np.arange(2), telling)
-    assert told.tolist() == pytest.approx([0.0, 1.0])
+    sources = part.standing(part.known_to("linear", "fp8"), l40s).sources
+    support = part.support("linear", "fp8", columns, np.arange(2), sources)
+    assert support.tolist() == pytest.approx([0.0, 1.0])
 
 
 def test_indices_are_not_a_matter_of_elements() -> None:

@@ -22,7 +22,7 @@ from perfmodel.cost.gpu.heuristic import Floor, off_by_both
 from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
 from perfmodel.cost.learned.features import BUILDS
 from perfmodel.cost.learned.floors import KnownFloor, factor_of_hosts, known_floors
-from perfmodel.cost.learned.part import Apart, known_device_columns
+from perfmodel.cost.learned.part import SeparateTrees, known_device_columns
 from perfmodel.cost.learned.same_kernels import with_same_kernels
 from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
@@ -179,9 +179,9 @@ APART = OWN | {"framework": 4, "kinds": [["linear", "fp32"]], "places": [0]}
         (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
         (lambda part: part.update(own={99: OWN}), "a place among the devices"),
         (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
-        (lambda part: part.update(apart=[APART | {"places": [99]}]), "a place among the"),
-        (lambda part: part.update(apart=[APART | {"places": []}]), "of length >= 1"),
-        (lambda part: part.update(apart=[APART | {"framework": 9}]), "Expected `int` <= 4"),
+        (lambda part: part.update(separate=[APART | {"places": [99]}]), "a place among the"),
+        (lambda part: part.update(separate=[APART | {"places": []}]), "of length >= 1"),
+        (lambda part: part.update(separate=[APART | {"framework": 9}]), "Expected `int` <= 4"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(
@@ -265,9 +265,9 @@ def test_independent_errors_add_in_squares() -> None:
 def test_floors_of_nine_of_ten_further_hosts_lie_within_what_few_show() -> None:
     logs = np.random.default_rng(0).normal(3.0, 0.3, (2000, 7))
     for hosts in (3, 6):
-        told, further = logs[:, :hosts], logs[:, hosts]
-        factors = [factor_of_hosts(np.exp(each)[:, None])[0] for each in told]
-        within = np.abs(further - np.median(told, axis=1)) <= np.log(factors)
+        support, further = logs[:, :hosts], logs[:, hosts]
+        factors = [factor_of_hosts(np.exp(each)[:, None])[0] for each in support]
+        within = np.abs(further - np.median(support, axis=1)) <= np.log(factors)
         assert within.mean() == pytest.approx(0.9, abs=0.025)
     assert factor_of_hosts(np.array([[20.0, 9.0], [30.0, 13.0]])).tolist() == [2.0, 2.0]
 
@@ -316,15 +316,15 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
     have, and so do kinds of dtype in which the framework ran nothing."""
     part = load_models(folder)["matmul"].parts[0]
     place = part.devices.index(describe(hardware.device("h100-sxm")))
-    apart = Apart(Always(0.3), 4, frozenset({("linear", "fp32")}), (place,))
-    part = replace(part, trees=Always(0.1), own={}, apart=(apart,), share=1.0)
+    separate = SeparateTrees(Always(0.3), 4, frozenset({("linear", "fp32")}), (place,))
+    part = replace(part, trees=Always(0.1), own={}, separate=(separate,), share=1.0)
     rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(3)))
     rows = replace(rows, dims=rows.dims | {"framework": np.array([4.0, 1.0, 0.0])})
     factors = {}
     for name in ("h100-sxm", "h200", "a100-sxm-40gb"):
         device = hardware.device(name)
         columns = BUILDS[part.build](rows, device, part.tiles)
-        known, own = part.known_to("linear", "fp32"), part.in_apart(rows, device)
+        known, own = part.known_to("linear", "fp32"), part.by_separate(rows, device)
         found = part.log_factors(columns, list(rows.groups()), device, known, own)
         factors[name] = found.factors.tolist()
     assert factors["h100-sxm"] == pytest.approx([0.3, 0.1, 0.1])
@@ -332,20 +332,22 @@ def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -
     near = kinship(distance(*(describe(hardware.device(name)) for name in ("h100-sxm", "h200"))))
     assert 0.0 < near < 1.0
     assert factors["h200"] == pytest.approx([0.1 + 0.2 * near, 0.1, 0.1])
-    of_any = replace(part, apart=(replace(apart, framework=0),))
-    assert of_any.in_apart(rows, hardware.device("h100-sxm")).tolist() == [1.0] * 3
+    of_any = replace(part, separate=(replace(separate, framework=0),))
+    assert of_any.by_separate(rows, hardware.device("h100-sxm")).tolist() == [1.0] * 3
     narrow = replace(rows, dtype=("fp16",) * 3)
-    assert part.in_apart(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
+    assert part.by_separate(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
 
 
 def test_trees_of_a_framework_are_kept(folder: Path, tmp_path: Path) -> None:
     models = load_models(folder)
     part = models["matmul"].parts[0]
-    apart = Apart(part.trees, 4, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2))
-    model = replace(models["matmul"], parts=(replace(part, apart=(apart,)),))
+    separate = SeparateTrees(
+        part.trees, 4, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2)
+    )
+    model = replace(models["matmul"], parts=(replace(part, separate=(separate,)),))
     save(tmp_path / "models", {"matmul": model}, {})
-    kept = load_models(tmp_path / "models")["matmul"].parts[0].apart[0]
-    assert replace(kept, trees=apart.trees) == apart
+    kept = load_models(tmp_path / "models")["matmul"].parts[0].separate[0]
+    assert replace(kept, trees=separate.trees) == separate
     matrix = np.zeros((1, len(known_device_columns(part.figures))), np.float32)
     assert kept.trees.predict(matrix) == part.trees.predict(matrix)
 
