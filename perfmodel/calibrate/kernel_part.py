@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -56,9 +56,6 @@ from perfmodel.cost.learned.store import pack_estimator
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _HELD_FRAC = 0.2
 _CLEAR = 1.3
@@ -212,10 +209,7 @@ def fit_part(
     names = known_device_columns(data.figures)
     aside = set_aside(data)
     keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    counted = np.where(_is_supported(data, _measured(data)), data.weight, 0.0)
-    weight, weight_aside = (
-        np.where(keys.isin(aside) == its, counted, 0.0) for its in (False, True)
-    )
+    weight = np.where(keys.isin(aside) | ~_is_supported(data, _measured(data)), 0.0, data.weight)
     if not weight.any():  # few rows are all that there is
         weight = data.weight
     matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
@@ -249,24 +243,9 @@ def fit_part(
         figures=data.figures,
         trees=pack_estimator(trees.shared_, name),
         own={_place(own, devices): pack_estimator(each, name) for own, each in trees.own_.items()},
-        separate=(
-            *(
-                _separate(
-                    data, (data.matrix[:, column] > 0.0) & (weight > 0.0), framework, each, name
-                )
-                for column, framework in frameworks.items()
-                if (each := trees.separate_.get(column)) is not None
-            ),
-            *(
-                _separate(
-                    data,
-                    own,
-                    0,
-                    make(SEPARATE_TREES, names).fit(matrix[own], data.target[own]),
-                    name,
-                )
-                for own in _groups_of(keys, weight_aside)
-            ),
+        separate=tuple(
+            _separate(data, data.matrix[:, column] > 0.0, frameworks[column], each, name)
+            for column, each in trees.separate_.items()
         ),
         share=mixture.share,
         as_nearest=mixture.as_nearest,
@@ -301,29 +280,24 @@ def _work_separately(data: Samples) -> dict[int, int]:
     return {column: columns[column] for column in those if do_round}
 
 
-def _groups_of(keys: pd.Series, weight: Floats) -> list[np.ndarray]:
-    """`[n]` (bool), per key the rows of it that count."""
-    return [((keys == key) & (weight > 0.0)).to_numpy() for key in sorted(set(keys[weight > 0.0]))]
-
-
 def _separate(
     data: Samples, own: np.ndarray, framework: int, trees: Any, name: str
 ) -> SeparateTrees:
     """What a part keeps of `trees` that were fitted to the rows `own` `[n]` (bool)."""
-    kinds = data.frame["dtype"][own].map(same_kernels_dtype)
+    rows = own & (data.weight > 0.0)
+    kinds = data.frame["dtype"][rows].map(same_kernels_dtype)
     return SeparateTrees(
         pack_estimator(trees, name),
         framework,
-        frozenset(zip(data.ops[own].tolist(), kinds.tolist(), strict=True)),
-        tuple(place for place, name in enumerate(data.known) if name in set(data.devices[own])),
+        frozenset(zip(data.ops[rows].tolist(), kinds.tolist(), strict=True)),
+        tuple(place for place, name in enumerate(data.known) if name in set(data.devices[rows])),
     )
 
 
 def set_aside(data: Samples) -> tuple[str, ...]:
     """`device/op/dtype` of groups twice off what the maker's other devices show: other kernels ran
-    there, which the rows do not say; trees of their own answer for them alone. Layers that round
-    their activations and ones that do not say nothing of each other; rows that lost their framework
-    do not say which they are."""
+    there, which the rows do not say. Layers that round their activations and ones that do not say
+    nothing of each other; rows that lost their framework do not say which they are."""
     keys = data.frame[["device", "op", "dtype"]]
     named = keys.assign(named=Rows.from_frame(data.frame).in_framework() > 0.0)
     is_sure = named["named"] | ~named.groupby([*keys])["named"].transform("any")

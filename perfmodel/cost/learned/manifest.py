@@ -59,7 +59,7 @@ class _File(msgspec.Struct):
 class _Separate(msgspec.Struct):
     file: str
     sha256: str
-    framework: Annotated[int, msgspec.Meta(ge=0, le=len(FRAMEWORKS))]
+    framework: Annotated[int, msgspec.Meta(ge=1, le=len(FRAMEWORKS))]
     kinds: frozenset[tuple[str, str]]
     places: Annotated[tuple[_Place, ...], msgspec.Meta(min_length=1)]
 

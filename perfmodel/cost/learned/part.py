@@ -112,11 +112,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class SeparateTrees:
-    """Trees that answer alone for the rows they were fitted to: those of one framework that others
-    outnumber, which would else decide, or those of a device that ran other kernels than all others.
+    """Trees that answer alone for the rows of one framework that others outnumber, which would else
+    decide.
 
-    `framework` is its place in `FRAMEWORKS` from 1 on, 0 where it does not matter, `kinds` are the
-    ops and kinds of dtype that ran, `places` those of the devices they ran on.
+    `framework` is its place in `FRAMEWORKS` from 1 on, `kinds` are the ops and kinds of dtype that
+    it ran, `places` those of the devices it ran on.
     """
 
     trees: Ensemble
@@ -125,7 +125,7 @@ class SeparateTrees:
     places: Places
 
     def ran(self, kind: Kind) -> bool:
-        """Whether rows like these are among those."""
+        """Whether rows like these are among those of the framework."""
         return (kind.op, same_kernels_dtype(kind.dtype)) in self.kinds
 
 
@@ -209,7 +209,7 @@ class Part:
         framework, answers = rows.in_framework(), np.zeros(len(rows))
         for number, separate in enumerate(self.separate, 1):
             if kinship(self.standing(separate.places, device).away) > 0.0:
-                own = (framework == separate.framework) | (separate.framework == 0)
+                own = framework == separate.framework
                 answers[rows.of_kinds(separate.ran, bool) & own] = number
         return answers
 
