@@ -130,9 +130,10 @@ def of_workloads() -> Iterator[Work]:
     yield Work(
         f"op graph of {TABLES} tables", lambda: op_graph(tables, 256, target="cuda"), "python"
     )
+    batches = count(2048, 8)  # what was asked before is known
     yield Work(
         "predict a configuration",
-        lambda: predict("criteo-kaggle", hardware=[node]),
+        lambda: predict("criteo-kaggle", hardware=[node], batch=next(batches)),
         "python",
     )
     yield Work("plan its tables", lambda: plan_deployment(deployment), "python")
@@ -148,9 +149,10 @@ def of_designs() -> Iterator[Work]:
 
     designs = [composed(name, {}) for name in BUDGETED]
     workload, machine = load_workload("criteo-terabyte"), cluster("dgx-a100-80gb")
+    batches = count(2048, 8)  # what was asked before is known
     yield Work(
         f"compare {len(designs)} designs",
-        lambda: compare_designs(workload, machine, designs),
+        lambda: compare_designs(workload, machine, designs, batch=next(batches)),
         "python",
     )
     yield Work("published figures of designs", lambda: evaluate_designs(only=PUBLISHED), "python")
