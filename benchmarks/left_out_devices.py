@@ -264,7 +264,8 @@ def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
 def measure_halves(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
     """Errors of rows of the shapes that were kept from the fit, half of each device's."""
     frame = table(FITTED_TO)
-    known, floors, found = devices_of(frame["device"]), fitted_floors(frame), []
+    known, found = devices_of(frame["device"]), []
+    floors = fitted_floors(pd.concat(rows[half_of_shapes(rows)] for *_, rows in parts(frame)))
     for family, name, rows in parts(frame):
         if names and name not in names:
             continue

@@ -30,7 +30,8 @@ _LONG = 2.0
 """Times its floor from which an elementwise call tells what it shows beside its kernel."""
 _AT_FLOOR, _AT_FLOOR_FRAC = 1.1, 0.12
 """Short kernels pile up at a floor: so many of the rows take at most a tenth longer."""
-_SCATTER = (0.05, 0.5, 0.95)
+_AMONG = (0.05, 0.5, 0.95)
+"""Quantiles of the calls at a floor: the ends of 90 % of them, and the floor between."""
 _NEAR_FLOOR = 3.0
 """Ops of several launches have floors of up to so many times those that others pile up at."""
 _MIN_ROWS = 20
@@ -61,7 +62,7 @@ def fitted_floors(frame: pd.DataFrame) -> dict[FloorKey, Floor]:
         shortest[key] = float(group["duration_us"].min())
         calls_us = group["duration_us"]
         at_floor = calls_us[calls_us <= _AT_FLOOR * calls_us.quantile(_FLOOR_QUANTILE)]
-        low, floor, high = at_floor.quantile([*_SCATTER])
+        low, floor, high = at_floor.quantile([*_AMONG])
         lowest[key], scatter[key] = float(floor), (float(low / floor), float(high / floor))
         if len(at_floor) >= _AT_FLOOR_FRAC * len(group):
             piled[key[:2]] = max(floor, piled.get(key[:2], 0.0))

@@ -111,16 +111,16 @@ def chips_left_out(
 
 
 def nearest_mixture(
-    data: Samples, asked: np.ndarray, chips: np.ndarray, trained: Mapping[bool, Floats]
+    data: Samples, asked: np.ndarray, chips: np.ndarray, answers: Mapping[bool, Floats]
 ) -> Mixture:
-    """The shares of the trees' answers (`trained`, by whether of the nearest device) and physics,
+    """The shares of the trees' answers (`answers`, by whether of the nearest device) and physics,
     alone or centred, that are nearest to the rows `asked` `[n]` about of chips left out.
 
     Rows of which the trees say nothing have physics.
     """
     found: list[tuple[float, Mixture]] = []
     for physics, centre in physics_left_out(data, asked, chips):
-        for as_nearest, each in trained.items():
+        for as_nearest, each in answers.items():
             for share in _SHARES:
                 mixed = share * each + (1.0 - share) * physics
                 answer = np.where(np.isfinite(each), mixed, physics)

@@ -102,8 +102,8 @@ def held_out(
 def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
     """Per op and in all. Errors of chips that had physics alone say nothing of the trees'."""
     spread_of = {}
-    trained, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
-    left_out = [data.target - each for each in (trained, mixture.physics)]
+    of_trees, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
+    left_out = [data.target - each for each in (of_trees, mixture.physics)]
     of_all = [ends_left_out(each, data.support, chips) for each in left_out]
     framework = Rows.from_frame(data.frame).in_framework()
     kinds = sorted(set(zip(data.ops, framework, strict=True)) | {(op, 0.0) for op in data.ops})
@@ -230,9 +230,9 @@ def fit_part(
     held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
     chips = chips_of(data)
     asked = few_of_each(data, seed) & (weight > 0.0)
-    trained = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
-    trained = {seen_as: each + gains.of_others for seen_as, each in trained.items()}
-    mixture = nearest_mixture(measured, asked, chips, trained)
+    answers = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
+    answers = {seen_as: each + gains.of_others for seen_as, each in answers.items()}
+    mixture = nearest_mixture(measured, asked, chips, answers)
     trees.fit(matrix, data.target, sample_weight=weight)
     devices = tuple(data.seen_as[name] for name in data.known)
     part = Part(

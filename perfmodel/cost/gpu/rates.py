@@ -35,7 +35,7 @@ def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -
 
 def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
-    has been at its power limit for long; nothing in fp32, and where no such board was seen.
+    has long been at its power limit; nothing in fp32, and where no such board was seen.
 
     A lower clock takes less voltage, so energy per FLOP falls with the rate: here in proportion,
     between not at all (at the least voltage) and with its square. Then the limit goes with the

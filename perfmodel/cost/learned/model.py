@@ -296,8 +296,8 @@ class Learned:
 
 
 def _hotter(flop: Floats, known_us: Floats, rows: Rows, device: Device) -> Floats:
-    """Logarithm by which `rows` inside a program are longer where the board has been at its limit
-    for long: tables are of calls that lasted for less than a second."""
+    """Logarithm by which `rows` inside a program are longer where the board has long been at its
+    limit: tables are of calls that lasted for less than a second."""
     is_inside = rows.of_kinds(lambda kind: kind.timing == KERNEL, np.float64)
     return is_inside * log(np.maximum(hot_us(flop, rows.dtype, device) / known_us, 1.0))
 

@@ -242,7 +242,7 @@ class Part:
         if share > 0.0 and groups:
             seen_as = near if self.as_nearest or weight > 0.0 else stands.description
             own = [at for at in stands.places if at in self.own and weight > 0.0]
-            names, (left, trained) = known_device_columns(self.figures), np.zeros((2, len(physics)))
+            names, (left, learned) = known_device_columns(self.figures), np.zeros((2, len(physics)))
             left[np.concatenate([index for _, index in groups])] = 1.0
             for number, separate in enumerate(self.separate, 1) if by_separate is not None else ():
                 index = np.flatnonzero((by_separate == number) & (left > 0.0))
@@ -250,23 +250,23 @@ class Part:
                     like = self.standing(separate.places, device)
                     holds, constants = kinship(like.away), like.near or {}
                     found = separate.trees.predict(columns.matrix(names, constants)[index])
-                    trained[index], left[index] = holds * found, 1.0 - holds
+                    learned[index], left[index] = holds * found, 1.0 - holds
             if len(index := np.flatnonzero(left > 0.0)):
                 matrix = columns.matrix(names, seen_as)[index]
                 shared = self.trees.predict(matrix)
                 for place in own[:1]:
                     alone = self.own[place].predict(matrix[:, : len(self.figures)])
                     shared += OWN_FRAC * weight * (alone - shared)
-                trained[index] += left[index] * shared
+                learned[index] += left[index] * shared
             for op, index in groups:
                 if op in stands.growths:
                     work, growth = columns.work[index], stands.growths[op]
                     trust = self.extensions[op].trust
-                    trained[index] = extrapolated_log_factors(trained[index], work, growth, trust)
+                    learned[index] = extrapolated_log_factors(learned[index], work, growth, trust)
                 if op in stands.slopes:
                     figure = columns.figures[self.gains.figure]
-                    trained[index] += stands.slopes[op] * figure[index]
-            factors = factors + share * carried_log_factors(trained, frac, near, asked)
+                    learned[index] += stands.slopes[op] * figure[index]
+            factors = factors + share * carried_log_factors(learned, frac, near, asked)
         return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
 
     def support(
