@@ -192,7 +192,6 @@ def _gains(
         predict_command(graph, trace, options, ()),
         straggler=None if listed.waiting is None else listed.waiting.to_dict(),
         steps=content.chosen,
-        walker=listed.ranks[0].steps[0].walker,
     )
 
 

@@ -11,12 +11,13 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.host import TYPES, Profile, Samples
 from perfmodel.cost.host.measure import measure
 from perfmodel.evaluation.results import Kind, Row, rows_of
+from perfmodel.graph.recorded_steps import step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import LeaveOneOutReplay, naive_predictions, step_of_nodes
+from perfmodel.prediction.leave_out import left_out_change_us, naive_predictions
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank_and_step, ranks_of
+from perfmodel.timeline.steps import by_rank_and_step
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import text_codes
 
@@ -43,9 +44,8 @@ class DeviceWork:
         step = step_of_nodes(graph)[node]
         marks = graph.marks
         ranks, rank = np.unique(graph.nodes_.rank[node], return_inverse=True)
-        end_us = by_rank_and_step(graph, graph.nodes_.end_us[marks.end])
         row = np.searchsorted(np.unique(marks.rank), ranks)[rank]
-        inside = (step >= 0) & (graph.nodes_.start_us[node] < end_us[row, step])
+        inside = step >= 0
         node, step, row = node[inside], step[inside], row[inside]
         labels = [graph.labels[n] for n in node]
         label = text_codes(labels)
@@ -163,18 +163,15 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
+def held_out_step_us(replayed: Timeline, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
     """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
-    step_us = np.full((len(ranks_of(graph)), len(held)), np.nan)
-    replays = LeaveOneOutReplay(graph, held)
-    for at, index in enumerate(held.tolist()):
+    graph = replayed.graph
+    given_us = graph.nodes_.duration_us.copy()
+    for index in held.tolist():
         others = np.setdiff1d(steady, [index])
-        duration = graph.nodes_.duration_us.copy()
-        in_step = work.step == index
-        duration[work.node[in_step]] = work.predicted_us(index, others)
-        left_us = replays.step_us(duration, others, index)
-        step_us[:, at] = by_rank_and_step(graph, left_us)[:, index]
-    return step_us
+        given_us[work.node[work.step == index]] = work.predicted_us(index, others)
+    change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
+    return (by_rank_and_step(graph, replayed.step_us) + change_us)[:, held]
 
 
 def step_rows(

@@ -7,30 +7,28 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct, has_code, median
+from perfmodel.arrays import Floats, Ints, distinct, median
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.what_if import IN_DEVICE, PARTS, Scale, thread_of, what_if
-from perfmodel.timeline.contracted import ContractedGraph
-from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
+from perfmodel.trace.columns import NONE
 
 MOST = 5
 MIN_FRAC = 0.01
 """Of the step: what gains less is not worth a line."""
-BOUND_FACTOR = 1.05
-"""What a what-if takes off the critical path bounds its gain. The path is that of the measured
-step, the gain that of its replay, a little beside it."""
-MAX_WALKED = 3
-"""Steps whose path is walked for the bounds, those closest to the median."""
+MAX_STEPS = 3
+"""Steps that gains are of, those closest to the median."""
 _MAX_OPERATORS = 5
 
 
@@ -200,34 +198,35 @@ def gains(
     *,
     straggler: Mapping[str, Any] | None = None,
     steps: slice = slice(None),
-    walker: PathWalker | None = None,
 ) -> list[Gain]:
     """The what-ifs that gain most, largest first, of a graph with `duration_us` per node.
 
-    A gain is what the step of the slowest rank gets shorter by, in the median over the steps that
-    are not warm-up; what kernels and collectives cost one another stays as it is in `duration_us`.
+    A gain is what the period of the slowest rank gets shorter by, in the median over its typical
+    steps; what kernels and collectives cost one another stays as it is in `duration_us`.
     `command` is the one that predicts these durations; a gain's has the what-if behind it.
-    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count,
-    `walker` one of the measured timeline, where there is one.
+    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count.
     """
     truth = measured(graph)
     chosen = np.arange(_steps(graph))[steps]
     steady = chosen[np.isin(chosen, steady_steps(truth))]
     steady = steady if len(steady) else chosen
-    path = _Path.of(truth, walker or PathWalker.of(truth), steady)
-    ready = ContractedGraph.of(graph)
-    base_us = _typical_us(graph, ready.step_us(duration_us), steady)
+    every_us = Periods.of(graph, steady).step_us(duration_us).max(axis=0)
+    near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")[:MAX_STEPS]
+    typical = np.sort(steady[near])
+    periods = Periods.of(graph, typical)
+    base_us = _typical_us(periods, duration_us)
+    deciding = _Deciding.of(periods, duration_us)
     ranked: list[tuple[float, _Candidate]] = []
-    for bound_us, candidate, scale in _bounded(graph, path, straggler):
+    for bound_us, candidate, scale in _bounded(graph, deciding, straggler):
         enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
-        if bound_us * BOUND_FACTOR < max(MIN_FRAC * base_us, *enough, 0.0):
+        if bound_us < max(MIN_FRAC * base_us, *enough, 0.0):
             break
         try:
             changed, taken_us = what_if(graph, duration_us, [scale])
         except UsageError:  # there is nothing of it
             continue
-        walk = ready if changed is graph else ready.with_edges_of(changed)
-        gain_us = base_us - _typical_us(graph, walk.step_us(taken_us), steady)
+        again = periods if changed is graph else Periods.of(changed, typical)
+        gain_us = base_us - _typical_us(again, taken_us)
         if gain_us >= MIN_FRAC * base_us > 0:
             ranked.append((gain_us, candidate))
     ranked.sort(key=lambda row: (-row[0], row[1].name))
@@ -247,69 +246,45 @@ def _steps(graph: ExecutionGraph) -> int:
     return len(graph.marks.name) // max(len(ranks_of(graph)), 1)
 
 
-def _typical_us(graph: ExecutionGraph, step_us: Floats, steady: Ints) -> float:
+def _typical_us(periods: Periods, duration_us: Floats) -> float:
     """The slowest rank's median step, as `predict` tells it."""
-    return max(map(median, by_rank_and_step(graph, step_us)[:, steady]))
+    return max(map(median, periods.step_us(duration_us)))
 
 
 @dataclass(frozen=True)
-class _Path:
-    """The critical path of the slowest rank's typical steps, per node in the mean of the steps."""
+class _Deciding:
+    """What decides the period of the typical steps, per node the most of any of them. A what-if
+    gains no more than it takes off that cycle."""
 
     node_us: Floats
-    """Its time on the path."""
     way_us: Floats
-    """On the path, the delay of the edge that set it free; and wherever it is, for how long it
-    waited for the device alone, which is the most that the step gains if it does not."""
+    """Of the edge that leads to it."""
 
     @classmethod
-    def of(cls, truth: Timeline, walker: PathWalker, steady: Ints) -> _Path:
-        graph, marks = truth.graph, truth.graph.marks
-        rows = np.arange(len(marks.name)).reshape(len(ranks_of(graph)), -1)[:, steady]
-        median_us = np.array([median(truth.step_us[row]) for row in rows])
-        slowest = rows[np.argmax(median_us)]
-        typical = np.argsort(np.abs(truth.step_us[slowest] - median_us.max()), kind="stable")
-        walked = slowest[typical[:MAX_WALKED]]
-        waited, waited_us = _waited_us(truth)
-        lag_us = np.maximum(walker.lag, 0.0)
+    def of(cls, periods: Periods, duration_us: Floats) -> _Deciding:
+        graph = periods.graph
         node_us, way_us = np.zeros((2, len(graph)))
-        for mark in walked:
-            stop_us, over_us = truth.end_us[[marks.start[mark], marks.end[mark]]]
-            chain = np.array(walker.chain(int(marks.end[mark]), float(stop_us)))
-            begun_us = truth.start_us[chain]
-            later_us = np.minimum.accumulate(np.append(np.inf, begun_us[:-1]))
-            until_us = np.minimum(truth.end_us[chain], later_us)
-            node_us[chain] += np.maximum(until_us - np.maximum(begun_us, stop_us), 0.0)
-            way_us[chain] += np.where(begun_us > stop_us, lag_us[chain], 0.0)
-            within = (truth.start_us[waited] > stop_us) & (truth.start_us[waited] <= over_us)
-            way_us[waited] += np.where(within, waited_us, 0.0)
-        return cls(node_us / len(walked), way_us / len(walked))
-
-
-def _waited_us(truth: Timeline) -> tuple[Ints, Floats]:
-    """The nodes that a what-if may free from waiting, and how much earlier all else lets them
-    start."""
-    graph, edges = truth.graph, truth.graph.edges_
-    is_wait = has_code(edges.kind, [kind for part in PARTS.values() for kind in part.waits])
-    waited = distinct(edges.target[is_wait])
-    free_us = graph.nodes_.release_us.copy()
-    others = np.flatnonzero(~is_wait & np.isin(edges.target, waited))
-    ready_us = edges.ready_us(truth.start_us, truth.end_us - truth.start_us)[others]
-    np.maximum.at(free_us, edges.target[others], ready_us)
-    return waited, np.maximum(truth.start_us[waited] - free_us[waited], 0.0)
+        for path in periods.paths(duration_us):
+            own_us, ways_us = np.zeros((2, len(graph)))
+            for node, edge, _, start_us, end_us in path.plain:
+                (own_us if edge == NONE else ways_us)[node] += end_us - start_us
+            node_us, way_us = np.maximum(node_us, own_us), np.maximum(way_us, ways_us)
+        return cls(node_us, way_us)
 
 
 def _bounded(
-    graph: ExecutionGraph, path: _Path, straggler: Mapping[str, Any] | None
+    graph: ExecutionGraph, deciding: _Deciding, straggler: Mapping[str, Any] | None
 ) -> list[tuple[float, _Candidate, Scale]]:
-    """Candidates with what each can gain at most, largest first."""
-    on_path = np.flatnonzero(path.node_us)
+    """Candidates with what each can gain at most, largest first: what takes a wait out, all."""
+    on_path = np.flatnonzero(deciding.node_us)
     bounded = []
     for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
         scale = candidate.scale
         ways = distinct(graph.edges_.target[scale.edges(graph)])
-        taken_us = path.node_us[scale.among(graph, on_path)].sum() + path.way_us[ways].sum()
-        bounded.append((float(taken_us) * (1 - scale.factor), candidate, scale))
+        taken_us = deciding.node_us[scale.among(graph, on_path)].sum()
+        taken_us += deciding.way_us[ways].sum()
+        waits = len(ways) > 0 and bool(PARTS[scale.scope].waits)
+        bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
     return sorted(bounded, key=lambda row: -row[0])
 
 

@@ -24,8 +24,9 @@ from perfmodel.ops.families import classes_of_kernels
 from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.schedule import Timeline, measured, step_us_of_many
-from perfmodel.timeline.steps import steady_steps
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import Timeline, schedule, step_us_of_many
+from perfmodel.timeline.steps import ranks_of
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
@@ -97,18 +98,21 @@ def ratio_interval(one: FromShapes, other: FromShapes) -> tuple[float, float] | 
     return ratio * exp(-hypot(min(low, 0.0), own)), ratio * exp(hypot(max(high, 0.0), own))
 
 
-def drawn_step(errors: ScheduledSteps, rank: int) -> Drawn:
-    """A rank's median step with its draws, microseconds.
+def drawn_step(errors: ScheduledSteps, rank: int, periods: Periods | None = None) -> Drawn:
+    """A rank's median step with its draws, microseconds; with `periods`, that of its recorded
+    steps as they follow one another.
 
     The error of a family's model on a device is one for all its pieces, so each draw moves all
     pieces of a family together, each within its own interval; families, and the host, are drawn
     independently of one another. Every draw is scheduled, so that what decides the step may change;
     of a step that repeats, and of graphs above `MAX_NODES`, the critical path alone is drawn.
     """
-    timeline = errors.timeline
+    timeline, factors = errors.timeline, partial(_factors, errors)
+    if periods is not None and periods.repeated:
+        return _drawn_period(periods, rank, timeline.end_us - timeline.start_us, factors)
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
     is_long = errors.copies > 1 or len(timeline.graph) > MAX_NODES
-    return _drawn(timeline, marks, partial(_factors, errors), path_alone=is_long)
+    return _drawn(timeline, marks, factors, path_alone=is_long)
 
 
 def _drawn(
@@ -162,17 +166,35 @@ def normal_draws(kind: str) -> Floats:
     return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
 
 
-def transfer_interval(timeline: Timeline, rank: int) -> tuple[float, float]:
-    """90 % interval of a rank's median step, microseconds, from those of ratios between devices.
+def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple[float, float]:
+    """90 % interval of a rank's step, microseconds, from those of ratios between devices.
 
     A class of kernels is off by one factor on a pair of devices, so each draw moves all of a class
-    together, classes and the host by themselves. Every draw is scheduled; of graphs above
-    `MAX_NODES` the critical path of the median step alone is drawn.
+    together, classes and the host by themselves. Every draw is scheduled; of a window of more than
+    `MAX_NODES` nodes the critical path alone is drawn.
     """
-    graph = timeline.graph
-    marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
-    is_long = len(graph) > MAX_NODES
-    return _drawn(timeline, marks, partial(_ratio_factors, graph), path_alone=is_long).interval
+    graph, factors = periods.graph, partial(_ratio_factors, periods.graph)
+    if periods.repeated:
+        return _drawn_period(periods, rank, duration_us, factors).interval
+    timeline = schedule(graph, duration_us)
+    marks = np.flatnonzero(graph.marks.rank == rank)
+    return _drawn(timeline, marks, factors, path_alone=len(graph) > MAX_NODES).interval
+
+
+def _drawn_period(
+    periods: Periods, rank: int, duration_us: Floats, factors: Callable[[Ints], Floats]
+) -> Drawn:
+    """The median period of a rank's steps; draws are of the step that is closest to it."""
+    every_us = periods.step_us(duration_us)[ranks_of(periods.graph).index(rank)]
+    middle_us = median(every_us)
+    at = int(np.argmin(np.abs(every_us - middle_us)))
+    step = periods.of_step(rank, int(periods.steps[at]))
+    nodes, base = step.step.nodes, step.cycle(duration_us)
+    taken_us, draws_us = duration_us.copy(), np.empty(DRAWS)
+    for draw, factor in enumerate(factors(nodes).T):
+        taken_us[nodes] = duration_us[nodes] * factor
+        draws_us[draw] = step.cycle(taken_us, base.cycle).ratio
+    return Drawn(middle_us, draws_us * (middle_us / every_us[at]) if every_us[at] else draws_us)
 
 
 def _ratio_factors(graph: ExecutionGraph, nodes: Ints) -> Floats:

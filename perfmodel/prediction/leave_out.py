@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
 
@@ -10,142 +9,48 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.graph.kinds import Scope
+from perfmodel.graph.recorded_steps import step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import DeviceWork, account
-from perfmodel.timeline.schedule import Timeline, schedule
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of, step_bounds
 from perfmodel.trace.columns import NONE
 
 
-def left_out_step_us(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -> Floats:
-    """Per row of `graph.marks`: the step's duration with its host costs taken from the others.
+def left_out_change_us(
+    graph: ExecutionGraph, duration_us: Floats, steady: Ints, given_us: Floats | None = None
+) -> Floats:
+    """`[rank, step]`: by how much a step's period changes where its host costs are those of the
+    others; nan for a step with no other to learn from.
 
-    Device durations stay the step's own. `steady` are the step indices whose costs count (warm-up
-    and outliers do not teach). A step with no other to learn from is nan.
+    `steady` are the steps whose costs count (warm-up and outliers do not teach). Device durations
+    are `given_us` (default: the step's own).
     """
-    return LeaveOneOutReplay(graph).step_us(duration_us, steady)
+    count = len(graph.marks.name) // max(len(ranks_of(graph)), 1)
+    periods = Periods.of(graph, np.arange(count))
+    taken_us = duration_us if given_us is None else given_us
+    changed_us = with_host_of_others(graph, taken_us, steady)
+    change_us = periods.step_us(changed_us) - periods.step_us(duration_us)
+    teaches = np.isin(np.arange(count), steady)
+    change_us[:, teaches.sum() - teaches == 0] = np.nan
+    return change_us
 
 
-class LeaveOneOutReplay:
-    """Steps whose host costs are taken from other ones: what every replay of a graph shares.
-
-    Where only the steps `held` are asked for, what they move is kept from one replay to the next.
-    """
-
-    def __init__(self, graph: ExecutionGraph, held: Ints | None = None) -> None:
-        self._graph = graph
-        self._steps = len(graph.marks.name) // max(len(np.unique(graph.marks.rank)), 1)
-        step_of = step_of_nodes(graph)
-        host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of >= 0))
-        self._host = host[np.argsort(step_of[host], kind="stable")]
-        self._step = step_of[self._host]
-        self._first = np.searchsorted(self._step, np.arange(self._steps + 1)).tolist()
-        groups = (_groups(graph, self._host, self._step, level) for level in range(3))
-        self._groups = [*groups, np.zeros(len(host), np.int64)]
-        self._held = None
-        if held is not None:
-            self._held = {step: nodes for step, nodes in self._reached() if step in held}
-
-    def _reached(self) -> Iterator[tuple[int, Ints]]:
-        return enumerate(reached_nodes(self._graph, self._host, self._step, self._steps))
-
-    def step_us(self, duration_us: Floats, steady: Ints, only: int | None = None) -> Floats:
-        """As `left_out_step_us`; every step but `only`, where that is given, is nan."""
-        teaches = np.isin(np.arange(self._steps), steady)
-        means_us = _mean_of_other_steps(self._groups, duration_us[self._host], self._first, teaches)
-        times_us = np.full(len(self._graph.marks.name), np.nan)
-        replay = Replay(self._graph, duration_us)
-        for step, reached in self._reached() if self._held is None else self._held.items():
-            others = teaches.sum() - teaches[step]
-            if others and only in (None, step):
-                own = slice(self._first[step], self._first[step + 1])
-                of_step = slice(step, None, self._steps)
-                times_us[of_step] = replay.step_us(self._host[own], means_us[own], reached, of_step)
-        return times_us
-
-
-def reached_nodes(graph: ExecutionGraph, host: Ints, step: Ints, steps: int) -> Iterator[Ints]:
-    """Per step, in the order of the graph: the nodes through which its host nodes move its bounds.
-
-    They are after a host node of this step or a later one and before a bound of this step or an
-    earlier one: few nodes are that of many steps.
-    """
-    first, by_target = graph.predecessors
-    source, bounds = graph.edges_.source[by_target].tolist(), first.tolist()
-    begun, ended = np.full(len(graph), NONE), np.full(len(graph), steps)
-    begun[host] = step
-    for marks in (graph.marks.start, graph.marks.end):
-        ended[marks] = np.arange(len(marks)) % steps
-    latest, earliest, order = begun.tolist(), ended.tolist(), graph.order.tolist()
-    for node in order:
-        for before in source[bounds[node] : bounds[node + 1]]:
-            if latest[before] > latest[node]:
-                latest[node] = latest[before]
-    for node in reversed(order):
-        for before in source[bounds[node] : bounds[node + 1]]:
-            if earliest[node] < earliest[before]:
-                earliest[before] = earliest[node]
-    until, since = np.array(latest)[graph.order], np.array(earliest)[graph.order]
-    by_step = np.argsort(since, kind="stable")
-    enter = np.searchsorted(since[by_step], np.arange(steps + 1))
-    places = np.zeros(0, np.int64)
-    for at in range(steps):
-        places = np.concatenate([places, by_step[enter[at] : enter[at + 1]]])
-        places = np.sort(places[until[places] >= at])
-        yield graph.order[places]
-
-
-class Replay:
-    """A schedule of which a few nodes are replaced: only what they move is scheduled again."""
-
-    def __init__(self, graph: ExecutionGraph, duration_us: Floats) -> None:
-        first, by_target = graph.predecessors
-        edges = graph.edges_
-        self._graph = graph
-        self._first, self._source = first.tolist(), edges.source[by_target].tolist()
-        self._lag_us = edges.lag_us[by_target].tolist()
-        self._overlap_frac = edges.overlap_frac[by_target].tolist()
-        self._release_us, self._taken_us = graph.nodes_.release_us.tolist(), duration_us.tolist()
-        self._end_us = schedule(graph, duration_us).end_us.tolist()
-
-    def step_us(self, replaced: Ints, taken_us: Floats, reached: Ints, marks: slice) -> Floats:
-        """Durations of `marks` where the nodes `replaced` take `taken_us`, which moves no others
-        that these depend on than those `reached`, in the order of the graph."""
-        end_us, taken = self._end_us, self._taken_us
-        lag_us, overlap = self._lag_us, self._overlap_frac
-        nodes, rows = reached.tolist(), replaced.tolist()
-        before = [end_us[node] for node in nodes], [taken[row] for row in rows]
-        for row, us in zip(rows, taken_us.tolist(), strict=True):
-            taken[row] = us
-        for node in nodes:
-            begin = self._release_us[node]
-            for edge in range(self._first[node], self._first[node + 1]):
-                source = self._source[edge]
-                ready = end_us[source] + (lag_us[edge] - overlap[edge] * taken[source])
-                if ready > begin:
-                    begin = ready
-            end_us[node] = begin + taken[node]
-        bounds = self._graph.marks
-        found = [
-            end_us[end] - end_us[start]
-            for start, end in zip(bounds.start[marks], bounds.end[marks], strict=True)
-        ]
-        for node, us in zip(nodes, before[0], strict=True):
-            end_us[node] = us
-        for row, us in zip(rows, before[1], strict=True):
-            taken[row] = us
-        return np.array(found)
-
-
-def step_of_nodes(graph: ExecutionGraph) -> Ints:
-    """Per node: index of the step of its rank that it began in, or -1 before the first."""
-    nodes, marks = graph.nodes_, graph.marks
-    step_of = np.full(len(graph), -1, np.int64)
-    for rank in np.unique(marks.rank):
-        starts = nodes.start_us[marks.start[marks.rank == rank]]
-        own = nodes.rank == rank
-        step_of[own] = np.searchsorted(starts, nodes.start_us[own], side="right") - 1
-    return step_of
+def with_host_of_others(graph: ExecutionGraph, duration_us: Floats, steady: Ints) -> Floats:
+    """`duration_us` with what each host piece takes in the mean of the other `steady` steps."""
+    count = len(graph.marks.name) // max(len(ranks_of(graph)), 1)
+    step_of = step_of_nodes(graph)
+    host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (step_of != NONE))
+    host = host[np.argsort(step_of[host], kind="stable")]
+    step = step_of[host]
+    first = np.searchsorted(step, np.arange(count + 1)).tolist()
+    groups = [*(_groups(graph, host, step, level) for level in range(3)), np.zeros(len(host), int)]
+    teaches = np.isin(np.arange(count), steady)
+    means_us = _mean_of_other_steps(groups, duration_us[host], first, teaches)
+    result = duration_us.copy()
+    result[host] = np.where(np.isnan(means_us), result[host], means_us)
+    return result
 
 
 def _groups(graph: ExecutionGraph, host: Ints, step: Ints, level: int) -> Ints:

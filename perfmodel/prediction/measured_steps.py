@@ -13,11 +13,12 @@ from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.contention_load import UncontendedDurations
 from perfmodel.prediction.intervals import transfer_interval
-from perfmodel.prediction.leave_out import left_out_step_us
+from perfmodel.prediction.leave_out import left_out_change_us
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result
 from perfmodel.prediction.what_if import Scale, what_if
+from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
@@ -70,21 +71,19 @@ def steps_result(
     With `left_out`, each step's host costs are those of the other steps.
     """
     graph, duration_us = taken.columns
-    timeline = schedule(graph, duration_us)
-    left = None
-    if left_out:
-        left = left_out_step_us(graph, duration_us, steady_steps(measured(graph)))
-        left = np.where(np.isnan(left), timeline.step_us, left)
+    timeline, steady = schedule(graph, duration_us), steady_steps(measured(graph))
+    periods = Periods.of(graph, steady)
     result = summarise(
         timeline,
         hardware=hardware or trace.device,
         mode=mode,
-        left_out_us=left,
+        periods=periods,
+        left_out_us=left_out_change_us(graph, duration_us, steady) if left_out else None,
         compare=hardware is None and not edited,
     )
     coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
     if hardware is not None:
-        low_us, high_us = transfer_interval(timeline, result.rank.rank)
+        low_us, high_us = transfer_interval(periods, duration_us, result.rank.rank)
         result = replace(result, low_us=low_us, high_us=high_us)
         rows = graph.device_span()[1]
         share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])

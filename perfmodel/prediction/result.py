@@ -10,6 +10,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, median
 from perfmodel.graph.kinds import Cause, EdgeKind
+from perfmodel.graph.recorded_steps import step_of_nodes
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
 from perfmodel.prediction.leave_out import NaivePredictions, naive_predictions
@@ -22,7 +24,8 @@ from perfmodel.prediction.types import (
     StepPrediction,
 )
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
-from perfmodel.timeline.idle import Accounting, DeviceWork, account
+from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
+from perfmodel.timeline.period import Periods, device_lag_us
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps, step_roles
 from perfmodel.timeline.straggler import rank_waiting
@@ -48,12 +51,14 @@ def summarise(
     *,
     hardware: str,
     mode: str,
+    periods: Periods | None = None,
     left_out_us: Floats | None = None,
     compare: bool = True,
 ) -> Result:
-    """What a schedule says of its steps.
+    """What a schedule says of its steps, and with `periods`, those of its steady steps, of steps
+    that follow one another.
 
-    `left_out_us` (per row of the marks) are predictions of steps from the others, which then count.
+    `left_out_us` (`[rank, step]`) is by how much steps change that are predicted from the others.
     `compare` puts the measured figures beside, where the schedule is of the machine that was
     measured.
     """
@@ -61,9 +66,26 @@ def summarise(
     truth = measured(graph)
     steady = steady_steps(truth)
     walker = PathWalker.of(timeline)
-    step_us = by_rank_and_step(graph, timeline.step_us if left_out_us is None else left_out_us)
+    replayed_us = by_rank_and_step(graph, timeline.step_us)
+    taken_us = timeline.end_us - timeline.start_us
+    period_us = replayed_us[:, steady] if periods is None else periods.step_us(taken_us)
+    follow = periods is not None and bool(periods.repeated)
+    step_us = replayed_us
+    if left_out_us is not None:
+        change_us = np.where(np.isnan(left_out_us), 0.0, left_out_us)
+        step_us, period_us = replayed_us + change_us, period_us + change_us[:, steady]
+    of_step = step_of_nodes(graph) if follow else None
     ranks = [
-        _rank(timeline, truth if compare else None, walker, rank, step_us[i], steady)
+        _rank(
+            timeline,
+            truth if compare else None,
+            walker,
+            rank,
+            step_us[i],
+            period_us[i],
+            steady,
+            of_step,
+        )
         for i, rank in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
@@ -82,9 +104,15 @@ def summarise(
     slowest = _slowest(ranks)
     low, high = None, None
     if len(steady) > 1:
-        replayed_us = by_rank_and_step(graph, timeline.step_us)[slowest, steady]
-        low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(replayed_us))
+        low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))
     device = graph.device_span(ranks[slowest].rank)[1]
+    chosen = ranks[slowest]
+    lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
+    typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
+    if lag_us and periods is not None:
+        path = periods.of_step(chosen.rank, typical).path(graph, taken_us)
+    else:
+        path = critical_path(timeline, _mark(graph, chosen.rank, typical), walker)
     return Result(
         hardware=hardware,
         mode=mode,
@@ -92,7 +120,7 @@ def summarise(
         high_us=high,
         ranks=ranks,
         slowest=slowest,
-        families=_families(timeline, device, slowest, steady),
+        families=_families(timeline, device, slowest, steady, of_step),
         coverage={
             "kernels": len(device),
             "modelled_frac": 0.0,
@@ -100,8 +128,9 @@ def summarise(
             "no_shapes_frac": 0.0,
             "unexplained_frac": round(_unexplained_frac(ranks[slowest], steady), 6),
         },
-        critical_path=_path(timeline, walker, slowest, ranks[slowest], steady),
+        critical_path=_path(graph, path),
         timeline=timeline,
+        device_lag_us=lag_us,
         straggler=None if meets is None else meets.to_dict(),
     )
 
@@ -123,7 +152,9 @@ def _rank(
     walker: PathWalker,
     rank: int,
     step_us: Floats,
+    period_us: Floats,
     steady: Ints,
+    of_step: Ints | None,
 ) -> RankPrediction:
     graph = timeline.graph
     marks = np.flatnonzero(graph.marks.rank == rank)
@@ -141,10 +172,13 @@ def _rank(
         )
         for i, mark in enumerate(marks)
     ]
-    figures = _medians(timeline, rank, marks[steady])
+    if of_step is None:
+        figures = _medians(timeline, rank, marks[steady])
+    else:
+        figures = _medians_of_work(timeline, rank, steady, of_step, period_us)
     return RankPrediction(
         rank=rank,
-        step_us=median(step_us[steady]),
+        step_us=median(period_us),
         **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
         measured=None if truth is None else _measured(truth, rank, marks[steady]),
         steps=steps,
@@ -174,7 +208,26 @@ def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
         )
         for mark in marks
     ]
-    tables = [asdict(one) for one in medians]
+    return _median_of_each(medians)
+
+
+def _medians_of_work(
+    timeline: Timeline, rank: int, steady: Ints, of_step: Ints, period_us: Floats
+) -> dict[str, float]:
+    """The same of what each step launched, whenever it runs; a period holds no more than itself."""
+    first, last = timeline.graph.device_span(rank)
+    found = []
+    for step, us in zip(steady.tolist(), period_us.tolist(), strict=True):
+        own = of_step[last] == step
+        account = account_of(timeline, first[own], last[own])
+        active_us = min(account.gpu_active_us, us)
+        idle_us = us - active_us if len(last) else 0.0
+        found.append(replace(account, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us))
+    return _median_of_each(found)
+
+
+def _median_of_each(accounts: Sequence[Accounting]) -> dict[str, float]:
+    tables = [asdict(one) for one in accounts]
     return {key: median(np.array([table[key] for table in tables])) for key in tables[0]}
 
 
@@ -200,14 +253,16 @@ def _left_out(
     return replace(rank, steps=steps)
 
 
-def _families(timeline: Timeline, device: Ints, slowest: int, steady: Ints) -> list[dict[str, Any]]:
+def _families(
+    timeline: Timeline, device: Ints, slowest: int, steady: Ints, of_step: Ints | None
+) -> list[dict[str, Any]]:
     """Device time and operations per kernel family and steady step, largest first."""
     graph = timeline.graph
     marks = np.flatnonzero(graph.marks.rank == ranks_of(graph)[slowest])[steady]
     begun, over = timeline.end_us[graph.marks.start[marks]], timeline.end_us[graph.marks.end[marks]]
     at = np.searchsorted(begun, timeline.start_us[device], side="right") - 1
     inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
-    rows = device[inside]
+    rows = device[inside if of_step is None else np.isin(of_step[device], steady)]
     names = list(map(str, families_of_kernels([graph.labels[row] for row in rows])))
     families = sorted(set(names))
     places = {name: place for place, name in enumerate(families)}
@@ -232,14 +287,14 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
     return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
 
 
-def _path(
-    timeline: Timeline, walker: PathWalker, slowest: int, rank: RankPrediction, steady: Ints
-) -> list[PathPiece]:
-    """The critical path of the step closest to the median."""
-    graph = timeline.graph
-    closest = min(steady, key=lambda step: abs(rank.steps[step].step_us - rank.step_us))
-    mark = int(np.flatnonzero(graph.marks.rank == rank.rank)[closest])
-    begun = float(timeline.end_us[graph.marks.start[mark]])
+def _mark(graph: ExecutionGraph, rank: int, step: int) -> int:
+    """Row of the marks of a rank's step."""
+    return int(np.flatnonzero(graph.marks.rank == rank)[step])
+
+
+def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
+    """The pieces of a path, after the start of the first."""
+    begun = path[0].start_us if len(path) else 0.0
     return [
         PathPiece(
             name=graph.labels[piece.node]
@@ -249,5 +304,5 @@ def _path(
             start_us=piece.start_us - begun,
             duration_us=piece.end_us - piece.start_us,
         )
-        for piece in critical_path(timeline, mark, walker)
+        for piece in path
     ]

@@ -73,6 +73,7 @@ class RankPrediction:
 
     rank: int
     step_us: float
+    """The period of steps that follow one another; of a window, of a pass, what it takes."""
     gpu_active_us: float
     gpu_idle_us: float
     kernel_sum_us: float
@@ -113,6 +114,10 @@ class Result:
     timeline: Timeline = field(repr=False)
     memory: dict[str, Any] | None = None
     """Bytes that the rank needs at its peak, where the ops tell (`MemoryUse`)."""
+    device_lag_us: float | None = None
+    """By how much `step_us`, the period of steps that follow one another, is longer than the step
+    from mark to mark: the device, or a collective, falls behind the host. 0 where it keeps up, None
+    for what has no recorded steps."""
     latency_us: float | None = None
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
     draws_us: Floats | None = field(default=None, repr=False, compare=False)
@@ -195,14 +200,16 @@ class Result:
         measured = rank.measured
         errors = None
         if measured:
+            recorded_us = rank.step_us - (self.device_lag_us or 0.0)
             errors = {
-                "step": rounded(error_pct(rank.step_us, measured["step_us"])),
+                "step": rounded(error_pct(recorded_us, measured["step_us"])),
                 "gpu_active": rounded(error_pct(rank.gpu_active_us, measured["gpu_active_us"])),
             }
         return {
             "hardware": self.hardware,
             "mode": self.mode,
             **self._interval_dict(),
+            "device_lag_us": rounded(self.device_lag_us),
             "latency_us": rounded(self.latency_us),
             "bound_by": _rounded(self.bound_by),
             **_device_dict(rank),

@@ -9,8 +9,9 @@ followed one another without a wait. Their causes are differences of running tot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,16 @@ def account(device: DeviceWork, low_us: float, high_us: float) -> Accounting:
 
     Exposed communication is the part of it during which nothing else runs on the device.
     """
-    timeline = device.timeline
-    first, last = device.within(low_us, high_us)
+    found = account_of(device.timeline, *device.within(low_us, high_us), low_us, high_us)
+    idle_us = high_us - low_us - found.gpu_active_us if len(device) else 0.0
+    return replace(found, step_us=high_us - low_us, gpu_idle_us=idle_us)
+
+
+def account_of(
+    timeline: Timeline, first: Ints, last: Ints, low_us: float = -inf, high_us: float = inf
+) -> Accounting:
+    """Account for operations (first and last node of each), of each what lies within
+    [low_us, high_us]; without the time in which nothing runs."""
     scope = timeline.graph.nodes_.scope[last]
     start = timeline.start_us[first].clip(low_us, high_us)
     end = timeline.end_us[last].clip(low_us, high_us)
@@ -56,11 +65,10 @@ def account(device: DeviceWork, low_us: float, high_us: float) -> Accounting:
     active = busy(scope >= 0)
     comm = busy(scope == Scope.COMM)
     exposed = active - busy(scope != Scope.COMM)
-    has_device = bool(len(device))
     return Accounting(
-        step_us=high_us - low_us,
+        step_us=active,
         gpu_active_us=active,
-        gpu_idle_us=high_us - low_us - active if has_device else 0.0,
+        gpu_idle_us=0.0,
         compute_us=busy(scope == Scope.COMPUTE),
         comm_us=comm,
         memcpy_us=busy(scope == Scope.MEMCPY),

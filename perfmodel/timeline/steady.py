@@ -141,8 +141,10 @@ class Relaxation:
         return []
 
 
-def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRatio:
-    """The cycle with the most weight per distance, by rising ratio.
+def max_cycle_ratio(
+    ways: Relaxation, weight: Floats, distance: Ints, guess: Ints | None = None
+) -> CycleRatio:
+    """The cycle with the most weight per distance, by rising ratio, from that of the cycle `guess`.
 
     As long as the longest ways at a ratio find a cycle that is longer than nothing, its own ratio
     is the next; each is above the one before, so this ends with the largest.
@@ -151,6 +153,9 @@ def max_cycle_ratio(ways: Relaxation, weight: Floats, distance: Ints) -> CycleRa
     """
     count, least = len(ways.order), rounding_error(weight)
     ratio, cycle = 0.0, np.zeros(0, np.int64)  # no cycle asks for less than nothing
+    if guess is not None and len(guess):
+        cycle = guess
+        ratio = max(float(weight[cycle].sum() / distance[cycle].sum()), 0.0)
     value = [0.0] * count
     while True:
         way = (weight - ratio * distance)[ways.by_target].tolist()

@@ -1,0 +1,154 @@
+"""The period of recorded steps that follow one another: what a step takes, per batch.
+
+Along a thread or a stream most operations wait for the one before them alone. A run of these takes
+the sum of its lengths; only where several edges meet, at the head of the next run, a maximum is
+taken: a recorded step has a quarter as many heads as nodes. The period is the largest ratio of
+duration to distance over all cycles of heads (`timeline.steady`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.arrays import Floats, Ints, distinct
+from perfmodel.graph.kinds import CAUSE_OF_EDGE, EdgeKind
+from perfmodel.graph.recorded_steps import RecordedStep, is_window, recorded_steps
+from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.critical_path import PathWalker, PlainPiece, TimelinePath, critical_path
+from perfmodel.timeline.schedule import schedule
+from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
+from perfmodel.trace.columns import NONE
+
+LAG_FRAC = 0.005
+"""assumed: a device that falls less than this share of a step behind its host keeps up."""
+
+
+@dataclass(frozen=True)
+class RepeatedStep:
+    """A recorded step as runs of nodes, and the edges that lead to their heads."""
+
+    step: RecordedStep
+    row: Ints
+    """Per node of the step, its place in the order of runs."""
+    into: Ints
+    """Per place: the edge from the place before, or -1 at the head of a run."""
+    run: Ints
+    """Per place: which run it belongs to."""
+    meeting: Ints
+    """The edges between runs."""
+    ways: Relaxation
+
+    @classmethod
+    def of(cls, step: RecordedStep, resource: Ints) -> RepeatedStep:
+        """`resource`: per node of the graph, what it is bound to."""
+        count, edges = len(step.nodes), step.edges
+        own = resource[step.nodes]
+        node = np.argsort(own, kind="stable")
+        row = np.empty(count, np.int64)
+        row[node] = np.arange(count)
+        alone = np.bincount(edges.target, minlength=count) == 1
+        goes_on = (row[edges.source] + 1 == row[edges.target]) & alone[edges.target]
+        goes_on &= (own[edges.source] == own[edges.target]) & (step.distance == 0)
+        into = np.full(count, NONE, np.int64)
+        into[row[edges.target[goes_on]]] = np.flatnonzero(goes_on)
+        run = np.cumsum(into == NONE) - 1
+        meeting = np.flatnonzero(~goes_on)
+        heads = np.argsort(node[into == NONE], kind="stable")
+        source, target = (run[row[end[meeting]]] for end in (edges.source, edges.target))
+        return cls(step, row, into, run, meeting, Relaxation(heads, source, target))
+
+    def cycle(self, duration_us: Floats, guess: Ints | None = None) -> CycleRatio:
+        """The cycle that decides, with `duration_us` per node of the graph; its edges, and those of
+        a cycle to begin with, are places in `meeting`."""
+        edges = self.step.edges
+        own_us = duration_us[self.step.nodes]
+        way_us = edges.lag_us - edges.overlap_frac * own_us[edges.source]
+        taken = np.empty(len(own_us))
+        taken[self.row] = own_us
+        goes_on = np.flatnonzero(self.into != NONE)
+        taken[goes_on] += way_us[self.into[goes_on]]
+        until = np.cumsum(taken)
+        until -= (until - taken)[self.into == NONE][self.run]
+        weight = until[self.row[edges.source[self.meeting]]] + way_us[self.meeting]
+        return max_cycle_ratio(self.ways, weight, self.step.distance[self.meeting], guess)
+
+    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
+        """The cycle that decides, from the first to the last of its pieces, beginning at 0; they
+        sum to the period. What nodes overlap by is taken off them."""
+        edges, node = self.step.edges, np.argsort(self.row)
+        cycle = self.meeting[self.cycle(duration_us).cycle]
+        steps = max(int(self.step.distance[cycle].sum()), 1)
+        pieces: list[PlainPiece] = []
+        now_us = 0.0
+        for before, edge in zip(np.roll(cycle, 1).tolist(), cycle.tolist(), strict=True):
+            first, last = self.row[edges.target[before]], self.row[edges.source[edge]]
+            along = [*self.into[first + 1 : last + 1].tolist(), edge]
+            for at, way in zip(node[first : last + 1].tolist(), along, strict=True):
+                row = int(self.step.nodes[at])
+                lag_us = float(edges.lag_us[way])
+                own_us = float(duration_us[row] * (1 - edges.overlap_frac[way])) + min(lag_us, 0.0)
+                kind = EdgeKind(int(edges.kind[way]))
+                then = int(self.step.nodes[edges.target[way]])
+                for piece, code, cause, us in (
+                    (row, NONE, int(graph.nodes_.cause[row]), own_us),
+                    (then, int(kind), int(CAUSE_OF_EDGE[kind]), max(lag_us, 0.0)),
+                ):
+                    if us:
+                        over_us = now_us + us / steps
+                        pieces.append((piece, code, cause, now_us, over_us))
+                        now_us = over_us
+        return TimelinePath(pieces)
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Chosen steps of a graph as ones that go on for ever, whatever their nodes take."""
+
+    graph: ExecutionGraph
+    steps: Ints
+    """Which of each rank's."""
+    repeated: tuple[RepeatedStep, ...]
+    """None of a graph whose only step is the window of its events."""
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph, steps: Ints) -> Periods:
+        resource = graph.nodes_.resource
+        found = (RepeatedStep.of(step, resource) for step in recorded_steps(graph, steps))
+        return cls(graph, steps, tuple(found))
+
+    def step_us(self, duration_us: Floats) -> Floats:
+        """What each step takes, `[ranks, steps]`: its period; of a window, what its schedule
+        takes."""
+        graph = self.graph
+        if is_window(graph):
+            return schedule(graph, duration_us).step_us.reshape(-1, 1)
+        ranks = distinct(graph.marks.rank).tolist()
+        taken_us = np.empty((len(ranks), len(self.steps)))
+        place = {step: at for at, step in enumerate(self.steps.tolist())}
+        for each in self.repeated:
+            own = [ranks.index(rank) for rank in each.step.ranks]
+            taken_us[own, place[each.step.index]] = each.cycle(duration_us).ratio
+        return taken_us
+
+    def paths(self, duration_us: Floats) -> list[TimelinePath]:
+        """What decides each step: the cycle, or the critical path of a window."""
+        if self.repeated:
+            return [each.path(self.graph, duration_us) for each in self.repeated]
+        timeline = schedule(self.graph, duration_us)
+        walker = PathWalker.of(timeline)
+        return [critical_path(timeline, mark, walker) for mark in range(len(self.graph.marks.end))]
+
+    def of_step(self, rank: int, index: int) -> RepeatedStep:
+        """The step that `rank` goes through as its `index`-th."""
+        return next(
+            each for each in self.repeated if each.step.index == index and rank in each.step.ranks
+        )
+
+
+def device_lag_us(period_us: float, step_us: float) -> float:
+    """By how much a period is longer than the step from mark to mark, as the device, or the
+    collectives, fell behind the host."""
+    lag_us = period_us - step_us
+    return lag_us if lag_us > LAG_FRAC * step_us else 0.0
