@@ -27,9 +27,10 @@ from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_device, transfer_durations
-from perfmodel.timeline.batched import GraphArrays
+from perfmodel.timeline.batched import Durations, periods_of_many
+from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
-from perfmodel.timeline.steps import ranks_of, steady_steps
+from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
 
 WIDTH, MIN_WIDTH = 4096, 64
@@ -40,15 +41,13 @@ BLOCK_CELLS = 1 << 23
 
 class TraceSteps:
     """What `predict(trace, hardware=…)` says of the step of each point: the slowest rank's median
-    over the steady steps."""
+    period over the steady steps."""
 
     def __init__(self, trace: Trace, machines: Machines) -> None:
         """Raises `TraceError` where the trace does not name one GPU."""
         graph = build_graph(trace)
         self.transfers = TransferTables(trace, graph, machines)
-        self.walk = GraphArrays.of(graph)
-        self.ranks = len(ranks_of(graph))
-        self.steady = steady_steps(measured(graph))
+        self.periods = Periods.of(graph, steady_steps(measured(graph)))
         self.width = int(np.clip(BLOCK_CELLS // max(1, len(graph)), MIN_WIDTH, WIDTH))
         """Points that are scheduled at once, so that memory is bounded for any graph."""
 
@@ -56,13 +55,13 @@ class TraceSteps:
         """Per point."""
         times_us = np.empty(len(points))
         for places, block in self.transfers.blocks(points, self.width):
-            times_us[places] = self.of_marks(self.walk.step_us(block))
+            times_us[places] = self.of_block(block)
         return times_us
 
-    def of_marks(self, step_us: Floats) -> Floats:
-        """From the durations of the graph's marks `[marks, points]`."""
-        by_rank = step_us.reshape(self.ranks, -1, step_us.shape[1])
-        slowest: Floats = np.median(by_rank[:, self.steady], axis=1).max(axis=0)
+    def of_block(self, duration_us: Durations) -> Floats:
+        """From durations of the graph's nodes `[nodes, points]`."""
+        every_us = periods_of_many(self.periods, duration_us)
+        slowest: Floats = np.median(every_us, axis=1).max(axis=0)
         return slowest
 
 
@@ -109,12 +108,10 @@ class TraceFigures:
     def __call__(self, points: Points) -> dict[str, Floats]:
         self.possible.of(points)
         step_us, busy = np.empty((2, len(points)))
-        rows = self.steps.transfers.rows
-        ranks = self.steps.ranks
+        rows, steps = self.steps.transfers.rows, len(self.steps.transfers.graph.marks.end)
         for places, block in self.steps.transfers.blocks(points, self.steps.width):
-            marks = self.steps.walk.step_us(block)
-            step_us[places] = self.steps.of_marks(marks)
-            busy[places] = block[rows].sum(axis=0) / marks.sum(axis=0) if ranks else 0.0
+            step_us[places] = self.steps.of_block(block)
+            busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}
         result = {name: np.empty(len(points)) for name in self.columns}

@@ -77,12 +77,15 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
         at = np.searchsorted(begun, nodes.start_us[rows], side="right") - 1
         step[rows] = np.where(nodes.start_us[rows] < over[at], at, NONE)
         step[marks.end[own]] = np.arange(len(own))
+    last = (step[edges.target] != NONE) & (nodes.kind[edges.target] == NodeKind.MARK)
+    step[edges.source[last]] = step[edges.target[last]]
     launches = np.flatnonzero(has_code(edges.kind, LAUNCH_KINDS))
-    launched = np.zeros(len(graph), np.bool_)
-    launched[edges.target[launches]] = True
     step[edges.target[launches]] = step[edges.source[launches]]
+    work, before = _launched_before(graph)
+    known = before != NONE
+    step[work[known]] = step[before[known]]
     if len(marks.name) > len(distinct(marks.rank)):
-        _as_before_on_stream(graph, step, launched)
+        step[work[~known]] = NONE
     if graph.arrivals is not None:
         step[graph.arrivals[:, 0]] = step[graph.arrivals[:, 1]]
         meets = (edges.kind == EdgeKind.RENDEZVOUS) & (nodes.kind[edges.target] == NodeKind.MARK)
@@ -94,16 +97,28 @@ def step_of_nodes(graph: ExecutionGraph) -> Ints:
     return step
 
 
-def _as_before_on_stream(graph: ExecutionGraph, step: Ints, launched: Mask) -> None:
-    """Set the steps of device work that was not launched where its stream has work that was."""
-    nodes = graph.nodes_
+def _launched_before(graph: ExecutionGraph) -> tuple[Ints, Ints]:
+    """Device work without a launch call, on streams where other work has one, and the operation
+    with one that is the last before it there, or -1."""
+    nodes, edges = graph.nodes_, graph.edges_
+    launched = np.zeros(len(graph), np.bool_)
+    launched[edges.target[has_code(edges.kind, LAUNCH_KINDS)]] = True
     work = np.flatnonzero(graph.on_device)
+    streams = distinct(nodes.resource[work[launched[work]]])
+    work = work[np.isin(nodes.resource[work], streams)]
     work = work[np.lexsort((nodes.start_us[work], nodes.resource[work]))]
     first = np.searchsorted(nodes.resource[work], nodes.resource[work], side="left")
     last = np.maximum.accumulate(np.where(launched[work], np.arange(len(work)), NONE))
-    streams = distinct(nodes.resource[work[launched[work]]])
-    alone = ~launched[work] & np.isin(nodes.resource[work], streams)
-    step[work[alone]] = np.where(last >= first, step[work[last]], NONE)[alone]
+    before = np.where(last >= first, work[last], NONE)
+    return work[~launched[work]], before[~launched[work]]
+
+
+def earlier_work(graph: ExecutionGraph) -> Ints:
+    """Device work that ran ahead of every launched operation of its stream: it was launched before
+    the recording began."""
+    work, before = _launched_before(graph)
+    earlier: Ints = work[before == NONE]
+    return earlier
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,7 @@ def shapes_on(
             name=machine.name if nodes is None else f"{nodes} x {machine.name}",
             costs=costs,
             alone=scheduled_ranks(moved, watched, costs, tf32_matmul=in_tf32, times=times),
+            recorded=True,
             times=times,
         )
         return with_coverage(result, profile, times), [*host_lines, *lines, *notes]

@@ -18,6 +18,7 @@ from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result
 from perfmodel.prediction.what_if import Scale, what_if
+from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
@@ -89,7 +90,8 @@ def steps_result(
         share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
         coverage["fallback_frac"] = round(share, 6)
     echoes = hardware is None and not edited and not left_out
-    cautions = tuple(_cautions(result, is_replay=echoes))
+    lags = DeviceLags.of(measured(graph), steady).cautions() if echoes else ()
+    cautions = (*lags, *_cautions(result, is_replay=echoes))
     return replace(result, coverage=coverage, cautions=cautions)
 
 

@@ -41,8 +41,10 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
-from perfmodel.timeline.schedule import Timeline
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
+from perfmodel.timeline.steps import steady_steps
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
 HOST_NAME = "host"
@@ -214,12 +216,13 @@ def predict_shapes(
     costs: HostCosts | None,
     alone: ScheduledSteps | None = None,
     must_fit: bool = False,
+    recorded: bool = False,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
 ) -> Noted:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
-    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, its period is the
-    prediction. Raises `WorkloadError` where the fullest rank does not fit into the device's memory
+    `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
+    steps of a trace, the period is the prediction. Raises `WorkloadError` where the fullest rank does not fit into the device's memory
     and `must_fit`.
     """
     alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
@@ -230,13 +233,17 @@ def predict_shapes(
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
         steps, bounds, relieved_us = steady_period(alone, machine, load)
-    result = summarise(steps.timeline, hardware=name, mode=MODEL, compare=False)
+    periods = None
+    if recorded:
+        graph = steps.timeline.graph
+        periods = Periods.of(graph, steady_steps(measured(graph)))
+    result = summarise(steps.timeline, hardware=name, mode=MODEL, periods=periods, compare=False)
     rank = result.rank.rank
     use, fullest = _fullest(graphs, machine)
     device = machine.seen_by(fullest).node.device
     if must_fit and use is not None:
         require_fit(use, device, fullest)
-    drawn = drawn_step(steps, rank)
+    drawn = drawn_step(steps, rank, periods)
     low_us, high_us = drawn.interval
     result = replace(
         result,

@@ -1,9 +1,7 @@
-"""Thousands of configurations of one graph in a single pass in topological order.
+"""Thousands of configurations of one graph: schedules in a single pass, and periods of its steps.
 
-Imported only where many are scheduled at once: the pass is compiled by Numba. Durations may be
-float32, so that a block of them is small; ends are summed in float64, since a step is a sum of
-thousands of them. Edges within a step only: what a step carries to later ones is
-`timeline.steady`.
+Imported only where many are asked for at once: Numba compiles it. Durations may be float32, so that
+a block of them is small; they are summed in float64, since a step is a sum of thousands of them.
 """
 
 from __future__ import annotations
@@ -16,8 +14,10 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
+from perfmodel.graph.recorded_steps import is_window
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.jit import compiled
+from perfmodel.timeline.period import Periods
 
 AT_ONCE = 64
 """Configurations that one thread takes through the graph together: their ends stay in its cache."""
@@ -114,10 +114,141 @@ class GraphArrays:
         )
         return result
 
-    def step_us(self, duration_us: Durations) -> Floats:
-        """Duration of each row of `graph.marks` `[marks, configurations]`."""
-        marks = self.graph.marks
-        count = len(marks.end)
-        ends = self.end_us(duration_us, np.concatenate([marks.end, marks.start]))
-        result: Floats = ends[:count] - ends[count:]
-        return result
+
+@compiled()
+def _ratio(
+    heads: Ints,
+    first: Ints,
+    edge: Ints,
+    source: Ints,
+    distance: Ints,
+    weight: Floats,
+    value: Floats,
+    best: Ints,
+    seen: Ints,
+    cycle: Ints,
+    length: int,
+) -> tuple[float, int]:
+    """As `steady.max_cycle_ratio`, from the cycle in the first `length` of `cycle`, where the one
+    that decides is left; its ratio and length."""
+    least = 1e-9
+    for each in weight:
+        least += 1e-12 * abs(each)
+    ratio = 0.0
+    if length:
+        taken, steps = 0.0, 0
+        for at in range(length):
+            taken, steps = taken + weight[cycle[at]], steps + distance[cycle[at]]
+        ratio = max(taken / steps, 0.0)
+    while True:
+        value[:], best[:] = 0.0, -1
+        found = False
+        while not found:
+            rose = False
+            for node in heads:
+                now, chosen = value[node] + least, -1
+                for at in range(first[node], first[node + 1]):
+                    reached = value[source[edge[at]]] + weight[edge[at]]
+                    reached -= ratio * distance[edge[at]]
+                    if reached > now:
+                        now, chosen = reached, edge[at]
+                if chosen >= 0:
+                    value[node], best[node], rose = now, chosen, True
+            if not rose:
+                return ratio, length
+            seen[:] = -1
+            for start in heads:
+                node = start
+                while seen[node] < 0 and best[node] >= 0:
+                    seen[node] = start
+                    node = source[best[node]]
+                if seen[node] == start and best[node] >= 0:
+                    found = True
+                    begun, length, taken, steps = node, 0, 0.0, 0
+                    while not length or node != begun:
+                        cycle[length] = best[node]
+                        taken, steps = taken + weight[best[node]], steps + distance[best[node]]
+                        node = source[best[node]]
+                        length += 1
+                    break
+                if seen[node] < 0:
+                    seen[node] = start
+        above = taken / steps
+        ratio = above if above > ratio else ratio * (1 + 1e-15 * length)
+
+
+@compiled(parallel=True)
+def _ratios(
+    row: Ints,
+    into: Ints,
+    way_us: Floats,
+    overlap_frac: Floats,
+    origin: Ints,
+    meeting: Ints,
+    heads: Ints,
+    first: Ints,
+    edge: Ints,
+    source: Ints,
+    distance: Ints,
+    duration_us: Floats,
+) -> Floats:
+    """Per configuration, the period of a `RepeatedStep` whose columns these are; `origin` is the
+    node that each edge of the step comes from, `duration_us` `[nodes, configurations]`."""
+    nodes, configurations = duration_us.shape
+    result = np.empty(configurations, np.float64)
+    for chunk in prange((configurations + AT_ONCE - 1) // AT_ONCE):
+        until, way = np.empty(nodes, np.float64), np.empty(len(way_us), np.float64)
+        taken, weight = np.empty(nodes, np.float64), np.empty(len(meeting), np.float64)
+        value, best = np.empty(len(heads), np.float64), np.empty(len(heads), np.int64)
+        seen, cycle = np.empty(len(heads), np.int64), np.empty(len(heads) + 1, np.int64)
+        length = 0
+        for at in range(chunk * AT_ONCE, min((chunk + 1) * AT_ONCE, configurations)):
+            for node in range(nodes):
+                taken[row[node]] = duration_us[node, at]
+            for each in range(len(way)):
+                way[each] = way_us[each] - overlap_frac[each] * duration_us[origin[each], at]
+            for place in range(nodes):
+                until[place] = taken[place]
+                if into[place] >= 0:
+                    until[place] += until[place - 1] + way[into[place]]
+            for each in range(len(meeting)):
+                weight[each] = until[row[origin[meeting[each]]]] + way[meeting[each]]
+            result[at], length = _ratio(
+                heads, first, edge, source, distance, weight, value, best, seen, cycle, length
+            )
+    return result
+
+
+def periods_of_many(periods: Periods, duration_us: Durations) -> Floats:
+    """`Periods.step_us` of many configurations at once: `[ranks, steps, configurations]` from
+    durations `[nodes, configurations]`."""
+    graph = periods.graph
+    if is_window(graph):
+        marks = np.concatenate([graph.marks.end, graph.marks.start])
+        ends = GraphArrays.of(graph).end_us(duration_us, marks)
+        return np.subtract(*np.split(ends, 2))[:, None]
+    columns = []
+    for each in periods.repeated:
+        edges, ways = each.step.edges, each.ways
+        source = np.empty(len(each.meeting), np.int64)
+        source[ways.by_target] = ways.source
+        bounds = np.zeros(len(ways.order) + 1, np.int64)
+        for node, _, behind in ways.visits:
+            bounds[node + 1] = behind
+        columns.append(
+            _ratios(
+                each.row.astype(np.int64),
+                each.into.astype(np.int64),
+                edges.lag_us.astype(np.float64),
+                edges.overlap_frac.astype(np.float64),
+                edges.source.astype(np.int64),
+                each.meeting.astype(np.int64),
+                np.array(ways.order, np.int64),
+                np.maximum.accumulate(bounds),
+                ways.by_target.astype(np.int64),
+                source,
+                each.step.distance[each.meeting].astype(np.int64),
+                np.ascontiguousarray(duration_us[each.step.nodes]),
+            )
+        )
+    return periods.by_rank(columns)

@@ -14,7 +14,8 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.provenance import made_by
-from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import Hotspots, NamedSums
 from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
 from perfmodel.timeline.memory import unpaired_allocations
@@ -205,13 +206,15 @@ def breakdown(
     binding = deciding_edges(timeline)
     walker, chains = PathWalker.of(timeline, binding), HostRuns.of(timeline, binding)
     marks, roles = graph.marks, step_roles(timeline)
+    steady = steady_steps(timeline)
+    lags = DeviceLags.of(timeline, steady)
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     unexplained: list[Unexplained] = []
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
         bounds = step_bounds(timeline, mark)
         gaps = idle_gaps(devices[rank], *bounds)
-        path = critical_path(timeline, mark, walker)
+        path = lags.path(mark, walker)
         unexplained.append(Unexplained.of(graph, mark, path))
         steps[rank].append(
             StepBreakdown(
@@ -224,19 +227,19 @@ def breakdown(
                 mark=mark,
                 device=devices[rank],
                 walker=walker,
+                lags=lags,
             )
         )
     found_waiting = rank_waiting(timeline, walker)
-    steady = tuple(steady_steps(timeline).tolist())
     ranks = []
     for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
         number = rank_trace.rank
         waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
         indices = tuple(range(len(steps[number])))
-        hot = Hotspots(rank_trace, links, steady)
+        hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
         ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
-    cautions = unexplained_warnings(unexplained)
+    cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     warnings = [*cautions, *trace.warnings, *graph.warnings, *of_memory]
     return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
 

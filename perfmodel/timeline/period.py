@@ -8,6 +8,7 @@ duration to distance over all cycles of heads (`timeline.steady`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,6 @@ from perfmodel.timeline.critical_path import PathWalker, PlainPiece, TimelinePat
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.trace.columns import NONE
-
-LAG_FRAC = 0.005
-"""assumed: a device that falls less than this share of a step behind its host keeps up."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +122,16 @@ class Periods:
         graph = self.graph
         if is_window(graph):
             return schedule(graph, duration_us).step_us.reshape(-1, 1)
-        ranks = distinct(graph.marks.rank).tolist()
-        taken_us = np.empty((len(ranks), len(self.steps)))
+        return self.by_rank([each.cycle(duration_us).ratio for each in self.repeated])
+
+    def by_rank(self, values: Sequence[float] | Sequence[Floats]) -> Floats:
+        """`[ranks, steps, ...]` from one value for each of `repeated`."""
+        ranks = distinct(self.graph.marks.rank).tolist()
+        table = np.empty((len(ranks), len(self.steps), *np.shape(values)[1:]))
         place = {step: at for at, step in enumerate(self.steps.tolist())}
-        for each in self.repeated:
-            own = [ranks.index(rank) for rank in each.step.ranks]
-            taken_us[own, place[each.step.index]] = each.cycle(duration_us).ratio
-        return taken_us
+        for each, value in zip(self.repeated, values, strict=True):
+            table[[ranks.index(rank) for rank in each.step.ranks], place[each.step.index]] = value
+        return table
 
     def paths(self, duration_us: Floats) -> list[TimelinePath]:
         """What decides each step: the cycle, or the critical path of a window."""
@@ -145,10 +146,3 @@ class Periods:
         return next(
             each for each in self.repeated if each.step.index == index and rank in each.step.ranks
         )
-
-
-def device_lag_us(period_us: float, step_us: float) -> float:
-    """By how much a period is longer than the step from mark to mark, as the device, or the
-    collectives, fell behind the host."""
-    lag_us = period_us - step_us
-    return lag_us if lag_us > LAG_FRAC * step_us else 0.0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.critical_path import PathWalker, TimelinePath
+from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import (
     Hotspots,
     NamedSums,
@@ -46,11 +47,13 @@ class StepBreakdown:
     """The row of `graph.marks` that it is."""
     device: DeviceWork = field(repr=False)
     walker: PathWalker = field(repr=False)
+    lags: DeviceLags = field(repr=False)
 
     @property
     def critical_path(self) -> TimelinePath:
-        """The chain that decided when the step ended, early to late, walked anew."""
-        return critical_path(self.device.timeline, self.mark, self.walker)
+        """The chain that decided when the step ended, early to late, walked anew; where the device
+        lags, the chain that decided how far it was (`DeviceLags.path`)."""
+        return self.lags.path(self.mark, self.walker)
 
     @property
     def idle(self) -> TimelinePath:
