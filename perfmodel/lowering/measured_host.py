@@ -53,6 +53,16 @@ class HostTimes:
     ratio: float = 1.0
     """How much longer the target's host takes."""
 
+    def with_loading(self, ratio: float) -> HostTimes:
+        """With data loading `ratio` times as long."""
+        scaled = tuple(
+            replace(each, duration_us=each.duration_us * ratio)
+            if each.cause == Cause.DATA_LOADING
+            else each
+            for each in self.stretches
+        )
+        return replace(self, stretches=scaled)
+
     def step_us(self, cause: Cause) -> float:
         """Mean per step of the stretches of a cause, on the target's host."""
         steps = len({each.step for each in self.stretches})

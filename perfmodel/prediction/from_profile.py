@@ -29,9 +29,14 @@ from perfmodel.lowering.walk import CPU, Target
 from perfmodel.ops.families import CLASS_OF_FAMILY, families_of_kernels
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.ratio_by_bound import RATIO_SPREAD, host_ratio
+from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD, host_ratio
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.scheduled import HostCosts, host_costs
+from perfmodel.prediction.scheduled import (
+    KNOWN_SOFTWARE,
+    UNKNOWN_SOFTWARE,
+    HostCosts,
+    host_costs,
+)
 from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes, scheduled_ranks
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
@@ -40,6 +45,7 @@ from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
+from perfmodel.units import BYTES_PER_GB
 
 MAX_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
@@ -76,6 +82,16 @@ class ProfileData:
     def stays_on(self, machine: Cluster) -> bool:
         """Whether `machine` has the device of the trace."""
         return self.own is not None and self.own.node.device == machine.node.device
+
+    def host_ratio(self, machine: Cluster) -> tuple[float, str]:
+        """How much longer the host of `machine` takes than the trace's own, and that in words."""
+        if self.own is None:
+            return 1.0, ", whose host is not known, so not scaled"
+        own, host = self.own.node.host, machine.node.host
+        ratio = 1.0 if self.stays_on(machine) else host_ratio(own, host)
+        if ratio == 1.0:
+            return 1.0, ""
+        return ratio, f", times {ratio:.2f} from {own.name} (assumed) to {host.name}"
 
     def waits_step_us(self, rank: int) -> float:
         """Mean per step of that idle time."""
@@ -213,25 +229,24 @@ def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
 
 
 def host_times(
-    profile: ProfileData, machine: Cluster, costs: HostCosts | None, *, stays: bool
+    profile: ProfileData, machine: Cluster, costs: HostCosts | None, batch_ratio: float
 ) -> tuple[dict[int, HostTimes], list[str]]:
     """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
 
-    The main thread's time between operators, data loading among it, by the hosts' speed. What the
-    operators themselves take is for `costs`; a CPU's models have no place for either.
+    The main thread's time between operators, by the hosts' speed, and data loading, which grows
+    with the batch too. What the operators themselves take is for `costs`; a CPU's models have no
+    place for either.
     """
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
         if loading < MIN_NOTED_US:
             return {}, []
         return {}, [f"{loading / 1e3:.2f} ms of data loading per step are missing"]
-    ratio, own = 1.0, profile.own
-    if not stays and own is not None:
-        ratio = host_ratio(own.node.host, machine.node.host)
-    scaled = {rank: replace(times, ratio=ratio) for rank, times in profile.times.items()}
-    how = f", times {ratio:.2f} for the host"
-    if ratio == 1.0:
-        how = "" if stays or own is not None else ", whose host is not known, so not scaled"
+    ratio, how = profile.host_ratio(machine)
+    scaled = {
+        rank: replace(times.with_loading(batch_ratio), ratio=ratio)
+        for rank, times in profile.times.items()
+    }
     return scaled, _host_notes(scaled, how)
 
 
@@ -276,17 +291,19 @@ def shapes_on(
     *,
     nodes: int | None,
     overheads: str | None,
+    batch_ratio: float = 1.0,
 ) -> Noted:
     """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes.
 
-    Host costs are the trace's where it has times and stays on its machine, else a profile's.
+    Host costs are the trace's own, by the speed of the hosts, where it has times of a GPU's
+    program; else a profile's. Raises `UsageError` for edits that need more devices than there are.
     """
     machine = equal_nodes(cluster(target, nodes), "a trace")
-    stays = profile.stays_on(machine)
+    placed = list(_placed_notes(profile, graphs, machine, nodes))
 
     def steps(watched: Cluster, costs: HostCosts | None) -> Noted:
         moved, lines = recorded_kernels_on(profile, graphs, target, machine)
-        times, host_lines = host_times(profile, watched, costs, stays=stays)
+        times, host_lines = host_times(profile, watched, costs, batch_ratio)
         in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
         result, notes = predict_shapes(
             moved,
@@ -300,26 +317,51 @@ def shapes_on(
         return with_coverage(result, profile, times), [*host_lines, *lines, *notes]
 
     def costs_on(watched: Cluster) -> HostCosts:
-        if overheads is None and stays and profile.trace.ranks:
-            return own_costs(profile.trace, watched)
-        return host_costs(watched, overheads)
+        if overheads is None and profile.recorded:
+            return own_costs(profile, watched)
+        costs = host_costs(watched, overheads)
+        return costs if overheads else replace(costs, spread=UNKNOWN_SOFTWARE)
 
     result, notes = predict_on(machine, costs_on, steps)
-    return result, [f"{machine.name}: {note}" for note in dict.fromkeys(notes)]
+    if result.memory is not None and not result.memory["fits"]:
+        needed = result.memory["total_bytes"] / BYTES_PER_GB
+        placed.append(f"needs {needed:.1f} GB: more than its memory holds")
+    return result, [f"{machine.name}: {note}" for note in dict.fromkeys([*placed, *notes])]
 
 
-def own_costs(trace: Trace, machine: Cluster) -> HostCosts:
-    """The trace's own host costs, rank by rank; what it has none of as usual on `machine`."""
+def _placed_notes(
+    profile: ProfileData, graphs: Sequence[OpGraph], machine: Cluster, nodes: int | None
+) -> Iterator[str]:
+    """Where the ranks do not fit the machine, or do not fill the nodes that were asked for.
+
+    Raises `UsageError` where an edit made them too many.
+    """
+    ranks = max(graph.world_size for graph in graphs)
+    holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
+    if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):
+        raise UsageError(f"{machine.name}: {holds}; ask for more --nodes")
+    if ranks > machine.gpus > 1:
+        yield f"{holds}; its collectives are those of {machine.gpus}"
+    filled = -(-ranks // machine.node.gpus)
+    if nodes is not None and filled < nodes:
+        yield f"{ranks} ranks fill {filled} of {nodes} nodes: --edit ranks=COUNT changes how many"
+
+
+def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:
+    """The trace's own host costs on `machine`, rank by rank; what it has none of as usual there."""
+    trace = profile.trace
     samples = {
         rank.rank: measure(rank, links)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
+    ratio, how = profile.host_ratio(machine)
     usual = host_costs(machine).profile
     return HostCosts(
         Profile.from_samples(*samples.values()).completed(usual),
-        1.0,
-        "host overheads: the trace's own, per operator",
+        ratio,
+        f"host overheads: the trace's own, per operator{how}",
         {rank: Profile.from_samples(costs).completed(usual) for rank, costs in samples.items()},
+        spread=KNOWN_SOFTWARE if ratio == 1.0 else (1 / HOST_SPREAD, HOST_SPREAD),
     )
 
 

@@ -32,8 +32,6 @@ from perfmodel.trace.columns import NONE
 if TYPE_CHECKING:
     from perfmodel.prediction.kernel_table import KernelTable
 
-HOST_HALF_FRAC = 0.15
-"""assumed: half the 90 % interval of host time taken from another machine's profile."""
 HOST = "host"
 DRAWS = 64
 COVERED_FRAC = 0.9
@@ -98,16 +96,21 @@ def ratio_interval(one: FromShapes, other: FromShapes) -> tuple[float, float] | 
     return ratio * exp(-hypot(min(low, 0.0), own)), ratio * exp(hypot(max(high, 0.0), own))
 
 
-def drawn_step(errors: ScheduledSteps, rank: int, periods: Periods | None = None) -> Drawn:
+def drawn_step(
+    errors: ScheduledSteps,
+    rank: int,
+    host_spread: tuple[float, float],
+    periods: Periods | None = None,
+) -> Drawn:
     """A rank's median step with its draws, microseconds; with `periods`, that of its recorded
-    steps as they follow one another.
+    steps as they follow one another. `host_spread`: within which factors 90 % of host times lie.
 
     The error of a family's model on a device is one for all its pieces, so each draw moves all
     pieces of a family together, each within its own interval; families, and the host, are drawn
     independently of one another. Every draw is scheduled, so that what decides the step may change;
     of a step that repeats, and of graphs above `MAX_NODES`, the critical path alone is drawn.
     """
-    timeline, factors = errors.timeline, partial(_factors, errors)
+    timeline, factors = errors.timeline, partial(_factors, errors, host_spread)
     if periods is not None and periods.repeated:
         return _drawn_period(periods, rank, timeline.end_us - timeline.start_us, factors)
     marks = np.flatnonzero(timeline.graph.marks.rank == rank)
@@ -138,13 +141,13 @@ def _drawn(
     return Drawn(median(step_us), np.asarray(steps, np.float64))
 
 
-def _factors(errors: ScheduledSteps, nodes: Ints) -> Floats:
+def _factors(errors: ScheduledSteps, host_spread: tuple[float, float], nodes: Ints) -> Floats:
     """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
     counts as the host."""
     durations = errors.durations
     middle = np.maximum(durations.duration_us, _MIN_US)
-    low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), 1 - HOST_HALF_FRAC)
-    high = np.append(np.maximum(durations.high_us / middle, 1.0), 1 + HOST_HALF_FRAC)
+    low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
+    high = np.append(np.maximum(durations.high_us / middle, 1.0), host_spread[1])
     names = [*errors.families, HOST]
     kinds = list(dict.fromkeys(names))
     of_piece = np.array([kinds.index(name) for name in names])

@@ -18,15 +18,17 @@ from typing import Any, ParamSpec
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
-from perfmodel.errors import TraceError, UsageError, prefixed
+from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
+from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.changed import changed
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import deployment_period, least_deployment_us
 from perfmodel.prediction.explain.measured import ReplayExplainer, TransferExplainer
@@ -45,6 +47,7 @@ from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
+from perfmodel.units import human_us
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
@@ -70,8 +73,10 @@ class Request:
     on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
     alone count, one is chosen and named among the warnings.
 
-    The `mode` of a trace is `replay`, `transfer` (measured times to other devices), or `model`
-    (shapes alone: the default of what has no times, and under an edit, a batch or nodes). What-ifs
+    The answer of a trace is from its measured times where it has them: as they are, by ratios of
+    models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
+    `mode` asks for one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes,
+    the default of what has no times). What-ifs
     are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has it), `remove` (`Scale.parse_removal`) and
     `codec` (what collectives of a replay send in a narrower type: `Codec.parse`); of shapes `edit`
     (`NamedEdit.parse`). Under one of a trace's schedule each result has what is predicted without
@@ -163,17 +168,34 @@ def _answer(source: object, request: Request) -> Prediction:
 @_answer.register
 def _of_trace(trace: Trace, request: Request) -> Prediction:
     request.refuse("a trace", ("train", "every_rank"))
-    mode = request.mode or _usual_mode(trace, request)
-    if mode not in MODES:
-        raise UsageError(f"unknown mode {str(mode)!r}; one of {', '.join(MODES)}")
-    return _of_shapes(trace, request) if mode == MODEL else _of_times(trace, request, mode)
+    if request.mode not in (None, *MODES):
+        raise UsageError(f"unknown mode {str(request.mode)!r}; one of {', '.join(MODES)}")
+    timed = TRANSFER if request.targets else REPLAY
+    of_shapes = not trace.ranks or (request.targets and trace.device == "cpu")
+    if request.mode == MODEL or (request.mode is None and of_shapes):
+        return _of_shapes(trace, request)
+    if request.mode is None and any(getattr(request, name) for name in _OF_SHAPES):
+        return _of_changed_shapes(trace, request, timed)
+    return _of_times(trace, request, request.mode or timed)
 
 
-def _usual_mode(trace: Trace, request: Request) -> str:
-    is_edited = request.batch is not None or bool(request.edit) or request.nodes is not None
-    if not trace.ranks or is_edited or (request.targets and trace.device == "cpu"):
-        return MODEL
-    return TRANSFER if request.targets else REPLAY
+_OF_SHAPES = ("edit", "batch", "nodes")
+"""Options that change shapes, or where collectives run."""
+
+
+def _of_changed_shapes(trace: Trace, request: Request, mode: str) -> Prediction:
+    """What the trace's times say, by how much longer its shapes take when they are changed."""
+    plain = replace(request, batch=None, nodes=None, edit=())
+    after = _of_shapes(trace, request)
+    before, times = _of_shapes(trace, plain), _of_times(trace, plain, mode)
+    pairs = list(zip(times.results, before.results, after.results, strict=True))
+    notes = [
+        f"{known.hardware}: its shapes alone take {human_us(shapes.step_us)}, by the trace's times "
+        f"{human_us(known.step_us)}: the change is by the ratio of shapes"
+        for known, shapes, _ in pairs
+    ]
+    warnings = dict.fromkeys([*times.warnings, *after.warnings, *map(Note, notes)])
+    return Prediction(after.source, [changed(*each) for each in pairs], list(warnings))
 
 
 def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
@@ -230,9 +252,9 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
-    for name, does in _NEEDS_SHAPES.items():
-        if getattr(request, name) not in (None, (), []):
-            raise UsageError(f"--{name} {does}: it needs mode model")
+    for name in _OF_SHAPES:
+        if getattr(request, name):
+            raise UsageError(f"--{name} changes shapes: leave --mode {mode} out, or use mode model")
     if not trace.ranks:
         raise TraceError(
             f"{trace.source}: an execution trace has no times for mode {mode}: use mode model"
@@ -252,14 +274,6 @@ def _require_times(trace: Trace, request: Request, mode: str) -> None:
         raise UsageError("--leave-one-step-out is for mode replay")
     if mode != REPLAY and request.codec:
         raise UsageError("--codec is for mode replay, on the trace's own machine")
-
-
-_NEEDS_SHAPES = {
-    "edit": "changes ops",
-    "batch": "changes shapes",
-    "nodes": "puts collectives elsewhere",
-}
-"""Options of mode `model`, and what they do."""
 
 
 def _of_shapes(trace: Trace, request: Request) -> Prediction:
@@ -284,15 +298,23 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if edits:
         graphs, lines = apply_edits(map(self_contained, graphs), edits)
         warnings += lines
+    batch_ratio = 1.0
     if batch is not None and profile.times:
+        batch_ratio = batch / batch_of(profile.graphs[0])
         warnings.append(
-            f"batch {batch}: recorded kernels and host time between operators stay as traced"
+            f"batch {batch}: recorded kernels and host time between operators stay as traced, data "
+            "loading grows with it"
         )
     results = []
     for target in request.targets or (own,):
         assert target is not None
         result, notes = shapes_on(
-            profile, graphs, target, nodes=request.nodes, overheads=request.profile
+            profile,
+            graphs,
+            target,
+            nodes=request.nodes,
+            overheads=request.profile,
+            batch_ratio=batch_ratio,
         )
         results.append(result)
         warnings += notes

@@ -62,6 +62,14 @@ OVERHEAD_OF_CAUSE = {
 """What a profile files host work under, by the cause that a graph gives it."""
 
 
+KNOWN_SOFTWARE = (0.85, 1.15)
+"""assumed: host time of a known program or software, on the host or by the speed of one."""
+UNKNOWN_SOFTWARE = (0.75, 1.75)
+"""Host time of an execution trace, which tells neither software nor host. Source: one workload with
+each of the package's profiles on equal hosts takes 1.77 times as long with one as with another; the
+lower bound is assumed."""
+
+
 @dataclass(frozen=True)
 class HostCosts:
     """What times the host's work, how much slower the target's host is, and that in words."""
@@ -79,6 +87,8 @@ class HostCosts:
     """The target's, where speeds of hosts make the ratio."""
     others: tuple[tuple[range, HostCosts], ...] = ()
     """Of ranks in nodes of other kinds."""
+    spread: tuple[float, float] = KNOWN_SOFTWARE
+    """Within which factors of it 90 % of host times lie."""
 
     @property
     def content(self) -> Hashable:

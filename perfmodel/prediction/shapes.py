@@ -34,6 +34,7 @@ from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
+    KNOWN_SOFTWARE,
     HostCosts,
     ScheduledSteps,
     schedule_jointly,
@@ -222,8 +223,8 @@ def predict_shapes(
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
-    steps of a trace, the period is the prediction. Raises `WorkloadError` where the fullest rank does not fit into the device's memory
-    and `must_fit`.
+    steps of a trace, the period is the prediction. Raises `WorkloadError` where the fullest rank
+    does not fit into the device's memory and `must_fit`.
     """
     alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
     repeats = alone.timeline.graph.carried is not None
@@ -243,7 +244,8 @@ def predict_shapes(
     device = machine.seen_by(fullest).node.device
     if must_fit and use is not None:
         require_fit(use, device, fullest)
-    drawn = drawn_step(steps, rank, periods)
+    spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
+    drawn = drawn_step(steps, rank, spread, periods)
     low_us, high_us = drawn.interval
     result = replace(
         result,
