@@ -156,8 +156,10 @@ def _hand_overs(
 CLOCK_TOLERANCE_US = 25.0
 """The clocks of host and device in one trace differ by up to this much."""
 HIDDEN_SYNC_GAP_US = 1000.0
-"""A silence this long before `cudaEventElapsedTime` is a wait whose call the profiler dropped."""
+"""A silence this long may be a wait whose call was not recorded."""
 HIDDEN_SYNC_RETURN_US = 500.0
+POLLING_RETURN_US = 100.0
+"""A thread that polls for what it launched last returns this soon after it ended."""
 QUEUE_DEPTHS = range(900, 1100)
 """How many operations ahead a launch queue may be full."""
 QUEUE_RETURN_US = 12.0
@@ -271,24 +273,44 @@ def _can_have_ended_call(rows: list[int], end_us: Floats, returned_us: float) ->
 
 
 def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
-    """A long silence before `cudaEventElapsedTime`: the profiler dropped an event synchronise."""
-    ends = rank.end_us[links.device_rows]
-    order = np.argsort(ends, kind="stable")
-    ends = ends[order]
-    for piece in np.flatnonzero(pieces.call == ELAPSED):
-        gap = int(piece) - 1
-        if gap < 0 or pieces.thread[gap] != pieces.thread[piece] or pieces.call[gap] != PIECE:
-            continue
-        if pieces.end_us[gap] - pieces.start_us[gap] < HIDDEN_SYNC_GAP_US:
-            continue
-        returned = pieces.end_us[gap]
-        at = int(np.searchsorted(ends, returned + CLOCK_TOLERANCE_US, side="right")) - 1
-        if at < 0 or returned - ends[at] > HIDDEN_SYNC_RETURN_US:
-            continue
-        waits.duration_us[gap] = 0.0
-        waits.returns[gap] = (returned, 0.0, Cause.HIDDEN_SYNC)
-        awaited = int(links.device_rows[order[at]])
-        waits.edges.append((~awaited, len(pieces.thread) + gap, EdgeKind.HIDDEN_SYNC))
+    """Long silences that end with an operation: the thread waited for it, in a call that the
+    profiler dropped (before `cudaEventElapsedTime`) or by polling for what it launched last."""
+    long = pieces.end_us - pieces.start_us >= HIDDEN_SYNC_GAP_US
+    gaps = np.flatnonzero(long & (pieces.call == PIECE))
+    if not len(gaps) or not len(links.device_rows):
+        return
+    by_end = links.device_rows[np.argsort(rank.end_us[links.device_rows], kind="stable")]
+    ends_us, launched = rank.end_us[by_end], _last_launched(rank, links, pieces)
+    for gap in gaps.tolist():
+        returned, after = float(pieces.end_us[gap]), gap + 1
+        awaited = NONE
+        if after < len(pieces.thread) and pieces.thread[after] == pieces.thread[gap]:
+            at = int(np.searchsorted(ends_us, returned + CLOCK_TOLERANCE_US, side="right")) - 1
+            if pieces.call[after] == ELAPSED and at >= 0:
+                awaited = (
+                    int(by_end[at]) if returned - ends_us[at] <= HIDDEN_SYNC_RETURN_US else NONE
+                )
+        own = int(launched[gap])
+        if awaited == NONE and own != NONE and rank.end_us[own] > pieces.start_us[gap]:
+            late_us = returned - float(rank.end_us[own])
+            awaited = own if -CLOCK_TOLERANCE_US <= late_us <= POLLING_RETURN_US else NONE
+        if awaited != NONE:
+            waits.duration_us[gap] = 0.0
+            waits.returns[gap] = (returned, 0.0, Cause.HIDDEN_SYNC)
+            waits.edges.append((~awaited, len(pieces.thread) + gap, EdgeKind.HIDDEN_SYNC))
+
+
+def _last_launched(rank: RankTrace, links: Links, pieces: Pieces) -> Ints:
+    """Per piece: row of what its thread's last launch call before it started, of several operations
+    the one that ended last; or -1."""
+    known = np.flatnonzero(links.device_launch >= 0)
+    known = known[np.argsort(rank.end_us[links.device_rows[known]], kind="stable")]
+    piece = pieces.row_piece[links.device_launch[known]]
+    row = np.full(len(pieces.thread), NONE, np.int64)
+    row[piece[piece >= 0]] = links.device_rows[known[piece >= 0]]
+    last = np.maximum.accumulate(np.where(row >= 0, np.arange(len(row)), NONE))
+    same = (last >= 0) & (pieces.thread[last] == pieces.thread)
+    return np.where(same, row[last], NONE)
 
 
 def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:

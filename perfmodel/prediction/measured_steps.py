@@ -17,7 +17,7 @@ from perfmodel.prediction.leave_out import left_out_change_us
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result
-from perfmodel.prediction.what_if import Scale, what_if
+from perfmodel.prediction.what_if import Scale, from_window_start, what_if
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
@@ -55,6 +55,10 @@ class Durations:
             threads,
         )
         return replace(self, duration_us=replaced)
+
+    def moved(self, duration_us: Floats) -> Durations:
+        """On another machine, which has nothing left to do of what came before the recording."""
+        return Durations(from_window_start(self.graph), duration_us)
 
     def under(self, scales: Sequence[Scale], apart: UncontendedDurations | None) -> Durations:
         """With these what-ifs, and with what nodes lose to others beside them in the schedule that

@@ -228,7 +228,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     for target in request.targets or (None,):
         hardware = None if target is None else str(target)
         moved = None if target is None else transfer_durations(trace, *given.columns, target)
-        taken = given if moved is None else replace(given, duration_us=moved.duration_us)
+        taken = given if moved is None else given.moved(moved.duration_us)
         taken = taken.under(scales, apart)
         result = steps_result(trace, taken, mode, hardware, edited=edited, left_out=left_out)
         if edited:
@@ -236,7 +236,7 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             if target is not None:
                 same = moved if given is plain else None
                 again = same or transfer_durations(trace, *plain.columns, target)
-                before = replace(plain, duration_us=again.duration_us)
+                before = plain.moved(again.duration_us)
             baseline = steps_result(trace, before, mode, hardware, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
         replayed = ReplayExplainer(trace, given.graph, taken.duration_us, scales, host)
