@@ -329,19 +329,8 @@ def _save_profile(trace: Trace, path: Path) -> None:
 
 def _path_figure(found: Prediction) -> Figure:
     """The median step's critical path by kind: as measured, and as each result says."""
-    from perfmodel.timeline.critical_path import critical_path
     from perfmodel.timeline.figures import comparison_figure
-    from perfmodel.timeline.schedule import measured
 
-    mark = found.results[0].median_mark
-    graph = (found.results[0].baseline or found.results[0]).timeline.graph
-    is_measured = found.results[0].mode != Mode.MODEL
-    sources = {"measured": critical_path(measured(graph), mark).by_cause()} if is_measured else {}
-    for result in found.results:
-        name = "predicted" if result.mode == Mode.REPLAY else result.hardware
-        own = mark if is_measured else result.median_mark
-        if result.baseline is not None:
-            sources[name] = critical_path(result.baseline.timeline, own).by_cause()
-            name = f"{name}, what-if"
-        sources[name] = critical_path(result.timeline, own).by_cause()
-    return comparison_figure({graph.marks.name[mark]: sources}, title="Critical path")
+    first = found.results[0]
+    name = first.timeline.graph.marks.name[first.median_mark]
+    return comparison_figure({name: found.paths_by_cause()}, title="Critical path")

@@ -217,18 +217,18 @@ def _name(result: Result) -> str:
 
 
 def _measured_step_us(result: Result) -> float | None:
-    """The measured median step of the slowest rank, whatever was predicted.
+    """The measured median step of the rank that stands for the job, whatever was predicted.
 
     None where nothing was measured.
     """
     if result.mode == "model":
         return result.rank.measured["step_us"] if result.rank.measured else None
     from perfmodel.timeline.schedule import measured
-    from perfmodel.timeline.steps import by_rank_and_step, steady_steps
+    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
 
     truth = measured((result.baseline or result).timeline.graph)
-    steps = by_rank_and_step(truth.graph, truth.step_us)[:, steady_steps(truth)]
-    return max(float(median(rank)) for rank in steps.tolist())
+    own = ranks_of(truth.graph).index(result.rank.rank)
+    return float(median(by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]))
 
 
 def _steps(result: Result, demo: Demo | None) -> Table:

@@ -25,7 +25,6 @@ def changed(times: Result, before: Result, after: Result) -> Result:
     ]
     return replace(
         after,
-        mode=times.mode,
         low_us=middle_us * exp(-below),
         high_us=middle_us * exp(above),
         ranks=[_scaled(rank, step, active) for rank in after.ranks],

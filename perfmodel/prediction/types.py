@@ -175,6 +175,13 @@ class Result:
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
 
+    def path_by_cause(self) -> dict[str, float]:
+        """Microseconds per cause along the critical path."""
+        found: dict[str, float] = {}
+        for piece in self.critical_path:
+            found[piece.kind] = found.get(piece.kind, 0.0) + piece.duration_us
+        return found
+
     def roofline(self) -> Figure:
         """The step's kernels below the device's roofs. Raises `UsageError` without shapes."""
         if self.kernels is None:
@@ -259,6 +266,24 @@ class Prediction:
     def cautions(self) -> list[str]:
         """What makes the answer doubtful, over all results."""
         return list(dict.fromkeys(line for result in self.results for line in result.cautions))
+
+    def paths_by_cause(self) -> dict[str, dict[str, float]]:
+        """Microseconds per cause along what decides the typical step: as measured, where it was,
+        and as each result and its baseline say."""
+        from perfmodel.timeline.critical_path import critical_path
+        from perfmodel.timeline.schedule import measured
+
+        first, found = self.results[0], dict[str, dict[str, float]]()
+        if first.mode != "model":
+            truth = measured((first.baseline or first).timeline.graph)
+            found["measured"] = critical_path(truth, first.median_mark).by_cause()
+        for result in self.results:
+            name = "predicted" if result.mode == "replay" else result.hardware
+            if result.baseline is not None:
+                found[name] = result.baseline.path_by_cause()
+                name = f"{name}, what-if"
+            found[name] = result.path_by_cause()
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/prediction.json` describes it."""

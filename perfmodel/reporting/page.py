@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -238,19 +238,8 @@ def _timeline(prediction: Prediction, trace: Trace | None) -> str:
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured beside predicted."""
     first = prediction.results[0]
-    sources: dict[str, Mapping[str, float]] = {}
-    if first.mode != MODEL:
-        truth = measured((first.baseline or first).timeline.graph)
-        sources["measured"] = critical_path(truth, first.median_mark).by_cause()
-    for result in prediction.results:
-        before = result.baseline
-        if before is not None:
-            path = critical_path(before.timeline, result.median_mark)
-            sources[f"{result.hardware}, without"] = path.by_cause()
-        path = critical_path(result.timeline, result.median_mark)
-        sources[f"{result.hardware}, what-if" if before else result.hardware] = path.by_cause()
     name = first.timeline.graph.marks.name[first.median_mark]
-    drawn = comparison_figure({name: sources}, title="Critical path by cause")
+    drawn = comparison_figure({name: prediction.paths_by_cause()}, title="Critical path by cause")
     yield picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
     for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():

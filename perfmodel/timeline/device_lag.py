@@ -97,8 +97,7 @@ class DeviceLags:
         """That the device lags, by how much, and what steps that follow one another take."""
         if not self.periods.repeated:
             return
-        row = int(np.argmax([median(row) for row in self.period_us]))
-        period_us, step_us = median(self.period_us[row]), median(self.step_us[row])
+        period_us, step_us = (max(map(median, us)) for us in (self.period_us, self.step_us))
         lag_us = device_lag_us(period_us, step_us)
         if lag_us:
             yield (

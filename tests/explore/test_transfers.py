@@ -15,7 +15,6 @@ from perfmodel.explore.evaluate import TraceSteps
 from perfmodel.explore.machines import Machines
 from perfmodel.prediction import predict
 from perfmodel.prediction.transferred import transfer_durations
-from perfmodel.timeline.schedule import schedule
 from perfmodel.trace import Trace
 
 CLOSE = 1e-5
@@ -28,12 +27,12 @@ def compare(trace: Trace, columns: dict[str, list], base: str | None = SOURCE) -
     machines = Machines(points.values, base=base)
     steps = TraceSteps(trace, machines)
     found = steps.step_us(points)
-    graph = steps.walk.graph
+    graph = steps.periods.graph
     for point in range(len(points)):
         moved = transfer_durations(
             trace, graph, graph.nodes_.duration_us, machines.at(points.at(point))
         )
-        alone = steps.of_marks(schedule(graph, moved.duration_us).step_us[:, None])[0]
+        alone = max(map(np.median, steps.periods.step_us(moved.duration_us)))
         assert found[point] == pytest.approx(alone, rel=CLOSE)
     return found
 

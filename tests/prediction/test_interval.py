@@ -12,13 +12,17 @@ from perfmodel.hardware import Device, cluster, device
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.intervals import (
     DRAWS,
-    HOST_HALF_FRAC,
     OWN_SPREAD,
     drawn_step,
     ratio_interval,
 )
 from perfmodel.prediction.kernel_table import KernelTable
-from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, schedule_shapes
+from perfmodel.prediction.scheduled import (
+    KNOWN_SOFTWARE,
+    HostCosts,
+    ScheduledSteps,
+    schedule_shapes,
+)
 
 MACHINE = cluster("v100-sxm2-16gb")
 LARGE = Tensor((4096, 4096))
@@ -41,7 +45,7 @@ def _scheduled(*ops: Op, each_us: float = 1.0, half_frac: float = 0.2) -> Schedu
 def _half_widths(found: ScheduledSteps) -> tuple[float, float]:
     """Below and above, as shares of the step."""
     step_us = float(found.timeline.step_us[0])
-    low, high = drawn_step(found, 0).interval
+    low, high = drawn_step(found, 0, KNOWN_SOFTWARE).interval
     return 1 - low / step_us, high / step_us - 1
 
 
@@ -72,8 +76,8 @@ def test_families_are_wrong_apart() -> None:
 def test_the_hosts_error_counts_where_the_host_decides() -> None:
     small = Op("aten::relu", (Tensor((8,)),))
     below, above = _half_widths(_scheduled(*[small] * 4, each_us=50.0))
-    assert below == pytest.approx(HOST_HALF_FRAC, abs=0.02)
-    assert above == pytest.approx(HOST_HALF_FRAC, abs=0.02)
+    assert below == pytest.approx((KNOWN_SOFTWARE[1] - 1), abs=0.02)
+    assert above == pytest.approx((KNOWN_SOFTWARE[1] - 1), abs=0.02)
 
 
 def test_what_does_not_decide_the_step_widens_it_only_where_it_might() -> None:
@@ -84,8 +88,11 @@ def test_what_does_not_decide_the_step_widens_it_only_where_it_might() -> None:
 
 def test_the_same_interval_every_time_and_around_the_prediction() -> None:
     found = _scheduled(PRODUCT, RELU, half_frac=0.0)
-    assert drawn_step(found, 0).interval == drawn_step(found, 0).interval
-    low, high = drawn_step(found, 0).interval
+    assert (
+        drawn_step(found, 0, KNOWN_SOFTWARE).interval
+        == drawn_step(found, 0, KNOWN_SOFTWARE).interval
+    )
+    low, high = drawn_step(found, 0, KNOWN_SOFTWARE).interval
     assert low <= found.timeline.step_us[0] <= high
     assert DRAWS >= 20
 

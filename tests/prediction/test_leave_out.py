@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny import GEMM, WORKER, Tiny, graph_of
+from tiny import WORKER, Tiny, graph_of
 
-from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.leave_out import Replay, left_out_step_us, reached_nodes, step_of_nodes
+from perfmodel.prediction.leave_out import left_out_change_us
 from perfmodel.timeline.schedule import schedule
 
 
@@ -39,9 +38,8 @@ def steps(*costs: tuple[float, ...], rank: int | None = None) -> Tiny:
 
 
 def left_out(graph: ExecutionGraph, steady: list[int]) -> list[float]:
-    found: list[float] = left_out_step_us(
-        graph, graph.nodes_.duration_us, np.array(steady)
-    ).tolist()
+    change_us = left_out_change_us(graph, graph.nodes_.duration_us, np.array(steady))
+    found: list[float] = (schedule(graph).step_us + change_us.reshape(-1)).tolist()
     return found
 
 
@@ -112,42 +110,3 @@ def test_threads_learn_from_their_own() -> None:
 def test_ranks_learn_from_their_own_steps() -> None:
     graph = graph_of(steps((10, 100), (20, 200), rank=0), steps((30, 300), (40, 400), rank=1))
     assert left_out(graph, [0, 1]) == [220, 110, 440, 330]
-
-
-def test_the_step_of_each_node() -> None:
-    t = Tiny()
-    t.op("before", 0, 5)
-    t.step(0, 10, 50)
-    t.op("aten::mm", 20, 40)
-    t.launch(30, 35, kernel=(60, 70))
-    t.op("between", 55, 58)
-    t.step(1, 100, 150)
-    t.op("aten::mm", 110, 120)
-    graph = t.graph()
-    steps_of = dict(zip(graph.labels, step_of_nodes(graph).tolist(), strict=True))
-    assert (steps_of["before"], steps_of["between"], steps_of[GEMM]) == (-1, 0, 0)
-
-
-def test_what_a_step_moves_is_all_that_its_replay_schedules() -> None:
-    """Against schedules of the whole graph: ranks, kernels that run into the next step, threads."""
-    made = []
-    for rank in range(2):
-        t = Tiny(rank, 2)
-        for number, op in enumerate([40, 55, 47, 70]):
-            at = 100.0 * number
-            t.step(number, at, at + 98)
-            t.op("aten::mm", at, at + op)
-            t.launch(at + 1, at + 3, kernel=(at + 10, at + 60 + 20 * number))
-            t.op("aten::add", at + op + 5, at + 90, WORKER)
-        made.append(t)
-    graph = graph_of(*made)
-    duration_us, of_step = graph.nodes_.duration_us, step_of_nodes(graph)
-    host = np.flatnonzero((graph.nodes_.scope == Scope.HOST) & (of_step >= 0))
-    walk, draw = Replay(graph, duration_us), np.random.default_rng(1)
-    for number, reached in enumerate(reached_nodes(graph, host, of_step[host], 4)):
-        own = host[of_step[host] == number]
-        replaced = duration_us.copy()
-        replaced[own] *= draw.uniform(0, 3, len(own))
-        found = walk.step_us(own, replaced[own], reached, slice(number, None, 4))
-        np.testing.assert_allclose(found, schedule(graph, replaced).step_us[number::4], rtol=1e-9)
-        assert len(reached) < len(graph) / 2

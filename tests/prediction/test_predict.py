@@ -301,7 +301,7 @@ def test_what_is_asked_of_a_mode_that_it_cannot_do() -> None:
         predict(untimed, hardware=["H100-SXM"])
     with pytest.raises(TraceError, match="no times for mode replay"):
         predict(untimed, mode="replay")
-    with pytest.raises(UsageError, match="needs mode model"):
+    with pytest.raises(UsageError, match="leave mode replay out, or use mode model"):
         predict(trace, mode="replay", batch=8)
     with pytest.raises(UsageError, match="a schedule of measured times"):
         predict(untimed, hardware=["H100-SXM"], scale=["gpu=0.5"])

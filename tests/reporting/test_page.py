@@ -116,13 +116,16 @@ def views_of(page: str) -> dict[str, Any]:
 
 def test_the_timeline_holds_all_ranks_and_a_path_across_them(reference: Path) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
-    page = page_html(predict(trace), trace=trace)
+    prediction = predict(trace)
+    page = page_html(prediction, trace=trace)
     assert len(page.encode()) < MAX_BYTES
     view = views_of(page)["views"][0]
     path, *rows = view["rows"]
     assert {row["rank"] for row in rows} == {0, 1, 2, 3}
     assert path["rank"] is None
-    assert sum(path["length"]) == pytest.approx(view["span"], rel=0.02)
+    measured = prediction.results[0].rank.measured
+    assert measured is not None
+    assert sum(path["length"]) == pytest.approx(measured["step_us"] * 10, rel=0.02)
     on_path = {view["rows"][row]["rank"] for row, _, _ in view["path"]}
     assert len(on_path) > 1
 

@@ -51,16 +51,14 @@ def test_as_one_by_one(tiny: Tiny, count: int, seed: int) -> None:
     factor = np.random.default_rng(seed).uniform(0.1, 10.0, (len(graph), count))
     taken = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
     each = [schedule(graph, column.astype(np.float64)).step_us for column in taken.T]
-    np.testing.assert_allclose(
-        GraphArrays.of(graph).step_us(taken), np.stack(each, axis=1), atol=1e-6
-    )
+    np.testing.assert_allclose(schedule(graph, taken).step_us, np.stack(each, axis=1), atol=1e-6)
 
 
 def test_overlap_is_a_share_of_each_configurations_own_duration() -> None:
     graph = four(overlap=np.array([0.0, 0.0, 0.5, 0.0]))
-    assert GraphArrays.of(graph).step_us(slower(graph)).tolist() == [[30.0, 40.0]]
+    assert schedule(graph, slower(graph)).step_us.tolist() == [[30.0, 40.0]]
 
 
 def test_durations_of_another_graph_are_an_error() -> None:
     with pytest.raises(UsageError, match=r"expected \[4 nodes, configurations\]"):
-        GraphArrays.of(four()).step_us(np.zeros((5, 3)))
+        GraphArrays.of(four()).end_us(np.zeros((5, 3)))

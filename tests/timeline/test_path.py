@@ -83,7 +83,7 @@ def test_a_path_through_a_full_launch_queue(monkeypatch: pytest.MonkeyPatch) -> 
         t.launch(now, returned, kernel=(start, ends[-1]))
         now = returned + 5
     t.step(1, 0, now)
-    found = only_step(t).critical_path.by_cause()
+    found = critical_path(measured(t.graph()), 0).by_cause()
     assert sum(found.values()) == pytest.approx(now)
     assert found["compute"] > 0.7 * now
     assert found["launch_queue_full"] > 0
