@@ -78,7 +78,7 @@ def _part_of(name: str) -> str:
         return "attention"
     if "Memcpy HtoD" in name:
         return "copies"
-    is_product = family_of_kernel(name) in ("gemm", "gemv") or "splitK" in name
+    is_product = family_of_kernel(name) in ("matmul", "gemv") or "splitK" in name
     return "products" if is_product else "others"
 
 

@@ -81,7 +81,7 @@ def transfer_ratio(
         t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
 
     and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
-    share that the best matrix product reaches (gemm, conv, attention), memory bandwidth, links to
+    share that the best matrix product reaches (matmul, convolution, attention), memory bandwidth, links to
     the peers (communication, which still contains its waiting), PCIe (host copies). The same device
     gives exactly 1.
 
