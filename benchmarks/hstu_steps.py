@@ -32,7 +32,7 @@ BATCHES = {
     "narrow": 384,
 }
 """Preset and batch, as docs/gpu-queue.md runs them."""
-PARTS = {"jagged_attention": "attention", "matmul": "products", "transfer": "copies"}
+PARTS = {"attention": "attention", "matmul": "products", "memcpy_host": "copies"}
 
 
 def predicted(hardware: str) -> pd.DataFrame:

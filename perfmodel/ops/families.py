@@ -18,6 +18,8 @@ COMPUTE_BOUND = "compute_bound"
 MEMORY_BOUND = "memory_bound"
 COMMUNICATION = "communication"
 HOST_COPY = "host_copy"
+OF_CORES = (COMPUTE_BOUND, MEMORY_BOUND)
+"""What a device does by itself."""
 
 CLASS_OF_FAMILY = {
     MATMUL: COMPUTE_BOUND,

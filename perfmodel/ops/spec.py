@@ -29,7 +29,7 @@ class OpSpec:
     family: str
     """Which kernel models answer for it (`matmul vector embedding convolution optimizer …`)."""
     kernels: str = ""
-    """What its kernels are, in the words of `ops.families`; as of most of the family where empty."""
+    """What its kernels are, in the words of `ops.families`; empty: as of most of its family."""
     dims: tuple[str, ...]
     """Dims that a row must hold, each at least 1."""
     means: tuple[str, ...] = ()

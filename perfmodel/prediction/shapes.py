@@ -23,6 +23,7 @@ from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction.contention_load import (
     modelled_load,
@@ -281,11 +282,11 @@ def _unmeasured(rank: RankPrediction) -> RankPrediction:
 
 
 def _family_table(scheduled: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
-    """Time and pieces of one rank per family and step, largest first."""
+    """Time and pieces of one rank per kernel family and step, largest first."""
     steps = int((scheduled.timeline.graph.marks.rank == rank).sum())
     own = scheduled.pieces_of(rank)
     taken = scheduled.durations.duration_us
-    family = np.array(scheduled.families, object)
+    family = np.array([OPS[piece.op].kernel_family for piece in scheduled.pieces], object)
     table = [
         {
             "family": name,

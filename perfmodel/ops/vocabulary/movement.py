@@ -103,7 +103,14 @@ HOST_COPIES = ("copy_h2d", "copy_d2h")
 for _copy in (*HOST_COPIES, "copy_p2p"):
     _defaults = {"pinned": 0.0, **({"ranks": 1.0} if _copy in HOST_COPIES else {})}
     OPS.register(_copy)(
-        streaming(elements, ("elements",), flop=0.0, family=TRANSFER, defaults=_defaults)
+        streaming(
+            elements,
+            ("elements",),
+            flop=0.0,
+            family=TRANSFER,
+            kernels="" if _copy in HOST_COPIES else "memcpy_peer",
+            defaults=_defaults,
+        )
     )
 
 

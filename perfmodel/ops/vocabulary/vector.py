@@ -54,7 +54,7 @@ for _name in ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar"):
     OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))
 for _name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
     OPS.register(_name)(streaming(rows_cols, ROWS_COLS, defaults=LAYOUT))
-OPS.register("fill")(streaming(rows_cols, ROWS_COLS, reads=0.0, flop=0.0, kernels="memset"))
+OPS.register("fill")(streaming(rows_cols, ROWS_COLS, reads=0.0, flop=0.0))
 OPS.register("rotary_embedding")(streaming(rows_cols, ROWS_COLS, reads=2.0, flop=3.0))
 
 # Any other arity: operands of full size, in elements of the row's dtype. One that is broadcast
