@@ -39,7 +39,7 @@ def test_on_its_own_gpu_the_measured_step_stands_beside() -> None:
     assert result.rank.measured is not None
     assert result.rank.measured["step_us"] == 900
     assert any("the trace's own" in line for line in found.warnings)
-    assert [row["family"] for row in result.families] == ["matmul", "vector"]
+    assert [row["family"] for row in result.families] == ["matmul", "elementwise"]
     assert {step.measured_host_frac for step in result.rank.steps} == {0.0}
 
 
@@ -61,7 +61,7 @@ def test_an_edit_is_a_reason_for_the_mode_too() -> None:
         predict(_trace(), mode="model", edit=edit).results[0] for edit in ((), ("remove=aten::mm",))
     )
     assert predict(_trace(), edit=["remove=aten::mm"]).results[0].mode == "model"
-    assert [row["family"] for row in without.families] == ["vector"]
+    assert [row["family"] for row in without.families] == ["elementwise"]
     assert without.step_us < whole.step_us
     assert without.rank.measured is None
     with pytest.raises(UsageError, match="edit changes ops: it needs mode model"):
