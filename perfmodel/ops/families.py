@@ -56,7 +56,7 @@ CLASS_OF_FAMILY = {
 
 FAMILIES = tuple(CLASS_OF_FAMILY)
 
-_OWN = r"^(?:\(anonymous namespace\)|[^<(])*?"
+_OWN = r"(?:\(anonymous namespace\)|[^<(])*?"
 """Within what a kernel is called, before the arguments of its template and its own."""
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
@@ -72,10 +72,10 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # whose result it reads.
     (
         "communication",
-        r"(?i)^gloo:|^(?!triton_(poi|red|per|tem|for)_)" + _OWN[1:] + r"(?:"
+        r"(?i)^gloo:|^(?!triton_(poi|red|per|tem|for)_)" + _OWN + r"(?:"
         r"[nrhux]ccl|msccl|one_?ccl|\bccl::|nv_?shmem|roc_?shmem|\bc10d::|symm(etric)?_mem|multimem_"
-        r"|userbuffers|\bmori::|4mori\d|(deep|hybrid)_ep(?!::layout|6layout)|(intra|inter)_?node"
-        r"|notify_(dispatch|combine)|low_?latency_(dispatch|combine)|(?<![a-z])(moe_?)?a2a"
+        r"|userbuffers|\bmori::|4mori\d|(deep|hybrid)_ep(?!::layout|6layout)|(?<!po)(intra|inter)_?node"
+        r"|notify_(dispatch|combine)|low_?latency_(dispatch|combine)|(?<![a-z\d])(moe_?)?a2a"
         r"|cross_device|quick_?reduce|lamport|(one|two)_?shot_?(all_?)?reduce|all_?gather|all_?to_?all"
         r"|(?<!warp|lock|roup)(?<!warp_|lock_|roup_)all_?reduce|reduce_?scatter)",
     ),
@@ -97,11 +97,13 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # Serving: keys and values into their cache, tokens to their experts and back.
     (
         "gather_scatter",
-        _OWN + r"(?:(?i:(store|append|copy|concat|reshape|set|write|move|swap)\w*kv_?(cache|buffer)"
+        "^"
+        + _OWN
+        + r"(?:(?i:(store|append|copy|concat|reshape|set|write|move|swap)\w*kv_?(cache|buffer)"
         r"|(and|concat|copy|reshape)_cache|kv_indices|moe_?(permute|unpermute|finalize)"
         r"|finalize_?(moe|matmul)|expandInputRows)|(add|update)_\w*rows)",
     ),
-    ("sort", r"[Mm]oe_?([Aa]lign|[Ss]ort)|[Rr]outing|topk_?[Gg]ating"),
+    ("sort", r"[Mm]oe_?([Aa]lign|[Ss]ort)|[Rr]outing|topk_?([Gg]ating|[Ss]oftmax)"),
     ("scan", r"complete_cumsum|exclusive_cumsum|inclusive_cumsum"),
     # Training's ends.
     (
@@ -124,14 +126,13 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         r"|[Gg]emm_?[Ss]oft_?[Mm]ax_?[Gg]emm",
     ),
     # Composable Kernel names a product with all that may follow it.
-    (MATMUL, r"(\bck::|^_ZN2ck)[^<]*?kernel_(?![a-z\d_]*bwd)[a-z\d_]*(gemm|contraction)"),
+    (MATMUL, r"(?:ck::|_ZN2ck)[^<]*?kernel_(?![a-z\d_]*bwd)[a-z\d_]*(gemm|contraction)"),
     ("softmax", r"[Ss]oft_?[Mm]ax"),
     (
         "norm",
-        r"[Bb]atch_?[Nn]orm|[Ll]ayer_?[Nn]orm|[Gg]roup_?[Nn]orm|[Ii]nstance_?[Nn]orm"
-        r"|[Rr][Mm][Ss]_?[Nn]orm|GammaBeta|RowwiseMoments|cudnn::bn_|\bbn_(fw|bw)|ComputeInternalGrad"
-        r"|layer_norm|native_norm|weight_norm|BNFwd|BNBwd|[Qq][Kk]_?[Nn]orm|[Nn]ormalization"
-        r"|norm_(forward|backward|fwd|bwd)",
+        r"([Bb]atch|[Ll]ayer|[Gg]roup|[Ii]nstance|[Rr][Mm][Ss]|native|weight|[Qq][Kk])_?[Nn]orm"
+        r"|GammaBeta|RowwiseMoments|cudnn::bn_|\bbn_(fw|bw)|ComputeInternalGrad|BNFwd|BNBwd"
+        r"|[Nn]ormalization|norm_(forward|backward|fwd|bwd)",
     ),
     ("pooling", r"(max|avg|average)_?pool|[Pp]ooling|adaptive_(max|average)|[Pp]oolFwd|[Pp]oolBwd"),
     # Convolutions before matrix products and transposes: many are named after both.
@@ -139,13 +140,12 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         "convolution",
         r"scudnn|winograd|implicit_(convolve|gemm)|explicit_convolve|[_:](wgrad|dgrad|fprop)"
         r"|(wgrad|dgrad)[_2]|s\d+(wgrad|dgrad|fprop)|igemm_(fwd|bwd|wrw)|[cC]onv(olve|olution|2d|3d)"
-        r"|_conv_|[cC]onv(nd)?_?([Ff]wd|[Bb]wd|wrw)|bwd_(weight|data)|im2(col|d)|col2im|Im2(Col|d2Col)|Conv[23]D"
-        r"|conv_depthwise|depthwise|compute\w*OffsetsKernel|fft[123]d_|miopenSp3Asm|Conv_|gfx9_\w*conv"
+        r"|_conv_|[cC]onv(nd)?_?([Ff]wd|[Bb]wd|wrw)|bwd_(weight|data)|im2(col|d)|col2im|Conv[23]D"
+        r"|Im2(Col|d2Col)|depthwise|compute\w*OffsetsKernel|fft[123]d_|miopenSp3Asm|Conv_|gfx9_\w*conv"
         r"|grouped_direct|naive_conv|xdlops_bwd|MIOpenConv",
     ),
-    ("gemv", r"wv_?[Ss]plit_?[Kk]|LLMM1"),
     ("reduction", r"split_?[Kk]_?[Rr]educe|reduce_1Block|PostGSU|splitk?_?reduce"),
-    ("gemv", r"gemv|\bdot_kernel|gemmSN_|gemvx|dot_product|\bgemvNSP|ger_kernel"),
+    ("gemv", r"gemv|wvSplitK|LLMM1|dot_kernel|gemmSN_|dot_product|ger_kernel"),
     (
         "transpose",
         r"[Tt]ranspose|n[ck]hwTo|nhwcToN|nchwToN|tensorTransform|permute_kernel|Cijk_S?_?Transp",
@@ -153,8 +153,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (
         MATMUL,
         r"(?<!fb)gemm|Gemm|GEMM|^Cijk_|cutlass|nvjet|_cublas|cublasLt::(?!epilogue)|[Ff]latmm|mat_?mul"
-        r"|(^|_)bmm_|_bmm|triton_(tem|mm|bmm)|wmma|xmma|mfma|trsm|syrk|persistent_rnn|RNN_blockPersist"
-        r"|[Ff]used_?[Mm]oe|\bfmoe_|[Mm]arlin|[Cc]ontraction",
+        r"|bmm_|_bmm|triton_(tem|mm|bmm)|wmma|xmma|mfma|trsm|syrk|persistent_rnn|RNN_blockPersist"
+        r"|[Ff]used_?[Mm]oe|fmoe_|[Mm]arlin|[Cc]ontraction",
     ),
     # Orders and prefix sums.
     (
