@@ -84,9 +84,7 @@ def main() -> None:
     for name, settings, rate in STEPS:
         changed = workload().with_(**{f"sequence__{key}": value for key, value in settings.items()})
         found = predict(changed, hardware="dgx-h100", nodes=NODES, batch=SAMPLES).results[0]
-        attention = sum(
-            each["time_us"] for each in found.families if each["family"] == "jagged_attention"
-        )
+        attention = sum(each["time_us"] for each in found.families if each["family"] == "attention")
         step_us, whole_us = found.step_us, found.step_us
         if changed.sequence.kernels == "triton":
             whole_us += more_by_sequence_us(changed)

@@ -32,7 +32,7 @@ BATCHES = {
     "narrow": 384,
 }
 """Preset and batch, as docs/gpu-queue.md runs them."""
-PARTS = {"jagged_attention": "attention", "matmul": "products", "transfer": "copies"}
+PARTS = {"attention": "attention", "matmul": "products", "memcpy_host": "copies"}
 
 
 def predicted(hardware: str) -> pd.DataFrame:
@@ -78,7 +78,7 @@ def _part_of(name: str) -> str:
         return "attention"
     if "Memcpy HtoD" in name:
         return "copies"
-    is_product = family_of_kernel(name) in ("gemm", "gemv") or "splitK" in name
+    is_product = family_of_kernel(name) in ("matmul", "gemv") or "splitK" in name
     return "products" if is_product else "others"
 
 

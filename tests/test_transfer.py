@@ -28,10 +28,10 @@ DTYPES = st.sampled_from((None, *ops.DTYPES))
 @pytest.mark.parametrize(
     ("family", "dtype", "ratio"),
     [
-        ("gemm", "fp32", (15.7 * 0.898) / (19.5 * 0.869)),
-        ("gemm", None, (15.7 * 0.898) / (19.5 * 0.869)),
-        ("gemm", "fp16", (125 * 0.898) / (312 * 0.869)),
-        ("conv", "tf32", (15.7 * 0.898) / (156 * 0.869)),
+        ("matmul", "fp32", (15.7 * 0.898) / (19.5 * 0.869)),
+        ("matmul", None, (15.7 * 0.898) / (19.5 * 0.869)),
+        ("matmul", "fp16", (125 * 0.898) / (312 * 0.869)),
+        ("convolution", "tf32", (15.7 * 0.898) / (156 * 0.869)),
         ("attention", None, (125 * 0.898) / (312 * 0.869)),
         ("elementwise", "fp32", 900 / 1555),
         ("gemv", "fp16", 900 / 1555),
@@ -106,12 +106,12 @@ def test_between_a_gpu_and_a_cpu_is_refused_in_one_line() -> None:
     cpu = hardware.device("epyc-7742")
     for source, target in ((V100, cpu), (cpu, V100)):
         with pytest.raises(UsageError, match="one is a GPU, the other a CPU"):
-            transfer_ratio(["gemm"], ["fp32"], source, target)
+            transfer_ratio(["matmul"], ["fp32"], source, target)
 
 
 def test_between_cpus() -> None:
     slow, fast = hardware.device("xeon-4116"), hardware.device("epyc-7742")
-    ratio = transfer_ratio(["gemm", "elementwise", "memcpy_host"], ["fp32"] * 3, slow, fast)
+    ratio = transfer_ratio(["matmul", "elementwise", "memcpy_host"], ["fp32"] * 3, slow, fast)
     np.testing.assert_allclose(ratio, [0.806 / 4.608, 115.2 / 204.8, 115.2 / 204.8])
 
 
@@ -123,16 +123,16 @@ def test_faster_host_takes_less_time() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(UsageError, match="2 families but 1 dtypes"):
-        transfer_ratio(["gemm", "gemm"], ["fp32"], V100, A100)
-    with pytest.raises(UsageError, match="unknown kernel family 'gem'; expected one of gemm"):
+        transfer_ratio(["matmul", "matmul"], ["fp32"], V100, A100)
+    with pytest.raises(UsageError, match="unknown kernel family 'gem'; expected one of matmul"):
         transfer_ratio(["gem"], ["fp32"], V100, A100)
     with pytest.raises(UsageError, match="unknown dtype 'float'; expected one of fp32"):
-        transfer_ratio(["gemm"], ["float"], V100, A100)
+        transfer_ratio(["matmul"], ["float"], V100, A100)
     for bad in ([-1.0], [np.nan], [np.inf]):
         with pytest.raises(UsageError, match="durations of at least 0"):
-            transfer_ratio(["gemm"], ["fp32"], V100, A100, duration_us=bad)
+            transfer_ratio(["matmul"], ["fp32"], V100, A100, duration_us=bad)
     with pytest.raises(UsageError, match=r"shape \(2,\), expected \(1,\)"):
-        transfer_ratio(["gemm"], ["fp32"], V100, A100, duration_us=[1.0, 2.0])
+        transfer_ratio(["matmul"], ["fp32"], V100, A100, duration_us=[1.0, 2.0])
 
 
 def test_no_kernels() -> None:

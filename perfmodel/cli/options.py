@@ -117,7 +117,7 @@ ScaleOption = Annotated[
     typer.Option(
         metavar="SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
         help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host, "
-        "allocator, a cause (host_t4, data_loading) or a kernel family (gemm). May be repeated.",
+        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). May be repeated.",
     ),
 ]
 RemoveOption = Annotated[

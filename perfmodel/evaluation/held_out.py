@@ -16,7 +16,7 @@ from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_step_interval
 from perfmodel.prediction.leave_out import left_out_change_us, naive_predictions
-from perfmodel.timeline.schedule import Timeline, measured
+from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.timeline.steps import by_rank_and_step
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import text_codes
@@ -163,15 +163,14 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def held_out_step_us(replayed: Timeline, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
+def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
     """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
-    graph = replayed.graph
     given_us = graph.nodes_.duration_us.copy()
     for index in held.tolist():
         others = np.setdiff1d(steady, [index])
         given_us[work.node[work.step == index]] = work.predicted_us(index, others)
     change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
-    return (by_rank_and_step(graph, replayed.step_us) + change_us)[:, held]
+    return (by_rank_and_step(graph, schedule(graph).step_us) + change_us)[:, held]
 
 
 def step_rows(

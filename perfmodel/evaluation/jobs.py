@@ -188,7 +188,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
     work = DeviceWork.of(graph)
-    left = held_out_step_us(timeline, work, steady, held)
+    left = held_out_step_us(graph, work, steady, held)
     shapes, model = shapes_of(trace), predicted_in_model_mode(trace)
     rows = [
         *step_rows(name, timeline, left, steady, held),

@@ -38,7 +38,8 @@ def million_samples_per_s(study: Study, step: str, variant: str = "") -> float:
 def kernel_sum_ms(study: Study, step: str, variant: str = "") -> float:
     """All kernels and collectives of a rank one after the other, without copies."""
     families = study.result(step, variant).families
-    return float(sum(row["time_us"] for row in families if row["family"] != "transfer")) / US_PER_MS
+    copies = ("memcpy_host", "memcpy_peer")
+    return float(sum(row["time_us"] for row in families if row["family"] not in copies)) / US_PER_MS
 
 
 @QUANTITIES.register("exposed_comm_pct")

@@ -15,7 +15,8 @@ from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
 from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits
-from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
+from perfmodel.ops.families import is_communication
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 from perfmodel.trace.window import MAIN_THREAD
@@ -36,7 +37,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     first_device = count + len(returns)
     last_node = np.arange(count)
     last_node[returns] = count + np.arange(len(returns))
-    is_collective = rank.name_contains(COMMUNICATION_KERNEL_NAME)[devices] & (
+    is_collective = rank.named(devices, is_communication) & (
         rank.category[devices] == Category.KERNEL
     )
     nodes, resources = rank_nodes(rank, links, pieces, waits, returns.tolist(), is_collective)

@@ -18,12 +18,11 @@ from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
-from perfmodel.ops.families import family_of_kernel
+from perfmodel.ops.families import MATMUL, family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, launching_op
 
-GEMM = "gemm"
 DIRECTIONS = {
     "Memcpy HtoD": MEMCPY[0],
     "CopyHostToDevice": MEMCPY[0],
@@ -42,7 +41,7 @@ MIN_RECORDED_FRAC = 0.5
 def uses_tf32(rank: RankTrace) -> bool:
     """Whether matrix products of a profile ran in TF32, by the names of most of their kernels."""
     names = [rank.text(row) for row in np.flatnonzero(rank.is_device).tolist()]
-    kinds = [dtype_of_kernel(name) for name in names if family_of_kernel(name) == GEMM]
+    kinds = [dtype_of_kernel(name) for name in names if family_of_kernel(name) == MATMUL]
     return kinds.count(TF32) > kinds.count(FP32)
 
 

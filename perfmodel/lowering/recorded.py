@@ -21,7 +21,7 @@ from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.rules.copies import MEMCPY
-from perfmodel.ops.families import COMMUNICATION, family_of_kernel
+from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph
 from perfmodel.ops.read.profile import ops_before_device_waits
 from perfmodel.ops.vocabulary.host import UNKNOWN
@@ -268,7 +268,7 @@ class _Insertion:
         is_kernel = self.rank.category[row] == Category.KERNEL
         kind = "kernel" if is_kernel else "copy"
         about = {"recorded_us": repr(float(self.taken_us[at])), **self._call(launch)}
-        if is_kernel and family_of_kernel(name) == COMMUNICATION:
+        if is_kernel and is_communication(name):
             kind = "collective"
             group = int(self.rank.process_group[row])
             alone = f"of rank {self.rank.rank} alone"

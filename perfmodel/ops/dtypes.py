@@ -76,19 +76,22 @@ def row_bytes(
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
+_NVJET = r"|nvjet_(sm\d+_)?"
 _PATTERNS: tuple[tuple[str, str], ...] = (
-    ("fp8", r"e4m3|e5m2|fp8|FP8|[Ff]loat8|^Cijk_[A-Za-z]+_[A-Za-z]+_(F8|B8)|nvjet_q"),
+    ("fp8", r"[eE]4m3|[eE]5m2|fp8|FP8|[Ff]loat8|^Cijk_[A-Za-z]+_[A-Za-z]+_(F8|B8)" + _NVJET + "q"),
     ("int8", r"int8|imma|s8_?s8|i8i8|_i8_|i8816|i16832|^Cijk_[A-Za-z]+_[A-Za-z]+_I8"),
-    ("tf32", r"tf32|xf32|TF32|nvjet_s|^Cijk_[A-Za-z]+_[A-Za-z]+_(S_MX|SB_MX|XS)|F32X"),
+    (
+        "tf32",
+        r"tf32|xf32|TF32|^Cijk_[A-Za-z]+_[A-Za-z]+_(S_MX|SB_MX|XS)|F32X" + _NVJET + r"s(?!m\d)",
+    ),
     (
         "bf16",
-        r"bf16|[Bb][Ff]loat16|nvjet_t|^Cijk_[A-Za-z]+_[A-Za-z]+_(BBS|BSS|B_B|BB|B_)"
-        r"|_ZN2ck\w*?(I|E\d*)t{2,}",
+        r"bf16|[Bb][Ff]loat16|DF16b|^Cijk_[A-Za-z]+_[A-Za-z]+_(BBS|BSS|B_B|BB|B_)" + _NVJET + "t",
     ),
     (
         "fp16",
-        r"fp16|(?<![bt])f16|[Hh]alf|hgemm|h884|h1688|h16816|float16|hcudnn"
-        r"|^Cijk_[A-Za-z]+_[A-Za-z]+_(HHS|HSS|H_|HB|HH)|nvjet_h|DF16_|s884",
+        r"fp16|(?<![bt])f16|[Hh]alf|hgemm|h884|h1688|h16816|[Ff]loat16|hcudnn"
+        r"|^Cijk_[A-Za-z]+_[A-Za-z]+_(HHS|HSS|H_|HB|HH)|DF16_|s884" + _NVJET + "h",
     ),
     ("tf32", r"tensorop_s1688|ampere_s1688|xmma_gemm_f32f32_tf32|tensorop_gemm_f32"),
     (
@@ -101,6 +104,16 @@ _TELLING_CHARACTERS = 300
 
 _TABLE = tuple((dtype, re.compile(pattern)) for dtype, pattern in _PATTERNS)
 
+_COMPOSABLE = re.compile(r"\bck(_tile)?::|^_ZN(2ck|7ck_tile)|^Device\w+(Xdl|Wmma|Dl|WMMA|XDL)")
+_FIRST_TYPE = re.compile(
+    r"(?P<bf16>\bunsigned short\b|bhalf|\bBF16\b|bfloat16|__bf16)"
+    r"|(?P<fp16>\b_Float16\b|\bhalf_t|\bF16\b|__half\b)|(?P<int8>\bsigned char\b|\bint8_t|\bI8\b)"
+    r"|(?P<fp8>(?<![a-z])b?f(p8|8_)|\b_BitInt\(8\)|\bB?F8\b)|(?P<fp32>\bfloat\b|\bF32\b)|(?P<none>f4x2|f6x)"
+    r"|(?:[IE]|S[\dA-Z]*_)(?:(?P<bf16_>DF16b|t)|(?P<fp16_>DF16_)|(?P<fp8_>DB8_)|(?P<int8_>a)|(?P<fp32_>f))"
+    r"(?=DF16|DB8|[tfai]|S)"
+)
+"""The first of a product's types in a name of Composable Kernel, demangled or not: of operand A."""
+
 
 @lru_cache(maxsize=1 << 16)
 def dtype_of_kernel(name: str) -> str | None:
@@ -110,6 +123,9 @@ def dtype_of_kernel(name: str) -> str | None:
     for tensor cores fed with fp32, `fp32` for the vector units. What is stored may be another type.
     """
     telling = name[:_TELLING_CHARACTERS]
+    if _COMPOSABLE.search(telling) and (first := _FIRST_TYPE.search(name)):
+        word = str(first.lastgroup).rstrip("_")
+        return word if word in DTYPES else None
     for dtype, pattern in _TABLE:
         if pattern.search(telling):
             return dtype

@@ -2,7 +2,7 @@
 
 One ordered table: the first pattern found in a name decides, so what is special stands before what
 is general. Names are those that Kineto records: CUDA (cuBLAS, cuDNN, CUTLASS, PyTorch, fbgemm,
-NCCL, Triton, cub) and ROCm (Tensile, MIOpen, CK, RCCL, rocPRIM), demangled or not.
+NCCL, Triton, cub), ROCm (Tensile, MIOpen, CK, RCCL, rocPRIM) and serving engines, demangled or not.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 OTHER = "other"
+MATMUL = "matmul"
 
 COMPUTE_BOUND = "compute_bound"
 MEMORY_BOUND = "memory_bound"
 COMMUNICATION = "communication"
 HOST_COPY = "host_copy"
+OF_CORES = (COMPUTE_BOUND, MEMORY_BOUND)
+"""What a device does by itself."""
 
 CLASS_OF_FAMILY = {
-    "gemm": COMPUTE_BOUND,
-    "conv": COMPUTE_BOUND,
+    MATMUL: COMPUTE_BOUND,
+    "convolution": COMPUTE_BOUND,
     "attention": COMPUTE_BOUND,
     "communication": COMMUNICATION,
     "memcpy_peer": COMMUNICATION,
@@ -53,16 +56,28 @@ CLASS_OF_FAMILY = {
 
 FAMILIES = tuple(CLASS_OF_FAMILY)
 
+_OWN = r"(?:\(anonymous namespace\)|[^<(])*?"
+"""Within what a kernel is called, before the arguments of its template and its own."""
+
 _PATTERNS: tuple[tuple[str, str], ...] = (
     # Copies and fills, which Kineto names itself; ROCm does some of them with kernels.
-    ("memcpy_host", r"^Memcpy (HtoD|DtoH|HtoH)|^Copy(HostToDevice|DeviceToHost)"),
+    (
+        "memcpy_host",
+        r"^Memcpy (HtoD|DtoH|HtoH|[HMS]2[DHMS]|D2[HMS])|^Copy(HostToDevice|DeviceToHost)",
+    ),
     ("memcpy_peer", r"^Memcpy PtoP|^CopyPeer"),
-    ("memcpy", r"^Memcpy|^CopyDeviceToDevice|rocclr_copyBuffer"),
+    ("memcpy", r"^Memcpy|^CopyDeviceToDevice|rocclr_copyBuffer|^memcpy\d*_"),
     ("memset", r"^Memset|rocclr_fillBuffer|^Fill(Buffer)?$"),
+    # Libraries, then exchanges by what they are called. Inductor names a kernel after a collective
+    # whose result it reads.
     (
         "communication",
-        r"^nccl|^rccl|^void nccl|ncclDev|ncclKernel|msccl|nvshmem|cross_device_reduce"
-        r"|one_?shot_?all_?reduce|two_?shot_?all_?reduce|(all_?reduce|all_?gather)_kernel",
+        r"(?i)^gloo:|^(?!triton_(poi|red|per|tem|for)_)" + _OWN + r"(?:"
+        r"[nrhux]ccl|msccl|one_?ccl|\bccl::|nv_?shmem|roc_?shmem|\bc10d::|symm(etric)?_mem|multimem_"
+        r"|userbuffers|\bmori::|4mori\d|(deep|hybrid)_ep(?!::layout|6layout)|(?<!po)(intra|inter)_?node"
+        r"|notify_(dispatch|combine)|low_?latency_(dispatch|combine)|(?<![a-z\d])(moe_?)?a2a"
+        r"|cross_device|quick_?reduce|lamport|(one|two)_?shot_?(all_?)?reduce|all_?gather|all_?to_?all"
+        r"|(?<!warp|lock|roup)(?<!warp_|lock_|roup_)all_?reduce|reduce_?scatter)",
     ),
     # Triton names a kernel after all it fuses: what surrounds a matrix product is not one.
     ("elementwise", r"^triton_poi_\w*?(convolution|mm|attention|dot_product)"),
@@ -79,6 +94,16 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         r"permute_(1|2)D|permute_(indices|lengths|sequence|multi)|recat|offsets_range"
         r"|block_bucketize|segment_sum|jagged|to_dense_representation|keyed_jagged",
     ),
+    # Serving: keys and values into their cache, tokens to their experts and back.
+    (
+        "gather_scatter",
+        "^"
+        + _OWN
+        + r"(?:(?i:(store|append|copy|concat|reshape|set|write|move|swap)\w*kv_?(cache|buffer)"
+        r"|(and|concat|copy|reshape)_cache|kv_indices|moe_?(permute|unpermute|finalize)"
+        r"|finalize_?(moe|matmul)|expandInputRows)|(add|update)_\w*rows)",
+    ),
+    ("sort", r"[Mm]oe_?([Aa]lign|[Ss]ort)|[Rr]outing|topk_?([Gg]ating|[Ss]oftmax)"),
     ("scan", r"complete_cumsum|exclusive_cumsum|inclusive_cumsum"),
     # Training's ends.
     (
@@ -96,36 +121,40 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # Attention before softmax and matrix products.
     (
         "attention",
-        r"flash_(fwd|bwd)|fmha|attn_(fwd|bwd)|_attn|attention|mha_(fwd|bwd)|FlashAttn|flashinfer"
-        r"|efficient_attention|sdpa|paged_attn|mla_",
+        r"flash_(fwd|bwd)|[Ff]mha|attn_(fwd|bwd)|_attn|[Aa]ttention|mha_(fwd|bwd)|FlashAttn|sage_fwd"
+        r"|efficient_attention|sdpa|paged_attn|mla_|With(Paged|Ragged)?KV|[Mm]erge_?(Attn)?[Ss]tates?"
+        r"|[Gg]emm_?[Ss]oft_?[Mm]ax_?[Gg]emm",
     ),
+    # Composable Kernel names a product with all that may follow it.
+    (MATMUL, r"(?:ck::|_ZN2ck)[^<]*?kernel_(?![a-z\d_]*bwd)[a-z\d_]*(gemm|contraction)"),
     ("softmax", r"[Ss]oft_?[Mm]ax"),
     (
         "norm",
-        r"[Bb]atch_?[Nn]orm|[Ll]ayer_?[Nn]orm|[Gg]roup_?[Nn]orm|[Ii]nstance_?[Nn]orm"
-        r"|[Rr][Mm][Ss]_?[Nn]orm|GammaBeta|RowwiseMoments|cudnn::bn_|\bbn_(fw|bw)|ComputeInternalGrad"
-        r"|layer_norm|native_norm|weight_norm|BNFwd|BNBwd",
+        r"([Bb]atch|[Ll]ayer|[Gg]roup|[Ii]nstance|[Rr][Mm][Ss]|native|weight|[Qq][Kk])_?[Nn]orm"
+        r"|GammaBeta|RowwiseMoments|cudnn::bn_|\bbn_(fw|bw)|ComputeInternalGrad|BNFwd|BNBwd"
+        r"|[Nn]ormalization|norm_(forward|backward|fwd|bwd)",
     ),
     ("pooling", r"(max|avg|average)_?pool|[Pp]ooling|adaptive_(max|average)|[Pp]oolFwd|[Pp]oolBwd"),
     # Convolutions before matrix products and transposes: many are named after both.
     (
-        "conv",
+        "convolution",
         r"scudnn|winograd|implicit_(convolve|gemm)|explicit_convolve|[_:](wgrad|dgrad|fprop)"
         r"|(wgrad|dgrad)[_2]|s\d+(wgrad|dgrad|fprop)|igemm_(fwd|bwd|wrw)|[cC]onv(olve|olution|2d|3d)"
-        r"|_conv_|conv_(fwd|bwd|wrw)|bwd_(weight|data)|im2(col|d)|col2im|Im2(Col|d2Col)|Conv[23]D"
-        r"|conv_depthwise|depthwise|compute\w*OffsetsKernel|fft[123]d_|miopenSp3Asm|Conv_|gfx9_\w*conv"
+        r"|_conv_|[cC]onv(nd)?_?([Ff]wd|[Bb]wd|wrw)|bwd_(weight|data)|im2(col|d)|col2im|Conv[23]D"
+        r"|Im2(Col|d2Col)|depthwise|compute\w*OffsetsKernel|fft[123]d_|miopenSp3Asm|Conv_|gfx9_\w*conv"
         r"|grouped_direct|naive_conv|xdlops_bwd|MIOpenConv",
     ),
     ("reduction", r"split_?[Kk]_?[Rr]educe|reduce_1Block|PostGSU|splitk?_?reduce"),
-    ("gemv", r"gemv|\bdot_kernel|gemmSN_|gemvx|dot_product|\bgemvNSP|ger_kernel"),
+    ("gemv", r"gemv|wvSplitK|LLMM1|dot_kernel|gemmSN_|dot_product|ger_kernel"),
     (
         "transpose",
         r"[Tt]ranspose|n[ck]hwTo|nhwcToN|nchwToN|tensorTransform|permute_kernel|Cijk_S?_?Transp",
     ),
     (
-        "gemm",
-        r"(?<!fb)gemm|Gemm|GEMM|^Cijk_|cutlass|nvjet|_cublas|cublasLt::(?!epilogue)|matmul|mat_?mul|_bmm"
-        r"|triton_(tem|mm|bmm)|wmma|xmma|mfma|cgemm|trsm|syrk|persistent_rnn|RNN_blockPersist",
+        MATMUL,
+        r"(?<!fb)gemm|Gemm|GEMM|^Cijk_|cutlass|nvjet|_cublas|cublasLt::(?!epilogue)|[Ff]latmm|mat_?mul"
+        r"|bmm_|_bmm|triton_(tem|mm|bmm)|wmma|xmma|mfma|trsm|syrk|persistent_rnn|RNN_blockPersist"
+        r"|[Ff]used_?[Mm]oe|fmoe_|[Mm]arlin|[Cc]ontraction",
     ),
     # Orders and prefix sums.
     (
@@ -137,7 +166,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (
         "scan",
         r"DeviceScan|DeviceReduceByKey|DeviceCompact|DeviceSelect|DeviceRunLength|DevicePartition"
-        r"|scan_(innermost|outer|dim)|[Cc]umsum|[Cc]umprod|lookback_scan|unique_by_key|init_lookback"
+        r"|scan_(innermost|outer|dim|config|impl)|wrapped_partition|[Cc]umsum|[Cc]umprod|lookback_scan|unique_by_key|init_lookback"
         r"|tensor_kernel_scan|adjacent_difference|DeviceUnique|scan_kernel",
     ),
     (
@@ -153,16 +182,16 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # What is left of PyTorch, Triton and the libraries.
     (
         "reduction",
-        r"reduce_kernel|reduce_|[Rr]eduction|Reduce|triton_(red|per)_|argm(ax|in)|norm_kernel|sum_kernel"
+        r"reduce_kernel|reduce_|[Rr]eduction|Reduce|triton_(red|per)_|argm(ax|in)|norm_kernel|sum_kernel|^_?sum_"
         r"|histogram|bincount|BlockReduce|colsum|rowsum|qparam",
     ),
     (
         "elementwise",
-        r"elementwise|pointwise|triton_poi_|triton_|CUDAFunctor|[Uu]nrolled|upsample|SubTensorOp"
+        r"[Ee]lement_?[Ww]ise|pointwise|triton_poi_|triton_|CUDAFunctor|[Uu]nrolled|upsample|SubTensorOp"
         r"|OpTensor|Op1dTensor|Op2dTensor|Op3dTensor|Op4dTensor|op_generic|epilogue::|scal_kernel"
-        r"|scalePackedTensor|axpy|[Aa]ctiv|arange|linspace|fill_|_fill|copy_kernel|CastTensor|rowwise_to_float|quantize"
+        r"|scalePackedTensor|axpy|[Aa]ctiv|arange|linspace|fill_|_fill|copy_kernel|CastTensor|rowwise_to_float|[Qq]uant"
         r"|FP8|[Ff]loat.*[Hh]alf|elemWise|LSTM|lstm|gru_|copy_device|copyKernel|add_kernel|bias_"
-        r"|rotary|silu|gelu|act_and_mul|fused_",
+        r"|rotary|rope_|silu|gelu|relu|[Gg]lu|gated|sigmoid|clamp|position|act_and_mul|fused_",
     ),
 )
 
@@ -180,6 +209,11 @@ def family_of_kernel(name: str) -> str:
         if pattern.search(telling):
             return family
     return OTHER
+
+
+def is_communication(name: str) -> bool:
+    """Whether a kernel moves data between ranks, by its name."""
+    return family_of_kernel(name) == COMMUNICATION
 
 
 def families_of_kernels(names: Iterable[str]) -> list[str]:

@@ -28,6 +28,8 @@ class OpSpec:
 
     family: str
     """Which kernel models answer for it (`matmul vector embedding convolution optimizer …`)."""
+    kernels: str = ""
+    """What its kernels are, in the words of `ops.families`; empty: as of most of its family."""
     dims: tuple[str, ...]
     """Dims that a row must hold, each at least 1."""
     means: tuple[str, ...] = ()
@@ -44,6 +46,11 @@ class OpSpec:
     directions: tuple[str, ...] = ("fwd",)
     other_directions: Mapping[str, OpSpec] = field(default_factory=lambda: MappingProxyType({}))
     """Where the work differs by direction: the same dims, with the work of that direction."""
+
+    @property
+    def kernel_family(self) -> str:
+        """What its kernels are, as a profile of them would say; the family of what is no kernel."""
+        return self.kernels or _KERNELS_OF_FAMILY.get(self.family, self.family)
 
     def of(self, direction: str) -> OpSpec:
         """The spec whose work is that of `direction`."""
@@ -63,6 +70,16 @@ def directions() -> set[str]:
 
 VECTOR = "vector"
 """Memory-bound work on a device: elementwise, reductions, norms, copies, gathers."""
+_KERNELS_OF_FAMILY = {
+    VECTOR: "elementwise",
+    "channel": "norm",
+    "jagged": "gather_scatter",
+    "jagged_attention": "attention",
+    "recurrent": "matmul",
+    "collective": "communication",
+    "transfer": "memcpy_host",
+    "recorded": "other",
+}
 
 Amount: TypeAlias = "float | Callable[[Dims], Floats]"
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -92,6 +109,7 @@ def streaming(
     flop: Amount = 1.0,
     read_index_bytes: Amount = 0.0,
     family: str = VECTOR,
+    kernels: str = "",
     defaults: Mapping[str, float] = NOTHING,
     directions: tuple[str, ...] = ("fwd",),
     other_directions: Mapping[str, OpSpec] = MappingProxyType({}),
@@ -103,6 +121,7 @@ def streaming(
     """
     return OpSpec(
         family=family,
+        kernels=kernels,
         dims=dims,
         defaults=defaults,
         size=size,

@@ -86,8 +86,8 @@ SCOPE_COLOURS: dict[str, str] = {
 """Colour of a scope of what-ifs or a row of an accounting, where no cause has that name."""
 
 FAMILY_COLOURS: dict[str, str] = {
-    "gemm": "#0072B2",
-    "conv": "#2A4B8D",
+    "matmul": "#0072B2",
+    "convolution": "#2A4B8D",
     "attention": "#7B5EA7",
     "embedding": "#E69F00",
     "elementwise": "#56B4E9",

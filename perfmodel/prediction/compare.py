@@ -16,6 +16,7 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
+from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
 from perfmodel.prediction.run import least_us, predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
@@ -368,7 +369,7 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
     return Activity(
         device_frac=1.0 if is_cpu else min(active_us / step_us, 1.0),
         host_frac=max(BUSY_HOST_FRAC, busy.get("host_memory", 0.0)),
-        nic_frac=busy.get("collective", 0.0) if across else 0.0,
+        nic_frac=busy.get(COMMUNICATION, 0.0) if across else 0.0,
         storage_frac=busy.get("storage", 0.0),
     )
 

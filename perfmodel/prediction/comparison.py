@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
+from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.explain.modelled import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
@@ -46,7 +47,7 @@ WORDS = {
 """Of a resource: what a step waits for, and what would relieve it."""
 ADVICE = {
     "embedding": "rows fewer, narrower or cached",
-    "vector": "fused, or narrower types",
+    "elementwise": "fused, or narrower types",
     "matmul": "a lower precision",
     "optimizer": "a fused optimizer",
 }
@@ -60,18 +61,6 @@ OF_ACCELERATOR = {
     "keys": ("the accelerator's look at keys", "keys looked for twice as fast"),
 }
 """Of its terms."""
-KERNELS = {
-    "vector": "elementwise",
-    "matmul": "products",
-    "embedding": "lookups",
-    "jagged_attention": "attention",
-}
-"""What people call kernels of a family, where that is another word."""
-_NO_KERNELS = (
-    *("collective", "transfer", "host_bus", "host_memory", "host_operators", "host"),
-    *("storage", "accelerator", "nic", "query_order", "pause"),
-)
-"""Families of what is no kernel, or waits for the bus."""
 ON_CPU = ("operators on the CPU", "operators twice as fast")
 STEP = ("hardware", "step_us", "low_us", "high_us")
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
@@ -176,8 +165,9 @@ class DesignResult:
             term = result.explainer.decides(ACCELERATOR)
             words, lever = OF_ACCELERATOR.get(term, (words, lever))
         if name == "compute":
-            busy = [row["family"] for row in result.families if row["family"] not in _NO_KERNELS]
-            words = f"{words}, most {KERNELS.get(busy[0], busy[0])}" if busy else words
+            names = [row["family"] for row in result.families]
+            busy = [name for name in names if CLASS_OF_FAMILY.get(name) in OF_CORES]
+            words = f"{words}, most {busy[0]}" if busy else words
             lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
         relieved = dict(result.relieved_us or {})
         relieved_us = relieved.get(name)

@@ -300,7 +300,7 @@ def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:
 
 _ADVICE_OF_FAMILY = {
     "attention": "a fused attention kernel (scaled_dot_product_attention)",
-    "conv": "channels_last, a lower precision, cudnn.benchmark",
+    "convolution": "channels_last, a lower precision, cudnn.benchmark",
     "embedding": "table-batched lookups, a cache of hot rows, narrower rows",
     "optimizer": "a fused optimizer (fused=True)",
 }

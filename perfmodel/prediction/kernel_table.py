@@ -97,7 +97,7 @@ def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> Kerne
     return KernelTable(
         device,
         tuple(kind[0] for kind in kinds),
-        tuple(OPS[kind[0]].family for kind in kinds),
+        tuple(OPS[kind[0]].kernel_family for kind in kinds),
         tuple(kind[1] for kind in kinds),
         count[order] / steps,
         flop,

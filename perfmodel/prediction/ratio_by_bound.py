@@ -81,9 +81,9 @@ def transfer_ratio(
         t_target = floor_target + (t_source - floor_source) x rate_source / rate_target,
 
     and in proportion to the floors below `floor_source`. Rates: peak of the type's units times the
-    share that the best matrix product reaches (gemm, conv, attention), memory bandwidth, links to
-    the peers (communication, which still contains its waiting), PCIe (host copies). The same device
-    gives exactly 1.
+    share that the best matrix product reaches (matmul, convolution, attention), memory bandwidth,
+    links to the peers (communication, which still contains its waiting), PCIe (host copies). The
+    same device gives exactly 1.
 
     Returns float64 of shape (n,). Raises `UsageError` for an unknown family or type, lengths that
     differ, durations that are negative or not finite, and between a GPU and a CPU, whose kernels

@@ -22,8 +22,10 @@ from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.repeat import LOADER
 from perfmodel.lowering.walk import CPU
+from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.host import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import (
     modelled_load,
     rescheduled,
@@ -290,11 +292,18 @@ def _unmeasured(rank: RankPrediction) -> RankPrediction:
 
 
 def _family_table(scheduled: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
-    """Time and pieces of one rank per family and step, largest first."""
+    """Time and pieces of one rank per kernel family and step, largest first."""
     steps = int((scheduled.timeline.graph.marks.rank == rank).sum())
     own = scheduled.pieces_of(rank)
     taken = scheduled.durations.duration_us
-    family = np.array(scheduled.families, object)
+    labels = dict(zip(scheduled.built.piece.tolist(), scheduled.timeline.graph.labels, strict=True))
+    family = np.array(
+        [
+            family_of_kernel(labels[at]) if piece.op == RECORDED else OPS[piece.op].kernel_family
+            for at, piece in enumerate(scheduled.pieces)
+        ],
+        object,
+    )
     table = [
         {
             "family": name,

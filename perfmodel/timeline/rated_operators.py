@@ -24,6 +24,7 @@ from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
+from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
@@ -32,7 +33,7 @@ from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.rates import Rate, Rates
-from perfmodel.trace.categories import COMMUNICATION_KERNEL_NAME, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
@@ -44,7 +45,7 @@ def rates(hot: Hotspots) -> Rates:
         device, rows, notes = _rated(hot)
     except PerfmodelError as error:
         return Rates((), "", 0.0, f"the shapes cannot be used: {error}")
-    counted = ~hot.rank.name_contains(COMMUNICATION_KERNEL_NAME)[hot.links.device_rows]
+    counted = ~hot.rank.named(hot.links.device_rows, is_communication)
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
     rated_us = sum(row.device_us for row in rows)
     return Rates(tuple(rows), device, rated_us / total_us if total_us else 0.0, "; ".join(notes))

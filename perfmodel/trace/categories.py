@@ -75,8 +75,6 @@ INPUT_WAIT_NAME = re.compile(
 )
 """Python functions in which a process waits for requests or other input from outside."""
 
-COMMUNICATION_KERNEL_NAME = re.compile(r"nccl|rccl|^gloo:|all_?reduce_kernel|msccl|nvshmem", re.I)
-
 HOST_COLLECTIVE_NAME = re.compile(r"gloo:")
 """Annotations on worker threads that are collectives of a process without a device."""
 

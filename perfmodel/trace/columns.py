@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask, has_code
+from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 NONE = -1
@@ -199,6 +199,12 @@ class RankTrace:
     def name_matches(self, pattern: re.Pattern[str]) -> Mask:
         """Rows whose name a pattern matches at its start; each name is tried once."""
         return self._rows_named(pattern.match)
+
+    def named(self, rows: Ints, is_one: Callable[[str], object]) -> Mask:
+        """Which of these rows have a name that a function accepts; each name is tried once."""
+        hit, names = np.zeros(len(self.strings), np.bool_), self.name[rows]
+        hit[[at for at in distinct(names).tolist() if is_one(self.strings[at])]] = True
+        return hit.take(names)
 
     def name_contains(self, pattern: re.Pattern[str]) -> Mask:
         """Rows in whose name a pattern is found; each name is tried once."""

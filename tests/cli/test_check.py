@@ -120,7 +120,7 @@ def test_kernels_made_10_pct_worse_name_their_family(
     ran = run("check", "--baseline", baseline, trace, "--format", "csv")
     assert ran.status == 1
     failing = [line for line in ran.out.splitlines() if ",worse," in line]
-    assert any("family,gemm,mape_pct" in line for line in failing)
+    assert any("family,matmul,mape_pct" in line for line in failing)
     assert all(line.startswith(trace.name) for line in failing)
 
 

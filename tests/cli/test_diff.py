@@ -32,7 +32,7 @@ def test_a_longer_kernel_is_named(run: Run, pair: tuple[Path, Path]) -> None:
     check_schema("diff", answer)
     changes = {(row["group"], row["name"]): row["change_us"] for row in answer["changes"]}
     assert changes["device", "communication"] == 3
-    assert changes["device", "gemm"] == 0
+    assert changes["device", "matmul"] == 0
     assert changes["step", "comm"] == 3
 
 

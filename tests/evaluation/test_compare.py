@@ -46,7 +46,7 @@ def test_a_bias_of_the_other_sign_is_as_large() -> None:
 
 
 def test_better_and_new_pass_gone_and_fewer_do_not() -> None:
-    more = row("b", Kind.FAMILY, "gemm")
+    more = row("b", Kind.FAMILY, "matmul")
     assert held([row()], evaluation(row(mape_pct=1.0), more)).passed
     found = held([row(), row(name="other")], evaluation(row()))
     assert {c.status for c in found.failing} == {Status.GONE}

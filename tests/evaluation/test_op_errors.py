@@ -33,7 +33,7 @@ trace_mlperf,void batched_embedding_backward_sgd_kernel_1,1,110
 
 
 def measured(*pairs: tuple[float, float]) -> list[MeasuredOp]:
-    return [MeasuredOp("t", "d", "gemm", predicted, us) for predicted, us in pairs]
+    return [MeasuredOp("t", "d", "matmul", predicted, us) for predicted, us in pairs]
 
 
 def trace() -> Trace:
@@ -62,7 +62,7 @@ def test_nothing_has_no_errors() -> None:
 
 def test_ops_of_a_trace_by_family_and_by_name() -> None:
     (row,) = ops_of(trace(), "t")
-    assert (row.name, row.measured_us, row.device) == ("gemm", 400, "v100-sxm2-16gb")
+    assert (row.name, row.measured_us, row.device) == ("matmul", 400, "v100-sxm2-16gb")
     assert [row.name for row in ops_of(trace(), "t", OpSelection(by_op=True))] == ["aten::mm"]
     assert not list(ops_of(trace(), "t", OpSelection(only="*lookup*")))
 

@@ -59,8 +59,8 @@ def test_families_stand_beside_rooflines(pair: list[Path]) -> None:
     there, _ = evaluate_pairs(pair).directions
     gemm, add = there.families
     gpus = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
-    ratio = transfer_ratio(["gemm", "elementwise"], ["fp32", None], *gpus, duration_us=[600, 300])
-    assert (gemm.name, gemm.source_us, gemm.measured_us) == ("gemm", 600, 400)
+    ratio = transfer_ratio(["matmul", "elementwise"], ["fp32", None], *gpus, duration_us=[600, 300])
+    assert (gemm.name, gemm.source_us, gemm.measured_us) == ("matmul", 600, 400)
     assert (gemm.roofline_us, add.roofline_us) == pytest.approx(tuple(ratio * [600, 300]))
     assert there.time(GPU_ACTIVE).roofline_us == pytest.approx(ratio @ [600, 300])
     assert there.time(STEP).roofline_us is None

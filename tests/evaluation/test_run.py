@@ -49,7 +49,7 @@ def _figures(one: Row) -> tuple[str, int, float, float, float, float]:
 
 def test_families_and_overheads_by_hand() -> None:
     found = evaluated(steps((90, 20), (90, 40)))
-    gemm = row(found, Kind.FAMILY, "gemm")  # 40 for 20, and 20 for 40
+    gemm = row(found, Kind.FAMILY, "matmul")  # 40 for 20, and 20 for 40
     assert (gemm.n, gemm.worst_pct, gemm.median_pct, gemm.bias_pct) == (2, 100, 75, 25)
     for kind in ("T2", "T3", "T4"):
         assert row(found, Kind.OVERHEAD, kind).worst_pct == 0

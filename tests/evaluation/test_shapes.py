@@ -28,7 +28,7 @@ def _trace(*, op: str = "aten::mm") -> Trace:
 
 def test_every_op_that_launched_is_beside_its_prediction() -> None:
     (found,) = shapes_of(_trace())
-    assert found.family == ("gemm", "elementwise")
+    assert found.family == ("matmul", "elementwise")
     assert found.measured_us.tolist() == [400, 100]
     assert (found.predicted_us > 0).all()
     assert found.lowered_frac == pytest.approx(500 / 560)
@@ -44,7 +44,7 @@ def test_an_op_without_a_rule_is_the_fallbacks() -> None:
 def test_rows_are_errors_of_sums() -> None:
     (found,) = shapes_of(_trace())
     rows = {row.name: row for row in shape_rows("t", [found])}
-    assert set(rows) == {"gemm", "elementwise", TOTAL}
+    assert set(rows) == {"matmul", "elementwise", TOTAL}
     expected = 100 * (found.predicted_us.sum() / 500 - 1)
     assert rows[TOTAL].bias_pct == pytest.approx(expected, abs=1e-3)
 

@@ -41,6 +41,7 @@ def test_collective_kernels_are_collectives_and_copies_are_copies() -> None:
     t = Tiny()
     t.step(1, 0, 100)
     t.launch(0, 5, kernel=(10, 20), name="ncclDevKernel_AllReduce", stream=COMMS)
+    t.launch(5, 8, kernel=(20, 25), name="void vllm::cross_device_reduce_1stage<half, 8>")
     t.copy(10, 15, copy=(20, 30), name="Memcpy HtoD (nccl)", stream=COPIES)
     t.launch(20, 25, (30, 35), call="cudaMemsetAsync", name="Memset", category="gpu_memset")
     graph = t.graph()
@@ -50,6 +51,7 @@ def test_collective_kernels_are_collectives_and_copies_are_copies() -> None:
     }
     assert kinds == {
         "ncclDevKernel_AllReduce": "COLLECTIVE",
+        "void vllm::cross_device_reduce_1stage<half, 8>": "COLLECTIVE",
         "Memcpy HtoD (nccl)": "COPY",
         "Memset": "COPY",
     }

@@ -16,8 +16,8 @@ from perfmodel.trace.link import Links
 _STREAMED = ("elementwise", "random", "dropout", "memcpy", "memset", "optimizer", "loss")
 _GATHERED = ("gather_scatter", "elementwise", "embedding")
 KERNEL_FAMILIES: dict[str, tuple[str, ...]] = {
-    "matmul": ("gemm", "gemv", "reduction", "memset", "elementwise", "transpose"),
-    "convolution": (*("conv", "gemm", "transpose", "elementwise", "memset", "reduction"),),
+    "matmul": ("matmul", "gemv", "reduction", "memset", "elementwise", "transpose"),
+    "convolution": (*("convolution", "matmul", "transpose", "elementwise", "memset", "reduction"),),
     "attention": ("attention", "elementwise"),
     "embedding": ("embedding",),
     "optimizer": ("optimizer", "elementwise"),

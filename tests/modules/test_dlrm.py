@@ -69,7 +69,7 @@ def given(batch: int = BATCH) -> list[Any]:
 
 def kernels_us(result: Result) -> float:
     """A workload's step also brings its batch to the device; a module is given it there."""
-    brought = sum(row["time_us"] for row in result.families if row["family"] == "transfer")
+    brought = sum(row["time_us"] for row in result.families if row["family"] == "memcpy_host")
     return float(result.rank.gpu_active_us - brought)
 
 

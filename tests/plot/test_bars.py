@@ -31,9 +31,9 @@ def test_measured_next_to_predicted() -> None:
 
 
 def test_one_bar_has_its_times_in_the_legend() -> None:
-    figure = breakdown_figure({"part": ["gemm", "gemm"], "time_us": [2.0, 3.0]})
+    figure = breakdown_figure({"part": ["matmul", "matmul"], "time_us": [2.0, 3.0]})
     assert bars(figure) == [(0, 5)]
-    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["gemm  5.0 us"]
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["matmul  5.0 us"]
 
 
 def test_small_parts_are_put_together() -> None:

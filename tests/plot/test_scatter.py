@@ -46,7 +46,7 @@ def test_a_roof_bends_where_memory_and_computing_meet() -> None:
 
 
 def test_roofs_of_one_height_are_one_line_with_all_their_names() -> None:
-    frame = {"family": ["gemm"], "intensity": [10.0], "tflop_per_s": [1.0], "time_us": [1.0]}
+    frame = {"family": ["matmul"], "intensity": [10.0], "tflop_per_s": [1.0], "time_us": [1.0]}
     peaks = {"matrix": 20.0, "vector": 20.0, "half": 40.0}
     axes = roofline_figure(frame, peaks=peaks, gb_per_s=1000.0).axes[0]
     told = [text.get_text() for text in axes.texts]

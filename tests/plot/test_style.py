@@ -52,8 +52,8 @@ def test_what_stands_side_by_side_differs_without_green_cones(names: list[str]) 
 
 
 def test_unknown_names_get_different_colours() -> None:
-    colours = colours_of(["gemm", "mine", "yours", "mine"])
-    assert colours["gemm"] == FAMILY_COLOURS["gemm"]
+    colours = colours_of(["matmul", "mine", "yours", "mine"])
+    assert colours["matmul"] == FAMILY_COLOURS["matmul"]
     assert len(set(colours.values())) == 3
 
 

@@ -119,4 +119,4 @@ def test_what_waits_for_the_bus_or_the_accelerator_says_so() -> None:
     designs.append(composed("hotline", {"hotline": {"launches": "micro_batches"}}))
     rows = compare_designs(workload, cluster("dgx-a100-80gb"), designs).rows
     told = [row.bottleneck.words if row.bottleneck else "" for row in rows]
-    assert told == ["kernels, most elementwise", "the bus to the host", "the accelerator's bus"]
+    assert told == ["kernels, most matmul", "the bus to the host", "the accelerator's bus"]

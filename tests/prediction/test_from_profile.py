@@ -84,7 +84,7 @@ def _graph_launch() -> Trace:
     t = Tiny()
     t.step(1, 0, 1000)
     t.product(10, (30, 40))
-    t.launch(50, 90, kernel=[(100, 400), (500, 900)], name="volta_sgemm", call="cudaGraphLaunch")
+    t.launch(50, 90, kernel=[(100, 400), (500, 900)], name="volta_scudnn", call="cudaGraphLaunch")
     t.op("aten::relu", 95, 99, **float_inputs([64, 16]))
     t.launch(96, 98, kernel=(900, 905))
     return t.trace()
@@ -97,7 +97,7 @@ def test_a_graph_launch_takes_its_recorded_kernels_and_the_wait_between() -> Non
     assert result.coverage["modelled_frac"] == pytest.approx(15 / 715, abs=1e-5)
     assert result.coverage["recorded_frac"] == pytest.approx(700 / 715, abs=1e-5)
     assert result.coverage["fallback_frac"] == pytest.approx(700 / 715, abs=1e-5)
-    recorded = next(row for row in result.families if row["family"] == "recorded")
+    recorded = next(row for row in result.families if row["family"] == "convolution")
     assert recorded["time_us"] == pytest.approx(700)
     waits = result.timeline.graph.nodes_.kind == NodeKind.WAIT
     waited = float(result.timeline.graph.nodes_.duration_us[waits].sum())
@@ -110,17 +110,17 @@ def test_elsewhere_recorded_kernels_go_by_the_ratio_of_mode_transfer() -> None:
     from perfmodel.hardware import catalogue
 
     result = predict(_graph_launch(), mode="model", hardware=["h100-sxm"]).results[0]
-    recorded = next(row for row in result.families if row["family"] == "recorded")
+    recorded = next(row for row in result.families if row["family"] == "convolution")
     own, there = catalogue.device("v100-sxm2-16gb"), catalogue.device("h100-sxm")
     taken = np.array([300.0, 400.0])
-    ratio = transfer_ratio(["gemm"] * 2, ["fp32"] * 2, own, there, duration_us=taken)
+    ratio = transfer_ratio(["convolution"] * 2, ["fp32"] * 2, own, there, duration_us=taken)
     assert recorded["time_us"] == pytest.approx(float(taken @ ratio), rel=1e-3)
     assert result.coverage["modelled_frac"] == pytest.approx(15 / 715, abs=1e-5)
 
 
 def test_a_recorded_kernel_says_what_it_rests_on() -> None:
     result = predict(_graph_launch(), mode="model").results[0]
-    why = result.explain("volta_sgemm").to_dict()
+    why = result.explain("volta_scudnn").to_dict()
     assert "recorded_us" in str(why)
 
 
@@ -135,9 +135,9 @@ def test_a_trace_whose_gpu_nobody_knows_goes_to_one_that_is_known() -> None:
     t = Tiny(device="Experimental GPU 9000")
     t.step(1, 0, 500)
     t.product(10, (30, 40))
-    t.launch(50, 60, kernel=(70, 170), name="volta_sgemm", call="cudaGraphLaunch")
+    t.launch(50, 60, kernel=(70, 170), name="volta_scudnn", call="cudaGraphLaunch")
     found = predict(t.trace(), mode="model", hardware=["h100-sxm"])
-    recorded = next(row for row in found.results[0].families if row["family"] == "recorded")
+    recorded = next(row for row in found.results[0].families if row["family"] == "convolution")
     assert recorded["time_us"] == pytest.approx(100)
     assert any("their GPU is not known" in line for line in found.warnings)
 

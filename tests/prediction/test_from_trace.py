@@ -39,7 +39,7 @@ def test_on_its_own_gpu_the_measured_step_stands_beside() -> None:
     assert result.rank.measured is not None
     assert result.rank.measured["step_us"] == 900
     assert any("the trace's own" in line for line in found.warnings)
-    assert [row["family"] for row in result.families] == ["matmul", "vector"]
+    assert [row["family"] for row in result.families] == ["matmul", "elementwise"]
     assert {step.measured_host_frac for step in result.rank.steps} == {0.0}
 
 
@@ -67,7 +67,7 @@ def test_so_does_an_edit() -> None:
     )
     changed, plain = (predict(_trace(), edit=e).results[0] for e in (["remove=aten::mm"], ()))
     assert changed.step_us / plain.step_us == pytest.approx(without.step_us / whole.step_us)
-    assert [row["family"] for row in without.families] == ["vector"]
+    assert [row["family"] for row in without.families] == ["elementwise"]
     assert without.step_us < whole.step_us
     assert without.rank.measured is None
     with pytest.raises(UsageError, match="edit changes shapes: leave mode replay out"):

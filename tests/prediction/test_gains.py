@@ -59,7 +59,7 @@ def test_by_hand() -> None:
     base_us = 840.0
     assert by_option(found) == {
         "--remove data_loading": pytest.approx(400),
-        "--scale gemm=0.5": pytest.approx(100),
+        "--scale matmul=0.5": pytest.approx(100),
         "--scale operators/main=0.5": pytest.approx((100 + 20 + 5 + 5) / 2, abs=5),
         "--scale host_op_without_launch: aten::index( in |$)=0.5": pytest.approx(50),
         "--scale softmax=0.5": pytest.approx(50),
@@ -89,7 +89,7 @@ def test_a_gain_is_of_the_schedule_not_of_the_sum() -> None:
     t.call("cudaDeviceSynchronize", 20, 310)
     graph = build_graph(t.trace())
     found = by_option(gains(graph, graph.nodes_.duration_us, WORDS))
-    assert found["--scale gemm=0.5"] == pytest.approx(50, abs=5)  # not 150
+    assert found["--scale matmul=0.5"] == pytest.approx(50, abs=5)  # not 150
     assert "--scale softmax=0.5" not in found
 
 
@@ -203,7 +203,7 @@ def test_what_is_not_listed_gains_less(reference: Path) -> None:
     assert "data loading gone" in [gain.name for gain in found][:2]
     least_us = min(gain.gain_us for gain in found)
     listed = {shlex.split(gain.command)[-1] for gain in found}
-    for family in ("conv", "norm", "elementwise", "gemm", "reduction"):
+    for family in ("convolution", "norm", "elementwise", "matmul", "reduction"):
         if f"{family}=0.5" not in listed:
             change = predict(trace, scale=[f"{family}=0.5"]).results[0].gain
             assert change is not None

@@ -46,7 +46,7 @@ def test_nothing_is_above_the_roofs(table: KernelTable) -> None:
     roof = np.minimum(tflop_per_s * 1e6 * table.duration_us, np.inf)
     assert (table.flop[products] <= roof[products]).all()
     large = table.bytes > 10 * table.device.l2_bytes
-    moved = np.array([family == "vector" for family in table.family]) & large
+    moved = np.array([family == "elementwise" for family in table.family]) & large
     assert (table.bytes[moved] <= gb_per_s * 1e3 * table.duration_us[moved] * (1 + 1e-9)).all()
 
 

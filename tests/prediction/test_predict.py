@@ -222,6 +222,16 @@ def test_families_per_step_largest_first() -> None:
     assert sum(f["time_us"] for f in found) == 125
 
 
+@pytest.mark.parametrize("name", [NCCL, "void deep_ep::internode_ll::combine<true, 7168, 9>"])
+def test_what_a_family_calls_communication_is_communication_everywhere(name: str) -> None:
+    trace = steps(100, name=name).trace()
+    found = only(predict(trace))
+    assert [f["family"] for f in found["families"]] == ["communication"]
+    assert found["comm_us"] == found["families"][0]["time_us"]
+    halves = [only(predict(trace, scale=[f"{scope}=0.5"])) for scope in ("comm", "communication")]
+    assert halves[0]["comm_us"] == halves[1]["comm_us"] == found["comm_us"] / 2
+
+
 def test_the_critical_path_is_of_the_median_step_and_sums_to_it() -> None:
     found = only(predict(steps(100, 140, 120).trace()))
     path = found["critical_path"]

@@ -155,7 +155,7 @@ def _products_us(graph: ExecutionGraph, duration_us: Floats) -> float:
     """Time of all matrix products."""
     rows = graph.device_span()[1]
     families = families_of_kernels([graph.labels[row] for row in rows])
-    is_product = np.array([family == "gemm" for family in families])
+    is_product = np.array([family == "matmul" for family in families])
     return float(duration_us[rows][is_product].sum())
 
 

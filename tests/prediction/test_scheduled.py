@@ -126,8 +126,8 @@ def test_a_prediction_holds_every_rank_and_the_slowest_stands_for_the_job() -> N
     assert [rank.rank for rank in result.ranks] == [0, 1]
     assert result.rank.rank == 1
     assert {row["family"]: row["count"] for row in result.families} == {
-        "vector": 2,
-        "collective": 1,
+        "elementwise": 2,
+        "communication": 1,
     }
     assert result.coverage["kernels"] == 3
     waiting, working = (rank.comm_us for rank in result.ranks)

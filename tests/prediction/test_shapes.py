@@ -124,8 +124,8 @@ def _workload(hardware: str, **settings: int) -> Result:
 def test_a_device_alone_is_one_rank_and_a_node_all_of_them() -> None:
     alone, node = _workload("v100-sxm2-16gb", batch=2048), _workload("dgx-1", batch=2048)
     assert alone.step_us != node.step_us
-    assert "collective" not in {row["family"] for row in alone.families}
-    assert "collective" in {row["family"] for row in node.families}
+    assert "communication" not in {row["family"] for row in alone.families}
+    assert "communication" in {row["family"] for row in node.families}
 
 
 def test_a_larger_batch_takes_longer_and_inference_less() -> None:

@@ -50,7 +50,7 @@ def test_an_op_with_shapes_takes_the_ratio_of_its_models() -> None:
 
 def test_without_shapes_the_class_decides_and_it_is_said() -> None:
     found = predict(_tiny(shapes=False).trace(), hardware=["a100-sxm-80gb"])
-    ratio = transfer_ratio(["gemm"] * 2, ["fp32"] * 2, V100, A100, duration_us=[100, 400])
+    ratio = transfer_ratio(["matmul"] * 2, ["fp32"] * 2, V100, A100, duration_us=[100, 400])
     result = found.results[0]
     assert result.rank.kernel_sum_us == pytest.approx(ratio @ [100, 400])
     assert result.coverage["modelled_frac"] == 0.0

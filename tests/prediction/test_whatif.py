@@ -48,6 +48,7 @@ def test_scales(
         ("gpu=nan", "number >= 0"),
         ("gpu=inf", "number >= 0"),
         ("tpu=0.5", "unknown scope 'tpu'; one of gpu, compute, comm, memcpy, host, allocator"),
+        ("gemm=0.5", "unknown scope 'gemm'; one of gpu"),
         ("=0.5", "unknown scope ''"),
         ("GPU=0.5", "unknown scope 'GPU'"),
         ("gpu:(=0.5", "not a regular expression"),
@@ -223,12 +224,12 @@ def test_parts_by_cause_thread_and_family() -> None:
     assert text_of(graph, "data_loading=1") == loading
     assert text_of(graph, "host_t4/autograd=1") == {"T4 cudaLaunchKernel"}
     assert text_of(graph, "host_t4/main=1") == {"T4 cudaLaunchKernel in ProfilerStep#1"}
-    assert text_of(graph, "gemm=1") == {GEMM}
+    assert text_of(graph, "matmul=1") == {GEMM}
     assert text_of(graph, "gpu/stream8=1") == {"Memset (Device)"}
     backward = f"{EVALUATE}AddmmBackward0"
     expected = {f"T2 {backward}", "T4 cudaLaunchKernel", f"T3 {backward}"}
     assert text_of(graph, "operators/autograd=1") == expected
-    for nothing in ("host/other=1", "host_t4/stream7=1", "conv=1", "memcpy_device=1"):
+    for nothing in ("host/other=1", "host_t4/stream7=1", "convolution=1", "memcpy_device=1"):
         with pytest.raises(UsageError, match="matches nothing"):
             Scale.parse(nothing).matches(graph)
 

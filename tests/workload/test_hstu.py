@@ -48,8 +48,8 @@ def test_longer_histories_cost_quadratically_in_attention_and_linearly_elsewhere
     equal: Workload,
 ) -> None:
     once, twice = (families(longer(equal, times), 512) for times in (1, 2))
-    assert twice["jagged_attention"] / once["jagged_attention"] == pytest.approx(4.0, rel=0.05)
-    for other in ("matmul", "vector"):
+    assert twice["attention"] / once["attention"] == pytest.approx(4.0, rel=0.05)
+    for other in ("matmul", "elementwise"):
         assert twice[other] / once[other] == pytest.approx(2.0, rel=0.15)
 
 
@@ -341,7 +341,7 @@ def test_a_design_with_a_cache_keeps_the_step_of_sequences() -> None:
     cached = predict(DESIGNS["software_cache"]().apply(start)).results[0]
     plain = predict(workload, hardware="hgx-mi350x", nodes=1, batch=8192).results[0]
     times = [{f["family"]: f["time_us"] for f in each.families} for each in (plain, cached)]
-    for family in ("jagged_attention", "matmul"):
+    for family in ("attention", "matmul"):
         assert times[1][family] == pytest.approx(times[0][family], rel=1e-9)
     assert cached.step_us > plain.step_us
     assert cached.memory

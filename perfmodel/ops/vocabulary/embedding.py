@@ -207,11 +207,15 @@ OPS.register("jagged_bucketize")(
 )
 # Every index against the size of its table; nothing is written where all are in range.
 OPS.register("bounds_check")(
-    streaming(elements, JAGGED, writes=0.0, read_index_bytes=_offsets, family=FAMILY)
+    streaming(
+        elements, JAGGED, writes=0.0, read_index_bytes=_offsets, family=FAMILY, kernels=EMBEDDING
+    )
 )
 # Every index with the rows of the tables before its own added, and which table and bag it is of.
 OPS.register("linearize_index")(
-    streaming(elements, JAGGED, writes=1.5, read_index_bytes=_offsets, family=FAMILY)
+    streaming(
+        elements, JAGGED, writes=1.5, read_index_bytes=_offsets, family=FAMILY, kernels=EMBEDDING
+    )
 )
 # Jagged to a dense matrix of as many elements, or back.
 OPS.register("jagged_to_dense")(
@@ -227,6 +231,7 @@ OPS.register("permute_pooled")(
         lambda dims: dims["rows"] * dims["cols"],
         ("rows", "cols"),
         flop=0.0,
+        kernels=EMBEDDING,
         defaults={"tables": 0.0},
     )
 )

@@ -58,6 +58,7 @@ OPS.register(UNKNOWN)(
         ("elements",),
         reads=lambda dims: dims["reads"],
         writes=lambda dims: dims["writes"],
+        kernels="other",
         defaults={"reads": 1.0, "writes": 1.0},
     )
 )

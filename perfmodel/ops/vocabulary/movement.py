@@ -46,6 +46,7 @@ for _name in ("cat", "split"):
             _all_tensors,
             (*ROWS_COLS, "tensors"),
             flop=0.0,
+            kernels="cat_split",
             defaults={**STRIDED, "largest": 0.0, "by_elements": 0.0},
         )
     )
@@ -60,6 +61,7 @@ for _name in ("index_select", "gather", "embedding"):
             ROWS_COLS,
             flop=0.0,
             read_index_bytes=_indices,
+            kernels="gather_scatter",
             defaults=_READ,
             directions=("fwd", "bwd") if _name == "embedding" else ("fwd",),
         )
@@ -76,12 +78,20 @@ for _name in (*_ADDED, "index_put_accumulate"):
             ROWS_COLS,
             reads=2.0,
             read_index_bytes=_indices,
+            kernels="gather_scatter",
             defaults={**TABLE, **_ADDED.get(_name, {})},
         )
     )
 for _name in ("index_put", "scatter"):
     OPS.register(_name)(
-        streaming(rows_cols, ROWS_COLS, flop=0.0, read_index_bytes=_indices, defaults=TABLE)
+        streaming(
+            rows_cols,
+            ROWS_COLS,
+            flop=0.0,
+            read_index_bytes=_indices,
+            kernels="gather_scatter",
+            defaults=TABLE,
+        )
     )
 
 
@@ -93,7 +103,14 @@ HOST_COPIES = ("copy_h2d", "copy_d2h")
 for _copy in (*HOST_COPIES, "copy_p2p"):
     _defaults = {"pinned": 0.0, **({"ranks": 1.0} if _copy in HOST_COPIES else {})}
     OPS.register(_copy)(
-        streaming(elements, ("elements",), flop=0.0, family=TRANSFER, defaults=_defaults)
+        streaming(
+            elements,
+            ("elements",),
+            flop=0.0,
+            family=TRANSFER,
+            kernels="" if _copy in HOST_COPIES else "memcpy_peer",
+            defaults=_defaults,
+        )
     )
 
 
@@ -147,9 +164,10 @@ OPS.register("topk")(
         ),
     )
 )
-OPS.register("cumsum")(streaming(rows_cols, ROWS_COLS, family=SORT))
-# Runs of equal neighbours: their values, lengths and number.
-OPS.register("run_length_encode")(streaming(rows_cols, ROWS_COLS, family=SORT))
+# `run_length_encode`: runs of equal neighbours, their values, lengths and number.
+OPS.register("cumsum", "run_length_encode")(
+    streaming(rows_cols, ROWS_COLS, family=SORT, kernels="scan")
+)
 # Which of `boundaries` each value falls between.
 OPS.register("bucketize")(
     streaming(

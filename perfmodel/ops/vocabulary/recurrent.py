@@ -28,6 +28,7 @@ OPS.register("persistent_rnn")(
 OPS.register("rnn_bias_gradient")(
     OpSpec(
         family=RECURRENT,
+        kernels="reduction",
         dims=_DIMS,
         flop=_gates,
         read_bytes=lambda dims, item: item * _gates(dims),

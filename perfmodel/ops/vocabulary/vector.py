@@ -74,7 +74,7 @@ OPS.register("elementwise")(
         | LAYOUT,
     )
 )
-OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0))
+OPS.register("random")(streaming(elements, ("elements",), reads=0.0, flop=10.0, kernels="random"))
 
 # Many small tensors in few launches: `elements` of each of `tensors`, `largest` of the largest.
 LARGEST = {"largest": 0.0}
@@ -85,6 +85,7 @@ OPS.register("foreach")(
         reads=_reads,
         writes=_writes,
         defaults={"reads": 1.0, "writes": 1.0} | LARGEST,
+        kernels="optimizer",
     )
 )
 
@@ -96,6 +97,7 @@ OPS.register("binary_cross_entropy")(
         ("rows", "cols"),
         reads=2.0,
         flop=40.0,
+        kernels="loss",
         directions=("fwd", "bwd"),
         other_directions={"bwd": streaming(rows_cols, ("rows", "cols"), reads=2.0, flop=4.0)},
     )
@@ -183,6 +185,7 @@ def _normalisation(
     weights: Amount = 0.0,
     *,
     family: str = VECTOR,
+    kernels: str = "norm",
     defaults: Mapping[str, float] = NOTHING,
 ) -> OpSpec:
     """Forward reads and writes every element once; backward reads the gradient and what was saved.
@@ -208,6 +211,7 @@ def _normalisation(
         reads=with_weights(1.0),
         flop=forward_flop,
         family=family,
+        kernels=kernels,
         defaults=defaults,
         directions=BOTH,
         other_directions={"bwd": backward},
@@ -215,10 +219,12 @@ def _normalisation(
 
 
 for _reduction in ("sum", "mean", "amax", "vector_norm"):
-    OPS.register(_reduction)(streaming(rows_cols, ROWS_COLS, writes=lambda d: 1.0 / d["cols"]))
-OPS.register("sum_rows")(streaming(rows_cols, ROWS_COLS, writes=_per_column))
-OPS.register("softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))
-OPS.register("log_softmax")(_normalisation(4.0, 4.0, defaults=STRIDED))
+    OPS.register(_reduction)(
+        streaming(rows_cols, ROWS_COLS, writes=lambda d: 1.0 / d["cols"], kernels="reduction")
+    )
+OPS.register("sum_rows")(streaming(rows_cols, ROWS_COLS, writes=_per_column, kernels="reduction"))
+for _softmax in ("softmax", "log_softmax"):
+    OPS.register(_softmax)(_normalisation(4.0, 4.0, kernels="softmax", defaults=STRIDED))
 OPS.register("layer_norm")(_normalisation(8.0, 12.0, lambda dims: 2.0 * _per_column(dims)))
 OPS.register("rms_norm")(_normalisation(4.0, 8.0, _per_column))
 OPS.register("group_norm")(_normalisation(8.0, 12.0))
