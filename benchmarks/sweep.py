@@ -1,7 +1,7 @@
 """A hundred thousand hardware configurations of one rank of the DLRM trace on eight V100.
 
 `python benchmarks/sweep.py [--json] [--configs N] [--latin] [--trace PATH] [--scaling FILE]` prints
-how many configurations and nodes, seconds for the schedules alone (durations given) and in all
+how many configurations and nodes, seconds for the periods alone (durations given) and in all
 (from the trace's file on, compiling included), the peak of the process's memory, and the largest
 relative difference of a random sample from predictions one by one. The grid has ten values of each
 of five figures; `--latin` draws all five anew for every configuration, so that no two share a
@@ -30,8 +30,10 @@ from perfmodel.plot import save
 from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, look
 from perfmodel.prediction.transferred import transfer_durations
-from perfmodel.timeline.batched import GraphArrays
-from perfmodel.timeline.schedule import schedule
+from perfmodel.timeline.batched import periods_of_many
+from perfmodel.timeline.period import Periods
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import steady_steps
 
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE") or "../shared/data")
 TRACE = REFERENCE / "traces" / "dlrm_v100x8" / "kineto_rank0.json.gz"
@@ -87,16 +89,16 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
     found = np.empty(count)
     for places, block in steps.transfers.blocks(points, steps.width):
         at = time.perf_counter()
-        found[places] = steps.of_marks(steps.walk.step_us(block))
+        found[places] = steps.of_block(block)
         scheduling += time.perf_counter() - at
     total = time.perf_counter() - begun
-    graph = steps.walk.graph
+    graph = steps.periods.graph
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     worst = 0.0
     for point in np.random.default_rng(1).choice(count, min(SAMPLE, count), replace=False).tolist():
         machine = machines.at(points.at(point))
         taken = transfer_durations(trace, graph, graph.nodes_.duration_us, machine).duration_us
-        alone = steps.of_marks(schedule(graph, taken).step_us[:, None])[0]
+        alone = max(map(np.median, steps.periods.step_us(taken)))
         worst = max(worst, abs(found[point] / alone - 1))
     return {
         "configs": count,
@@ -109,13 +111,13 @@ def measure(count: int, latin: bool, path: Path) -> dict[str, float]:
 
 
 def scheduling_s(graph: ExecutionGraph, configs: int) -> float:
-    """Seconds for the schedules of durations that are given, block by block."""
+    """Seconds for the periods of durations that are given, block by block."""
     factor = np.random.default_rng(0).uniform(0.5, 2.0, (len(graph), min(configs, WIDTH)))
     block = (graph.nodes_.duration_us[:, None] * factor).astype(np.float32)
-    walk = GraphArrays.of(graph)
+    periods = Periods.of(graph, steady_steps(measured(graph)))
     begun = time.perf_counter()
     for begin in range(0, configs, WIDTH):
-        walk.step_us(block[:, : configs - begin])
+        periods_of_many(periods, block[:, : configs - begin])
     return time.perf_counter() - begun
 
 

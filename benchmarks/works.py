@@ -46,14 +46,17 @@ def of_trace(path: Path) -> Iterator[Work]:
     import numpy as np
 
     from perfmodel import breakdown, build_graph, predict, read, schedule
-    from perfmodel.timeline.batched import GraphArrays
+    from perfmodel.timeline.batched import periods_of_many
+    from perfmodel.timeline.period import Periods
+    from perfmodel.timeline.schedule import measured
+    from perfmodel.timeline.steps import steady_steps
     from perfmodel.trace import link
 
     trace = read(path)
     graph = build_graph(trace)
     duration_us = graph.nodes_.duration_us
     many_us = np.repeat(duration_us[:, None], CONFIGURATIONS, 1).astype(np.float32)
-    walk = GraphArrays.of(graph)
+    periods = Periods.of(graph, steady_steps(measured(graph)))
     yield Work("read a trace", lambda: read(path), "decoding")
     yield Work("link it", lambda: [link(rank) for rank in trace.ranks], "decoding")
     yield Work("build its graph", lambda: build_graph(trace), "decoding")
@@ -63,7 +66,12 @@ def of_trace(path: Path) -> Iterator[Work]:
         "predict it on a V100", lambda: predict(replace(trace), hardware=["dgx-1"]), "python"
     )
     yield Work("schedule its graph", lambda: schedule(graph, duration_us), "python")
-    yield Work(f"schedule {CONFIGURATIONS} configurations", lambda: walk.step_us(many_us), "arrays")
+    yield Work("its periods", lambda: periods.step_us(duration_us), "python")
+    yield Work(
+        f"periods of {CONFIGURATIONS} configurations",
+        lambda: periods_of_many(periods, many_us),
+        "arrays",
+    )
 
 
 def of_kernels() -> Iterator[Work]:

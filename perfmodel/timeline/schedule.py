@@ -54,11 +54,7 @@ ORDER_TOLERANCE_US = 0.01
 
 @dataclass(frozen=True)
 class Timeline:
-    """Start and end of every node of `graph`, in microseconds of the graph's clock.
-
-    Of many configurations, `[nodes, configurations]`; `step_us` is `[marks, configurations]` then,
-    and what asks for one timeline (slack, frames) takes `one`.
-    """
+    """Start and end of every node of `graph`, in microseconds of the graph's clock."""
 
     graph: ExecutionGraph
     start_us: Floats
@@ -92,11 +88,6 @@ class Timeline:
                     late[source[edge]] = allowed
         return np.array(late) - self.end_us
 
-    def one(self, configuration: int) -> Timeline:
-        """The timeline of one of many configurations."""
-        start_us, end_us = self.start_us[:, configuration], self.end_us[:, configuration]
-        return Timeline(self.graph, start_us, end_us)
-
     def to_frame(self) -> pd.DataFrame:
         """The graph's nodes as a pandas frame, with this timeline's times and slack."""
         return self.graph.nodes.assign(
@@ -108,17 +99,8 @@ class Timeline:
 
 
 def schedule(graph: ExecutionGraph, duration_us: Floats | None = None) -> Timeline:
-    """Schedule `graph` with a duration per node (default: as measured).
-
-    `duration_us` may be `[nodes, configurations]`: all are scheduled in one compiled pass, and so
-    are the timeline's columns. Where only steps matter, `batched.GraphArrays` holds less.
-    """
+    """Schedule `graph` with a duration per node (default: as measured)."""
     duration = graph.nodes_.duration_us if duration_us is None else duration_us
-    if duration.ndim == 2:
-        from perfmodel.timeline.batched import GraphArrays
-
-        ends = GraphArrays.of(graph).end_us(duration)
-        return Timeline(graph, ends - duration, ends)
     first, by_target = graph.predecessors
     edges = graph.edges_
     lag = edges.lag_us - edges.overlap_frac * duration[edges.source]

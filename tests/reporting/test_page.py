@@ -114,7 +114,7 @@ def views_of(page: str) -> dict[str, Any]:
     return found
 
 
-def test_the_timeline_holds_all_ranks_and_the_path_of_the_one_that_the_others_wait_for(
+def test_the_timeline_holds_all_ranks_and_the_path_of_the_last(
     reference: Path,
 ) -> None:
     trace = read(reference / "traces" / "dlrm_v100x8")
