@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tiny import AUTOGRAD, EVALUATE, MAIN, WORKER, Tiny
 
-from perfmodel.trace.window import find_steps, thread_roles
+from perfmodel.trace.link import thread_roles
+from perfmodel.trace.window import find_steps
 
 
 def steps_of(t: Tiny) -> list[tuple[str, float, float]]:
