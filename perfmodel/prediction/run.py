@@ -21,7 +21,7 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
-from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.hardware import Cluster, Part
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
@@ -31,7 +31,7 @@ from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import deployment_period, least_deployment_us
 from perfmodel.prediction.explain.measured import ReplayExplainer, TransferExplainer
 from perfmodel.prediction.explain.modelled import figures_read
-from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
+from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import Codec, with_codecs
@@ -39,7 +39,7 @@ from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on
 from perfmodel.prediction.sources import Source, facts_of, sourced
 from perfmodel.prediction.step import Step, cluster_of, step_period
-from perfmodel.prediction.transferred import source_device, transfer_durations
+from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
@@ -78,6 +78,7 @@ class Request:
     as its `baseline`.
     `keep_contention` leaves kernels as slow beside collectives as they were measured.
     `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
+    `source_device` is the machine that a trace was recorded on, where it names none that is known.
 
     A workload's step is the whole step unless `train` is false, then its forward pass. The rank
     that looks up most and the one that sends most stand for all; with `every_rank`, one of each
@@ -99,6 +100,7 @@ class Request:
     edit: str | Sequence[str] = ()
     keep_contention: bool = False
     leave_one_step_out: bool = False
+    source_device: Hardware | None = None
     train: bool = True
     every_rank: bool = False
 
@@ -163,6 +165,8 @@ def _answer(source: object, request: Request) -> Prediction:
 @_answer.register
 def _of_trace(trace: Trace, request: Request) -> Prediction:
     request.refuse("a trace", ("train", "every_rank"))
+    if request.source_device is not None:
+        trace = replace(trace, recorded_on=request.source_device)
     mode = request.mode or _usual_mode(trace, request)
     if mode not in MODES:
         raise UsageError(f"unknown mode {str(mode)!r}; one of {', '.join(MODES)}")
@@ -198,7 +202,9 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if apart is not None:
         given = Durations(graph, apart.alone_us)
     if codecs:
-        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
+        machine = source_machine(
+            trace, "and a codec's kernels take what they take on it: name it with --source"
+        )
         coded, taken_us, notes = with_codecs(trace, *given.columns, codecs, machine)
         given = Durations(coded, taken_us)
         warnings += notes
@@ -272,7 +278,8 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")
     batch, edits = request.batch, request.edits()
-    own = own_machine(trace, needed=not request.targets)
+    elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
+    own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
     profile = profile_data(trace, own)
     graphs: Sequence[OpGraph] = profile.graphs
     warnings = list(trace.warnings)
@@ -305,7 +312,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
 def _require_configuration(request: Request, what: str, *names: str) -> None:
     """Raise `UsageError` for what needs measured times, and for these options."""
     of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
-    of_traces = () if request.mode == MODEL else ("mode",)
+    of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
 
 

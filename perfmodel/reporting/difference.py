@@ -304,7 +304,10 @@ class Difference:
 
 
 def side_of(
-    source: str | Path | Trace | Prediction | pd.DataFrame, *, max_bytes: int = DEFAULT_MAX_BYTES
+    source: str | Path | Trace | Prediction | pd.DataFrame,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
 ) -> Side:
     """A trace (or a frame of its events) as it was measured, the first result of a prediction, or a
     stored answer's JSON.
@@ -312,7 +315,7 @@ def side_of(
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if is_frame(source):
-        source = read(source)
+        source = read(source, steps_by=steps_by)
     if isinstance(source, Prediction):
         result = source.results[0].to_dict()
         return Side(str(source.source["trace"]), result["hardware"], figures_of_result(result))
@@ -320,8 +323,10 @@ def side_of(
         side = summarise(measured(build_graph(source)), hardware=source.device, mode="measured")
         return Side(source.source, source.device, figures_of_result(side.to_dict()))
     path = str(source)
-    stored = stored_side(Path(path), max_bytes)
-    return stored or replace(side_of(read(path, max_bytes=max_bytes)), source=path)
+    if stored := stored_side(Path(path), max_bytes):
+        return stored
+    trace = read(path, max_bytes=max_bytes, steps_by=steps_by)
+    return replace(side_of(trace), source=path)
 
 
 def difference(a: Side, b: Side) -> Difference:

@@ -52,6 +52,8 @@ class Trace:
     warnings: list[str] = field(default_factory=list)
     chosen: slice = field(default_factory=lambda: slice(None))
     """Of its steps, those that `read` was asked for; others stand around them."""
+    recorded_on: Any = None
+    """The machine (a name, a TOML file, or itself) that a user says it was recorded on."""
 
     @cached_property
     def links(self) -> tuple[Links, ...]:
