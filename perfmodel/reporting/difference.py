@@ -109,7 +109,7 @@ def _of_prediction(answer: Mapping[str, Any]) -> Figures:
 
 
 def _of_breakdown(answer: Mapping[str, Any]) -> Figures:
-    """Of the slowest rank: means over the steps that are not warm-up."""
+    """Of the slowest rank: means over the steady steps."""
     number = answer["slowest_rank"]
     summary = next(each for each in answer["summary"] if each["rank"] == number)
     rank = next(each for each in answer["ranks"] if each["rank"] == number)
@@ -117,7 +117,7 @@ def _of_breakdown(answer: Mapping[str, Any]) -> Figures:
     for key in _STEP_KEYS:
         if key in summary:
             figures[STEP, key.removesuffix("_us")] = _time_us(summary, key)
-    steps = [step for step in rank["steps"] if step["role"] != "warm-up"] or rank["steps"]
+    steps = [step for step in rank["steps"] if step["role"] == "steady"] or rank["steps"]
     for step in steps:
         for group, key in ((PATH, "critical_path_by_kind"), (IDLE, "idle_by_cause")):
             for name in step[key]:
