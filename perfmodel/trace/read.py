@@ -170,6 +170,8 @@ def read(
         )
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     if steps_by:
+        if not ranks:
+            raise UsageError(f"{path}: --steps-by: an execution trace has no steps by time")
         ranks = [_with_marks(rank, steps_by) for rank in ranks]
     others = [part for part in parts if not isinstance(part, RankTrace)]
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
