@@ -23,6 +23,8 @@ mi250x mi300x mi325x mi355x epyc-7742 epyc-7543 xeon-4116 xeon-platinum-8380 gra
 connectx-6 connectx-7 efa-v1 slingshot-11 bluefield-2 bluefield-3 u280 p4800x p5800x p3700 pm1743
 dgx-1 dgx-2 dgx-a100-40gb dgx-a100-80gb zionex dgx-h100 hgx-h100 hgx-h200 hgx-b200 gb200-nvl72
 hgx-mi300x p4d p5 gb200-nvl72-rack rtx-3090 rtx-4090 rtx-5090 rtx-6000-ada
+h800-sxm h800-pcie a800-sxm-80gb a800-pcie-80gb h20 l20 l2 rtx-5080 rtx-5070-ti rtx-4080 rtx-4070
+rtx-3080 rtx-3060 mi308x
 """
 ROW_OF_DEVICE = {
     "p100-sxm2-16gb": ("P100", "SXM2"),
