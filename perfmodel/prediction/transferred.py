@@ -95,7 +95,7 @@ def transfer_durations(
     name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
     of_host = "assumed: the trace does not name its host"
     if trace.recorded_on is not None:
-        of_host = f"of --source {trace.recorded_on}"
+        of_host = "as given"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
         f"single-thread speed; device time: {op_frac:.1%} by the kernel models for its op, "
