@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Cluster, Part
     from perfmodel.prediction import Prediction
     from perfmodel.prediction.comparison import Comparison
-    from perfmodel.prediction.run import Hardware
+    from perfmodel.prediction.request import Hardware
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
     from perfmodel.workload import Workload
@@ -72,15 +72,17 @@ def diff(
     b: str | Path | Trace | Prediction | pd.DataFrame,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
 ) -> Difference:
     """What became slower between two traces (as measured) or predictions (or their JSON), and why.
 
     Of the slowest rank: medians of the steady steps, and the critical path of the step closest to
-    the median. `max_bytes` bounds each document that is read.
+    the median. `max_bytes` bounds each document that is read; `steps_by` names what marks steps in
+    traces, as of `read`.
     """
     from perfmodel.reporting.difference import difference, side_of
 
-    return difference(side_of(a, max_bytes=max_bytes), side_of(b, max_bytes=max_bytes))
+    return difference(*(side_of(each, max_bytes=max_bytes, steps_by=steps_by) for each in (a, b)))
 
 
 def compare(

@@ -15,6 +15,7 @@ _ARGUMENTS = {
     "p99-ms": "p99_us",
     "rate": "rate_per_s",
     "set": "settings",
+    "source": "source_device",
     "tolerance": "tolerance_frac",
     "trust-models": "trusted=True",
 }

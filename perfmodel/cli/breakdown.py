@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from perfmodel.cli.options import (
     MaxMemoryOption,
     OutputOption,
     ProfilerOverheadOption,
+    StepsByOption,
     StepsOption,
     StrictOption,
     TraceOrDemoArgument,
@@ -44,7 +45,14 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-_WITH_VALUE = {"steps": "--steps", "et": "--et", "max_memory": "--max-memory", "mode": "--mode"}
+_WITH_VALUE = {
+    "steps": "--steps",
+    "steps_by": "--steps-by",
+    "et": "--et",
+    "max_memory": "--max-memory",
+    "mode": "--mode",
+    "source_device": "--source",
+}
 
 
 def predict_command(
@@ -83,6 +91,7 @@ MAX_SHOWN = 10
 def breakdown(
     trace: TraceOrDemoArgument = None,
     steps: StepsOption = None,
+    steps_by: StepsByOption = None,
     rank: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Only this rank, in detail. May be repeated."),
@@ -138,8 +147,9 @@ def breakdown(
     target = Output(format, output)
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
-    kept = steps_slice(steps) if steps else None
     limit = max_bytes(max_memory)
+    reading: dict[str, Any] = {"strict": strict, "max_bytes": limit, "context": 1}
+    reading |= {"steps": steps_slice(steps) if steps else None, "steps_by": steps_by or ""}
 
     from perfmodel.cli.prediction_options import DEMO_SOURCE, read_demo
     from perfmodel.timeline.breakdown import breakdown as break_down
@@ -148,13 +158,14 @@ def breakdown(
 
     with working(f"reading {trace or DEMO_SOURCE}"):
         if trace is None:
-            content, _ = read_demo(kept, context=1)
+            content, _ = read_demo(**reading)
         else:
-            content = read(trace, strict=strict, max_bytes=limit, steps=kept, context=1)
+            content = read(trace, **reading)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
         whole = break_down(content, profiler_us_per_event=profiler_overhead)
         selected = _selected(whole, content.chosen, rank)
-        helps = _gains(whole, content, trace, steps, max_memory)
+        options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
+        helps = _gains(whole, content, trace, options)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     save_figure(figure, lambda: _step_figure(whole, selected))
@@ -178,14 +189,12 @@ def breakdown(
 
 
 def _gains(
-    listed: Breakdown, content: Trace, trace: str | None, steps: str | None, max_memory: float
+    listed: Breakdown, content: Trace, trace: str | None, options: PredictionOptions
 ) -> list[Gain]:
     """What would help the job most, over the chosen steps of all ranks."""
-    from perfmodel.cli.prediction_options import PredictionOptions
     from perfmodel.prediction.gains import gains
 
     graph = listed.timeline.graph
-    options = PredictionOptions(steps=steps, max_memory=max_memory)
     return gains(
         graph,
         graph.nodes_.duration_us,

@@ -212,7 +212,7 @@ def show_breakdown(console: Console, breakdown: Breakdown, shown: TableDetail) -
 
 
 def _ranks(breakdown: Breakdown) -> Table:
-    """One row per rank: means over the steps that are not warm-up."""
+    """One row per rank: means over the steady steps."""
     columns = dict(_SUMMARY_COLUMNS) if breakdown.ranks[0].device != "cpu" else {"step": "step_us"}
     meets = breakdown.waiting is not None
     if meets and "comm" not in columns:

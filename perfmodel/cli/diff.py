@@ -12,6 +12,7 @@ from perfmodel.cli.options import (
     FormatOption,
     MaxMemoryOption,
     OutputOption,
+    StepsByOption,
     max_bytes,
     no_configuration,
 )
@@ -40,6 +41,7 @@ def diff(
     top: Annotated[
         int, typer.Option(min=1, help="Show this many changes of each kind.")
     ] = MAX_SHOWN,
+    steps_by: StepsByOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
@@ -63,7 +65,7 @@ def diff(
     from perfmodel import api
 
     with working("reading"):
-        compared = api.diff(a, b, max_bytes=limit)
+        compared = api.diff(a, b, max_bytes=limit, steps_by=steps_by or "")
 
     target.write_result(compared, partial(_show, top=top))
 

@@ -112,6 +112,14 @@ StepsOption = Annotated[
         help="Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
     ),
 ]
+StepsByOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Annotations of this name, alone or with a number behind it (NAME 3, NAME#3), mark "
+        "the steps. [default: the profiler's or the engine's]",
+    ),
+]
 ScaleOption = Annotated[
     list[str] | None,
     typer.Option(

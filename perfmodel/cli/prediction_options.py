@@ -24,6 +24,7 @@ from perfmodel.cli.options import (
     RemoveOption,
     ScaleOption,
     SetOption,
+    StepsByOption,
     StepsOption,
     StrictOption,
     TrustModelsOption,
@@ -69,13 +70,12 @@ class Demo:
         return asdict(self)
 
 
-def read_demo(steps: slice | None = None, context: int = 0) -> tuple[Trace, Demo]:
-    """The demo's trace, and what was written down when it was captured; `steps` and `context` as
-    of `read`."""
+def read_demo(**options: Any) -> tuple[Trace, Demo]:
+    """The demo's trace, and what was written down when it was captured; `options` of `read`."""
     from perfmodel.trace import read
 
     folder = Path(__file__).parents[1] / "demo"
-    trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", steps=steps, context=context)
+    trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
     facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
     workload, machine = facts["workload"], facts["machine"]
     demo = Demo(
@@ -153,6 +153,16 @@ class PredictionOptions:
         ),
     ] = False
     steps: StepsOption = None
+    steps_by: StepsByOption = None
+    source_device: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME|FILE",
+            help="The device or node that TRACE was recorded on, where it does not name one that "
+            "is known.",
+        ),
+    ] = None
     strict: StrictOption = False
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB
 
@@ -205,13 +215,15 @@ class PredictionOptions:
         from perfmodel.trace import read
 
         limit = max_bytes(self.max_memory)
-        kept = steps_slice(self.steps) if self.steps else None
+        reading: dict[str, Any] = {"strict": self.strict, "max_bytes": limit}
+        reading |= {"steps": steps_slice(self.steps) if self.steps else None}
+        reading |= {"steps_by": self.steps_by or ""}
         demo = None
         with working(f"reading {trace or 'the bundled demo'}"):
             if trace is None:
-                content, demo = read_demo(kept)
+                content, demo = read_demo(**reading)
             else:
-                content = read(trace, strict=self.strict, max_bytes=limit, steps=kept)
+                content = read(trace, **reading)
             if self.et:
                 content = content.with_execution_trace(self.et, strict=self.strict, max_bytes=limit)
         return content, demo
@@ -267,13 +279,13 @@ class PredictionOptions:
 
 _OF_MODULE = (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS)
 DEFAULTS = PredictionOptions()
-OF_READING = ("et", "steps", "strict", "max_memory")
+OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""
 _OF_WORKLOAD = (
     *("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models"),
 )
-_OPTION_NAMES = {"settings": "set"}
+_OPTION_NAMES = {"settings": "set", "source_device": "source"}
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:

@@ -146,7 +146,7 @@ def named(name: str) -> str:
     return f"{name} {MEANINGS[kind]}" if name == kind else f"{name} ({MEANINGS[kind]})"
 
 
-STEADY = "steady"
+STEADY, INCOMPLETE = "steady", "incomplete"
 
 
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
@@ -176,7 +176,9 @@ def say_excluded_steps(console: Console, steps: Sequence[tuple[str, str, float]]
         return
     middle_us = _median(steady_us)
     left_out = ", ".join(
-        f"{name} ({role}, {step_us / middle_us:.1f} times the median)"
+        f"{name} ({role})"
+        if role == INCOMPLETE
+        else f"{name} ({role}, {step_us / middle_us:.1f} times the median)"
         for name, role, step_us in steps
         if role != STEADY
     )

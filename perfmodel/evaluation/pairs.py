@@ -16,7 +16,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction import predict
 from perfmodel.prediction.ratio_by_bound import transfer_ratio
-from perfmodel.prediction.transferred import source_device
+from perfmodel.prediction.transferred import source_machine
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import Trace, read
@@ -150,7 +150,8 @@ class _Side:
     @classmethod
     def of(cls, path: str | Path, max_bytes: int) -> _Side:
         trace = read(path, max_bytes=max_bytes)
-        device = source_device(trace, "so there is nothing to move it to or from")
+        machine = source_machine(trace, "so there is nothing to move it to or from")
+        device = machine.node.device
         return cls(trace, device, predict(trace).results[0])
 
     @property

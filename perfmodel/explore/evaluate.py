@@ -26,7 +26,7 @@ from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
-from perfmodel.prediction.transferred import source_device, transfer_durations
+from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.timeline.batched import Durations, periods_of_many
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
@@ -96,7 +96,7 @@ class TraceFigures:
                 raise UsageError(f"{spec.where}: {name} needs batch, the samples of one step")
         trace, base = read(spec.input), spec.hardware
         if base is None and HARDWARE not in spec.space.axes:
-            base = source_device(trace, "so name one as hardware").name
+            base = source_machine(trace, "so name one as hardware").node.device.name
         machines = Machines(spec.space.values, base=base)
         self.steps = TraceSteps(trace, machines)
         self.machines, self.prices = machines, prices_of(spec)

@@ -30,7 +30,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
 from perfmodel.prediction.scheduled import place_collectives
-from perfmodel.prediction.transferred import kernel_keys, launches, mean_of_same_key, source_device
+from perfmodel.prediction.transferred import kernel_keys, launches, mean_of_same_key, source_machine
 from perfmodel.trace import Trace
 
 Block = NDArray[np.float32]
@@ -67,7 +67,7 @@ class TransferTables:
     def __init__(self, trace: Trace, graph: ExecutionGraph, machines: Machines) -> None:
         """Raises `TraceError` where the trace does not name one GPU."""
         self.trace, self.graph, self.machines = trace, graph, machines
-        self.source = source_device(trace, "so no ratio to another machine is known")
+        self.source = source_machine(trace, "so no ratio to another machine is known").node.device
         self.home = cluster(self.source)
         self.rows = graph.device_span()[1]
         self.taken = graph.nodes_.duration_us[self.rows]

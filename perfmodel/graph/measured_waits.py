@@ -3,8 +3,8 @@
 A node that started later than every edge into it allows waited for something that the recording
 does not show. Dropping that time would predict a step that never was; so a node of kind `wait` and
 the measured length stands before it, in the scope `unexplained`, which no other what-if scales.
-Two reasons can be told from the recording alone: work from before the window, and operations of a
-graph launch that the profiler left out.
+One reason can be told from the recording alone: operations of a graph launch that the profiler left
+out. What waits for work from before the window has no launch call in the file (`graph.build`).
 """
 
 from __future__ import annotations
@@ -86,9 +86,6 @@ REPEATED_FACTOR = 0.25
 """Waits at one place of the launches of a graph that differ by less (half of them by the first
 share of their median, each by the second) are work: operations that were not recorded. Waits for
 something else differ from step to step."""
-MOSTLY_IDLE_FRAC = 0.1
-"""A stream's first operation waits for work from before the window where the device's recorded
-operations take less than this share of the wait."""
 ROUNDING_US = 1e-3
 CAUSE_ON_THREAD = {
     NodeKind.SYNC: Cause.BLOCKING_CALL,
@@ -117,12 +114,7 @@ class _LateNodes(NamedTuple):
 def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
     """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own."""
     late = _late_nodes(graph)
-    early = _before_window(graph, late)
     nodes, edges = graph.nodes_, graph.edges_
-    release = nodes.release_us.copy()
-    release[late.node[early]] = nodes.start_us[late.node[early]]
-    graph = replace(graph, nodes_=replace(nodes, release_us=release))
-    late = late.where(~early)
     if not len(late.node):
         return graph
     cause = np.full(len(late.node), int(graph.unknown))
@@ -141,7 +133,7 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         row=NONE,
         start_us=nodes.start_us[late.node] - late.wait_us,
         duration_us=late.wait_us,
-        release_us=release[late.node],
+        release_us=nodes.release_us[late.node],
     )
     wait_of = np.full(len(graph), NONE, np.int64)
     wait_of[late.node] = waits
@@ -172,30 +164,6 @@ def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
     gap_us = nodes.start_us[node] - ready[last] + edges.lag_us[last]
     chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
     return _LateNodes(node, edges.source[last], kind, wait_us).where(chosen)
-
-
-def _before_window(graph: ExecutionGraph, late: _LateNodes) -> Mask:
-    """Which late operations are the first of their stream and wait, on a device that the recording
-    shows idle, for work that was launched before it began."""
-    nodes, edges = graph.nodes_, graph.edges_
-    follows = np.zeros(len(graph), bool)
-    follows[edges.target[has_code(edges.kind, (*STREAM_KINDS, EdgeKind.STREAM_OVERLAP))]] = True
-    first = has_code(late.kind, LAUNCH_KINDS) & ~follows[late.node]
-    device = np.flatnonzero(graph.on_device)
-    over_us = nodes.start_us[late.node]
-    begun_us = over_us - late.wait_us
-    ends_us = _sum_clipped(nodes.end_us[device], begun_us, over_us)
-    busy_us = ends_us - _sum_clipped(nodes.start_us[device], begun_us, over_us)
-    return np.asarray(first & (busy_us < MOSTLY_IDLE_FRAC * late.wait_us))
-
-
-def _sum_clipped(values: Floats, low: Floats, high: Floats) -> Floats:
-    """Per interval: the sum of all values, each moved into it from below or above."""
-    values = np.sort(values)
-    before = np.concatenate([[0.0], np.cumsum(values)])
-    first, past = np.searchsorted(values, low), np.searchsorted(values, high)
-    total: Floats = first * low + before[past] - before[first] + (len(values) - past) * high
-    return total
 
 
 def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask:

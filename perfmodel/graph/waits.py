@@ -282,8 +282,7 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
     by_end = links.device_rows[np.argsort(rank.end_us[links.device_rows], kind="stable")]
     ends_us, launched = rank.end_us[by_end], _last_launched(rank, links, pieces)
     for gap in gaps.tolist():
-        returned, after = float(pieces.end_us[gap]), gap + 1
-        awaited = NONE
+        returned, after, awaited = float(pieces.end_us[gap]), gap + 1, NONE
         if after < len(pieces.thread) and pieces.thread[after] == pieces.thread[gap]:
             at = int(np.searchsorted(ends_us, returned + CLOCK_TOLERANCE_US, side="right")) - 1
             if pieces.call[after] == ELAPSED and at >= 0:

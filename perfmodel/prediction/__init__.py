@@ -12,8 +12,8 @@ from perfmodel.lazy import exports
 if TYPE_CHECKING:
     from perfmodel.prediction.compare import break_even_frac as break_even_frac
     from perfmodel.prediction.gains import Gain as Gain
+    from perfmodel.prediction.request import Request as Request
     from perfmodel.prediction.run import MODES as MODES
-    from perfmodel.prediction.run import Request as Request
     from perfmodel.prediction.run import predict as predict
     from perfmodel.prediction.run import predicted as predicted
     from perfmodel.prediction.running_cost import Activity as Activity

@@ -18,16 +18,15 @@ from perfmodel.cost.collectives.durations import collective_durations, device_sh
 from perfmodel.cost.durations import COLLECTIVE
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
-from perfmodel.errors import HardwareError, TraceError
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Device, cluster
+from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
-from perfmodel.prediction.transferred import source_device
+from perfmodel.prediction.transferred import known_machine
 from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace import RankTrace, Trace
@@ -166,9 +165,8 @@ def without_contention(
     collective of a GPU that is known."""
     if not len(_transfers(graph)):
         return None
-    try:
-        machine = cluster(source_device(trace, ""))
-    except (TraceError, HardwareError):
+    machine = known_machine(trace)
+    if machine is None:
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)

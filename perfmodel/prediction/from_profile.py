@@ -13,12 +13,12 @@ import numpy as np
 
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.measure import measure
-from perfmodel.errors import HardwareError, TraceError, UsageError
+from perfmodel.errors import TraceError, UsageError
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Part, cluster, from_driver_name
+from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering import lower
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
@@ -100,28 +100,6 @@ class ProfileData:
             for r, links in zip(self.trace.ranks, self.trace.links, strict=True)
         }
         return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
-
-
-def own_machine(trace: Trace, *, needed: bool) -> Cluster | None:
-    """The machine of a trace that names its GPU.
-
-    Raises `UsageError` where it names none and `HardwareError` where the catalogue does not know
-    it, if it is `needed`.
-    """
-    firsts = (device for rank in trace.ranks for device in rank.devices[:1] if device.name)
-    named = next(firsts, None)
-    if named is None:
-        if needed:
-            raise UsageError(
-                f"{trace.source}: does not name its GPU: say where to predict it with --hardware"
-            )
-        return None
-    try:
-        return cluster(from_driver_name(named.name, named.memory_bytes or None))
-    except HardwareError:
-        if needed:
-            raise
-        return None
 
 
 def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:

@@ -8,42 +8,42 @@ schedule, period. Configurations are workloads in their own software, and deploy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, singledispatch
 from inspect import signature
 from math import inf
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
-from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
-from perfmodel.ops.edits.named import NamedEdit, apply_edits
+from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.changed import changed
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import deployment_period, least_deployment_us
 from perfmodel.prediction.explain.measured import ReplayExplainer, TransferExplainer
 from perfmodel.prediction.explain.modelled import figures_read
-from perfmodel.prediction.from_profile import own_machine, profile_data, shapes_on, with_measured
+from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
 from perfmodel.prediction.passes import predict_passes
-from perfmodel.prediction.payload_codec import Codec, with_codecs
+from perfmodel.prediction.payload_codec import with_codecs
+from perfmodel.prediction.request import Request
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on
-from perfmodel.prediction.sources import Source, facts_of, sourced
+from perfmodel.prediction.sources import facts_of, sourced
 from perfmodel.prediction.step import Step, cluster_of, step_period
-from perfmodel.prediction.transferred import source_device, transfer_durations
+from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
-from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
@@ -52,90 +52,9 @@ from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
-Hardware = str | Path | Part
 Options = ParamSpec("Options")
 TIERED = "tiered"
 """The software that deployments stand for."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be predicted, where, and under which what-ifs.
-
-    `source` is a trace (its path, itself, or a frame of its events); a workload (its name in the
-    catalogue, its TOML file, or itself), which runs in its own software; a workload as it is
-    deployed; or the module `FILE.py:CLASS`, whose file is executed.
-
-    `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
-    without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
-    workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
-    counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
-    on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
-    alone count, one is chosen and named among the warnings.
-
-    The answer of a trace is from its measured times where it has them: as they are, by ratios of
-    models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
-    `mode` asks for one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes,
-    the default of what has no times). What-ifs
-    are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has it), `remove` (`Scale.parse_removal`) and
-    `codec` (what collectives of a replay send in a narrower type: `Codec.parse`); of shapes `edit`
-    (`NamedEdit.parse`). Under one of a trace's schedule each result has what is predicted without
-    as its `baseline`.
-    `keep_contention` leaves kernels as slow beside collectives as they were measured.
-    `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
-
-    A workload's step is the whole step unless `train` is false, then its forward pass. The rank
-    that looks up most and the one that sends most stand for all; with `every_rank`, one of each
-    class of ranks with equal work. Its prediction is the period of steps that follow one another.
-
-    Raises `UsageError` for a what-if that means nothing.
-    """
-
-    source: Source
-    _: KW_ONLY
-    hardware: Hardware | Sequence[Hardware] = ()
-    nodes: int | None = None
-    batch: int | None = None
-    overheads: str | Path | None = None
-    mode: str | None = None
-    scale: str | Sequence[str] | Mapping[str, float] = ()
-    remove: str | Sequence[str] = ()
-    codec: str | Sequence[str] = ()
-    edit: str | Sequence[str] = ()
-    keep_contention: bool = False
-    leave_one_step_out: bool = False
-    train: bool = True
-    every_rank: bool = False
-
-    def __post_init__(self) -> None:
-        for parse in (self.scales, self.codecs, self.edits):
-            parse()
-
-    @property
-    def targets(self) -> list[Hardware]:
-        return _as_list(self.hardware)
-
-    def scales(self) -> list[Scale]:
-        """What is scaled, and what is taken out."""
-        removed = map(Scale.parse_removal, _as_list(self.remove))
-        return [*map(Scale.parse, _as_list(self.scale)), *removed]
-
-    def codecs(self) -> list[Codec]:
-        return [Codec.parse(text) for text in _as_list(self.codec)]
-
-    def edits(self) -> list[NamedEdit]:
-        return [NamedEdit.parse(text) for text in _as_list(self.edit)]
-
-    @property
-    def profile(self) -> str | None:
-        return None if self.overheads is None else str(self.overheads)
-
-    def refuse(self, what: str, names: Iterable[str]) -> None:
-        """Raise `UsageError` where one of these options is given: they mean nothing for `what`."""
-        usual = {each.name: each.default for each in fields(self)}
-        for name in names:
-            if getattr(self, name) != usual[name]:
-                raise UsageError(f"{name} cannot be combined with {what}")
 
 
 def predicted(request: Request) -> Prediction:
@@ -168,6 +87,8 @@ def _answer(source: object, request: Request) -> Prediction:
 @_answer.register
 def _of_trace(trace: Trace, request: Request) -> Prediction:
     request.refuse("a trace", ("train", "every_rank"))
+    if request.source_device is not None:
+        trace = replace(trace, recorded_on=request.source_device)
     if request.mode not in (None, *MODES):
         raise UsageError(f"unknown mode {str(request.mode)!r}; one of {', '.join(MODES)}")
     timed = TRANSFER if request.targets else REPLAY
@@ -220,7 +141,9 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if apart is not None:
         given = Durations(graph, apart.alone_us)
     if codecs:
-        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
+        machine = source_machine(
+            trace, "and a codec's kernels take what they take on it: name it with --source"
+        )
         coded, taken_us, notes = with_codecs(trace, *given.columns, codecs, machine)
         given = Durations(coded, taken_us)
         warnings += notes
@@ -286,7 +209,8 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if request.leave_one_step_out:
         raise UsageError("--leave-one-step-out is for mode replay")
     batch, edits = request.batch, request.edits()
-    own = own_machine(trace, needed=not request.targets)
+    elsewhere = "so say where to predict it: --hardware, or --source for its own machine"
+    own = known_machine(trace) if request.targets else source_machine(trace, elsewhere)
     profile = profile_data(trace, own)
     graphs: Sequence[OpGraph] = profile.graphs
     warnings = list(trace.warnings)
@@ -327,7 +251,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
 def _require_configuration(request: Request, what: str, *names: str) -> None:
     """Raise `UsageError` for what needs measured times, and for these options."""
     of_times = ("scale", "remove", "codec", "keep_contention", "leave_one_step_out")
-    of_traces = () if request.mode == MODEL else ("mode",)
+    of_traces = ("source_device", *(() if request.mode == MODEL else ("mode",)))
     request.refuse(what, (*names, *of_traces, *of_times))
 
 
@@ -414,9 +338,3 @@ def _of_configuration(
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
-
-
-def _as_list(given: Any) -> list[Any]:
-    if isinstance(given, Mapping):
-        return [f"{name}={value}" for name, value in given.items()]
-    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel import hardware as catalogue
 from perfmodel.arrays import Floats, Ints
-from perfmodel.errors import TraceError
+from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Part, cluster
@@ -71,7 +71,7 @@ def transfer_durations(
 
     Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
     """
-    before = cluster(source_device(trace, f"so no ratio to {target} is known"))
+    before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = equal_nodes(cluster(target), "a trace")
     (source, here), (machine, there) = with_read_log(before), with_read_log(after)
     rows = graph.device_span()[1]
@@ -93,11 +93,14 @@ def transfer_durations(
     total_us = float(taken.sum()) or 1.0
     op_frac = float(taken[~np.isnan(by_op)].sum()) / total_us
     name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
+    of_host = "assumed: the trace does not name its host"
+    if trace.recorded_on is not None:
+        of_host = "as given"
     notes.append(
-        f"host time scaled from {before.node.host.name} (assumed: the trace does not name its "
-        f"host) to {after.node.host.name} by single-thread speed; device time: {op_frac:.1%} by "
-        f"the kernel models for its op, {name_frac:.1%} by those of kernels of the same "
-        f"name, {1 - op_frac - name_frac:.1%} by roofline ratio of its class"
+        f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
+        f"single-thread speed; device time: {op_frac:.1%} by the kernel models for its op, "
+        f"{name_frac:.1%} by those of kernels of the same name, {1 - op_frac - name_frac:.1%} by "
+        "roofline ratio of its class"
     )
     reads = (*figure_reads(before, here), *figure_reads(after, there))
     return TransferredDurations(
@@ -114,19 +117,40 @@ def transfer_durations(
     )
 
 
-def source_device(trace: Trace, otherwise: str) -> Device:
-    """The one device that the ranks of a trace ran on.
+def source_machine(trace: Trace, otherwise: str) -> Cluster:
+    """The machine that a trace was recorded on: as a user says, else by the one device that its
+    ranks name.
 
-    Raises `TraceError` where there is none, saying what follows from it (`otherwise`).
+    Raises `TraceError` where there is none, saying what follows from it (`otherwise`), and
+    `HardwareError` where the catalogue does not know it.
     """
-    named = {rank.devices[0] for rank in trace.ranks if rank.devices}
+    if trace.recorded_on is not None:
+        return equal_nodes(cluster(trace.recorded_on), "a trace")
+    firsts = (device for rank in trace.ranks for device in rank.devices[:1])
+    named = {device for device in firsts if device.name}
     if not named:
         raise TraceError(f"{trace.source}: does not name its GPU, {otherwise}")
     if len({device.name for device in named}) > 1:
         names = ", ".join(sorted(device.name for device in named))
         raise TraceError(f"{trace.source}: its ranks ran on different GPUs ({names})")
     device = min(named, key=lambda device: device.memory_bytes)
-    return catalogue.from_driver_name(device.name, device.memory_bytes or None)
+    try:
+        return cluster(catalogue.from_driver_name(device.name, device.memory_bytes or None))
+    except HardwareError as error:
+        raise HardwareError(
+            f"{trace.source}: {error}; name the machine that it was recorded on with --source"
+        ) from None
+
+
+def known_machine(trace: Trace) -> Cluster | None:
+    """The machine that a trace was recorded on, where anything tells. Raises `HardwareError` where
+    a user named none that is."""
+    try:
+        return source_machine(trace, "")
+    except PerfmodelError:
+        if trace.recorded_on is not None:
+            raise
+        return None
 
 
 def _roofline(

@@ -109,7 +109,7 @@ def _of_prediction(answer: Mapping[str, Any]) -> Figures:
 
 
 def _of_breakdown(answer: Mapping[str, Any]) -> Figures:
-    """Of the slowest rank: means over the steps that are not warm-up."""
+    """Of the slowest rank: means over the steady steps."""
     number = answer["slowest_rank"]
     summary = next(each for each in answer["summary"] if each["rank"] == number)
     rank = next(each for each in answer["ranks"] if each["rank"] == number)
@@ -117,7 +117,7 @@ def _of_breakdown(answer: Mapping[str, Any]) -> Figures:
     for key in _STEP_KEYS:
         if key in summary:
             figures[STEP, key.removesuffix("_us")] = _time_us(summary, key)
-    steps = [step for step in rank["steps"] if step["role"] != "warm-up"] or rank["steps"]
+    steps = [step for step in rank["steps"] if step["role"] == "steady"] or rank["steps"]
     for step in steps:
         for group, key in ((PATH, "critical_path_by_kind"), (IDLE, "idle_by_cause")):
             for name in step[key]:
@@ -304,7 +304,10 @@ class Difference:
 
 
 def side_of(
-    source: str | Path | Trace | Prediction | pd.DataFrame, *, max_bytes: int = DEFAULT_MAX_BYTES
+    source: str | Path | Trace | Prediction | pd.DataFrame,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
 ) -> Side:
     """A trace (or a frame of its events) as it was measured, the first result of a prediction, or a
     stored answer's JSON.
@@ -312,7 +315,7 @@ def side_of(
     Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
     """
     if is_frame(source):
-        source = read(source)
+        source = read(source, steps_by=steps_by)
     if isinstance(source, Prediction):
         result = source.results[0].to_dict()
         return Side(str(source.source["trace"]), result["hardware"], figures_of_result(result))
@@ -320,8 +323,10 @@ def side_of(
         side = summarise(measured(build_graph(source)), hardware=source.device, mode="measured")
         return Side(source.source, source.device, figures_of_result(side.to_dict()))
     path = str(source)
-    stored = stored_side(Path(path), max_bytes)
-    return stored or replace(side_of(read(path, max_bytes=max_bytes)), source=path)
+    if stored := stored_side(Path(path), max_bytes):
+        return stored
+    trace = read(path, max_bytes=max_bytes, steps_by=steps_by)
+    return replace(side_of(trace), source=path)
 
 
 def difference(a: Side, b: Side) -> Difference:

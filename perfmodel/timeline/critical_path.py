@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import has_code
-from perfmodel.graph.kinds import CAUSE_OF_EDGE, LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.graph.kinds import CAUSE_OF_EDGE, DEVICE_KINDS, LAUNCH_KINDS, Cause, EdgeKind
 from perfmodel.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
 from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
@@ -160,20 +160,23 @@ def _view(column: NDArray[Any]) -> Sequence[Any]:
 
 def _causes_of_release(timeline: Timeline, binding: DecidingEdges) -> dict[int, int]:
     """Operations ahead of every launched one of their stream began before the window; a later one
-    without a launch call misses its record."""
+    without a launch call misses its record. A thread that begins after another of its rank has a
+    reason that was not recorded."""
     graph = timeline.graph
     nodes, edges = graph.nodes_, graph.edges_
     launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
     first = np.full(len(graph.resources), np.inf)
     np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
     free = np.flatnonzero(binding.node == NONE)
-    late = (nodes.kind[free] >= NodeKind.KERNEL) & (
-        nodes.start_us[free] > first[nodes.resource[free]]
-    )
-    return {
-        int(node): int(Cause.RECORDING_MISSING if missing else Cause.BEFORE_WINDOW)
-        for node, missing in zip(free, late, strict=True)
-    }
+    is_late = nodes.start_us[free] > first[nodes.resource[free]]
+    begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
+    np.minimum.at(begun_us, nodes.rank, nodes.start_us)
+    is_second = nodes.start_us[free] > begun_us[nodes.rank[free]]
+    on_device = has_code(nodes.kind[free], DEVICE_KINDS)
+    causes = np.full(len(free), int(Cause.BEFORE_WINDOW))
+    causes[on_device & is_late] = Cause.RECORDING_MISSING
+    causes[~on_device & is_second] = graph.unknown
+    return dict(zip(free.tolist(), causes.tolist(), strict=True))
 
 
 def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = None) -> TimelinePath:

@@ -17,9 +17,10 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.timeline.idle import interval_union
-from perfmodel.trace.categories import STEP_NAME, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, containing_index, outermost
+from perfmodel.trace.step_marks import NUMBERED_MARK
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _MODULE = re.compile(r"nn\.Module: ")
@@ -227,7 +228,7 @@ class Hotspots:
         """
         rank = self.rank
         notes = rank.of(Category.ANNOTATION)
-        notes = notes[~rank.name_matches(STEP_NAME)[notes]]
+        notes = notes[~rank.name_matches(NUMBERED_MARK)[notes]]
         modules = rank.of(Category.PYTHON)
         modules = modules[rank.name_matches(_MODULE)[modules]]
         result = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]

@@ -1,4 +1,4 @@
-"""Which steps are warm-up, outliers or steady: decided for all ranks together."""
+"""Which steps are whole, warm-up, outliers or steady: decided for all ranks together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, median
-from perfmodel.graph.kinds import NodeKind
+from perfmodel.arrays import Floats, Ints, Mask, has_code, median
+from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 
@@ -19,6 +19,11 @@ standard deviation of normal values; the bound of 3.5 is Iglewicz and Hoaglin's,
 Handle Outliers, 1993."""
 ALLOCATOR_FRAC = 1 / 3
 """assumed: a step with a larger share of its time in the allocator is no guide to the others."""
+COMPLETE_FRAC = 1 / 2
+"""assumed: a step that launched less of the usual number of device operations did not do the work.
+Steps of one loop differ by what they do now and then (an optimizer's step after several
+micro-batches, a log), which is less than half; of less, most is missing."""
+_OF_OPERATORS = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
 
 
 class StepRole(StrEnum):
@@ -28,6 +33,8 @@ class StepRole(StrEnum):
     """One of a run of slow steps that the trace begins with."""
     OUTLIER = "outlier"
     """Any other slow step."""
+    INCOMPLETE = "incomplete"
+    """A step that did not do the work of the others, or of which the recording lost it."""
     STEADY = "steady"
 
 
@@ -50,26 +57,60 @@ def by_rank_and_step(graph: ExecutionGraph, per_mark: Floats) -> Floats:
 def step_roles(measured: Timeline) -> list[StepRole]:
     """Per step, from its mean over ranks, so that all ranks agree.
 
-    Warm-up are the steps that a trace begins with as long as each is slow beside those after it; an
-    outlier is any later step that is slow beside all that are not warm-up. A step is also slow with
-    more than a third of its time in the allocator. Of two steps the second is never slow beside the
-    first: which of them is the usual one is unknown.
+    Incomplete is, however long it took, a step whose launch calls started less than half of the
+    device operations that the others' did (their median), or that ran no operator while others did.
+    Of the complete ones, warm-up are those that a trace begins with as long as each is slow beside
+    those after it; an outlier is any later step that is slow beside all that are not warm-up. A
+    step is also slow with more than a third of its time in the allocator. Of two steps the second
+    is never slow beside the first: which of them is the usual one is unknown. A sole one is steady.
     """
     graph = measured.graph
+    complete = np.flatnonzero(_is_complete(measured))
     step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
     allocator_us = by_rank_and_step(graph, _allocator_us(measured)).mean(axis=0)
-    allocates: Mask = allocator_us > ALLOCATOR_FRAC * step_us
+    allocates: Mask = (allocator_us > ALLOCATOR_FRAC * step_us)[complete]
+    roles = [StepRole.INCOMPLETE] * len(step_us)
+    step_us = step_us[complete]
     begun = 0
-    while begun < len(step_us) and (
+    while 1 < len(step_us) > begun and (
         allocates[begun] or step_us[begun] > _slow_above_us(step_us[begun + 1 :])
     ):
         begun += 1
-    slow = allocates | (step_us > _slow_above_us(step_us[begun:]))
-    slow[:begun] = False
-    return [
-        StepRole.WARM_UP if step < begun else StepRole.OUTLIER if slow[step] else StepRole.STEADY
-        for step in range(len(step_us))
-    ]
+    slow = (allocates & (len(step_us) > 1)) | (step_us > _slow_above_us(step_us[begun:]))
+    for at, step in enumerate(complete.tolist()):
+        later = StepRole.OUTLIER if slow[at] else StepRole.STEADY
+        roles[step] = StepRole.WARM_UP if at < begun else later
+    return roles
+
+
+def _is_complete(measured: Timeline) -> Mask:
+    """Per step, whether it did what the others did."""
+    graph = measured.graph
+    nodes, edges = graph.nodes_, graph.edges_
+    launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
+    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
+    launched, ran = (
+        by_rank_and_step(graph, _begun_within(measured, each)).sum(axis=0)
+        for each in (launches, operators)
+    )
+    usual = median(launched[launched > 0]) if launched.any() else 0.0
+    complete: Mask = (launched >= COMPLETE_FRAC * usual) & ((ran > 0) | (not ran.any()))
+    return complete if complete.any() else ~complete
+
+
+def _begun_within(measured: Timeline, nodes: Ints) -> Floats:
+    """Per row of the marks: how many of `nodes`, of its rank, begin within the step."""
+    graph, marks = measured.graph, measured.graph.marks
+    total = np.zeros(len(marks.name))
+    for rank in ranks_of(graph):
+        begun_us = np.sort(measured.start_us[nodes[graph.nodes_.rank[nodes] == rank]])
+        own = marks.rank == rank
+        low, high = (
+            np.searchsorted(begun_us, measured.end_us[bound[own]])
+            for bound in (marks.start, marks.end)
+        )
+        total[own] = high - low
+    return total
 
 
 def _slow_above_us(step_us: Floats) -> float:

@@ -107,14 +107,14 @@ def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[s
 
 def _steps(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
-    if steps.is_window:
-        return
-    numbers = [int(re.findall(r"\d+", name)[0]) for name in steps.names]
+    ends = [re.search(r"\d{1,18}$", name) for name in steps.names]
+    numbers = [int(end[0]) for end in ends if end]
     skipped = int((np.diff(numbers) != 1).sum())
     if skipped:
         yield f"{skipped} steps are not numbered one after another: are some missing?"
     gap_us = steps.start_us[1:] - steps.end_us[:-1]
-    if not skipped and (gap_us > STEP_GAP_US).any():
+    is_whole = all(STEP_NAME.match(name) for name in steps.names)  # other marks leave gaps
+    if is_whole and not skipped and (gap_us > STEP_GAP_US).any():
         yield (
             f"{int((gap_us > STEP_GAP_US).sum())} steps begin long after the one before ended "
             f"(by up to {gap_us.max():.0f} us)"

@@ -164,6 +164,8 @@ class RankTrace:
     memory: Allocations = field(default_factory=Allocations)
     """What the allocator did; nothing where the profile does not record it."""
     warnings: list[str] = field(default_factory=list)
+    steps_by: str = ""
+    """Name of the annotations that mark steps, where a user gave one."""
 
     def __len__(self) -> int:
         return len(self.start_us)

@@ -33,6 +33,7 @@ class Options(NamedTuple):
     max_bytes: int
     steps: slice | None = None
     context: int = 0
+    steps_by: str = ""
 
 
 class FoundDocument(NamedTuple):
@@ -52,7 +53,7 @@ def decode(path: str | Path, options: Options) -> list[FoundDocument]:
     windows: dict[str, Window] = {}
     if options.steps is not None and str(path) != "-":
         for where, chunks in documents(path, options.max_bytes):
-            window = find_window(chunks, options.steps, options.context)
+            window = find_window(chunks, options.steps, options.context, options.steps_by)
             if window is not None and Path(where).is_file():
                 windows[where] = window
     result = []

@@ -13,9 +13,9 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Keys, Mask
 from perfmodel.errors import TraceError
-from perfmodel.trace.categories import LAUNCH_CALL, Category
+from perfmodel.trace.categories import AUTOGRAD_WRAPPER, BACKWARD_OP, LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.window import Steps, find_steps, thread_roles
+from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, Steps, find_steps, step_marks
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,37 @@ def link(rank: RankTrace) -> Links:
         device_launch=_device_launches(rank, device_rows, runtime),
         recorded_frac=len(ids) / (int(ids.max()) - int(ids.min()) + 1) if len(ids) else 1.0,
     )
+
+
+def thread_roles(rank: RankTrace) -> dict[int, str]:
+    """Thread id to `main`, `autograd` or `other:N` (N counts from 0 in order of appearance).
+
+    The main thread carries the marks of steps, else the most time of operators that are not of the
+    backward pass (old PyTorch recorded it without wrappers); autograd threads run
+    `evaluate_function` wrappers while another thread is the main one.
+    """
+    host = rank.of(Category.CPU_OP, Category.ANNOTATION, Category.RUNTIME)
+    if not len(host):
+        return {}
+    threads = list(dict.fromkeys(rank.thread[host].tolist()))
+    ops, marks = rank.of(Category.CPU_OP), step_marks(rank).row
+    top = outermost(rank, ops)
+    forward = top[~rank.name_matches(BACKWARD_OP)[top]]
+    rows = next(each for each in (marks, forward, ops, host) if len(each))
+    busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
+    main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
+    autograd = set(rank.thread[ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]].tolist())
+    roles: dict[int, str] = {main: MAIN_THREAD}
+    others = 0
+    for thread in threads:
+        if thread == main:
+            continue
+        if thread in autograd:
+            roles[thread] = AUTOGRAD_THREAD
+        else:
+            roles[thread] = f"other:{others}"
+            others += 1
+    return roles
 
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:

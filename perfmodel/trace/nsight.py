@@ -23,7 +23,6 @@ from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace
 from perfmodel.trace.sqlite import (
     MAGIC,
-    STEP_LIKE,
     Database,
     Row,
     event_of,
@@ -177,8 +176,7 @@ def _nsight_ranges(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
         if kind is None:
             kind = Category.OTHER if named == "other" else usual
         if kind is Category.ANNOTATION and row["eventType"] == START_END_RANGE:
-            is_step = STEP_LIKE.fullmatch(columns["name"]) is not None
-            kind = Category.ANNOTATION if is_step else Category.OTHER  # they need not nest
+            kind = Category.OTHER  # they need not nest
         yield event_of(row, kind, columns.pop("name"), **columns)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import FRAME_NAME, is_frame
 from perfmodel.trace.bookkeeping import bookkeeping_faults
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
 from perfmodel.trace.link import Links, link
@@ -22,6 +24,7 @@ from perfmodel.trace.recording import (
     checked_recording,
     inconsistencies,
 )
+from perfmodel.trace.window import step_marks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +52,8 @@ class Trace:
     warnings: list[str] = field(default_factory=list)
     chosen: slice = field(default_factory=lambda: slice(None))
     """Of its steps, those that `read` was asked for; others stand around them."""
+    recorded_on: Any = None
+    """The machine (a name, a TOML file, or itself) that a user says it was recorded on."""
 
     @cached_property
     def links(self) -> tuple[Links, ...]:
@@ -138,6 +143,7 @@ def read(
     steps: slice | None = None,
     context: int = 0,
     workers: int | None = None,
+    steps_by: str = "",
 ) -> Trace:
     """Read a Kineto file, a profile of another tool, an execution trace, an archive, a folder or a
     frame of events.
@@ -146,14 +152,16 @@ def read(
     `.tar.gz`, a folder, or `-` for standard input; names do not matter. A pandas frame holds the
     columns of `Trace.events`, or those of Chrome's trace events (`perfmodel.trace.frame` names
     them). `max_bytes` bounds each decompressed document. With `steps`, only the events of these
-    steps are kept, and of `context` steps on each side; `chosen` says where they are. The files of
-    a folder are decoded by `workers` processes at a time (default: one per processor where that is
-    quicker than one after another); the answer does not depend on it.
+    steps are kept, and of `context` steps on each side; `chosen` says where they are. Annotations
+    named `steps_by`, alone or with a number behind it (`NAME 3`, `NAME#3`), mark the steps, else
+    those that profilers and engines are known to write. The files of a folder are decoded by
+    `workers` processes at a time (default: one per processor where that is quicker than one after
+    another); the answer does not depend on it.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
     """
-    result = _decode_files(path, Options(max_bytes, steps, context), workers)
+    result = _decode_files(path, Options(max_bytes, steps, context, steps_by), workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
     ignored = [each.where for each in result if each.part is None]
     if not parts:
@@ -161,6 +169,10 @@ def read(
             f"{result[0].where}: JSON without traceEvents or nodes: this is not a trace"
         )
     ranks = [part for part in parts if isinstance(part, RankTrace)]
+    if steps_by:
+        if not ranks:
+            raise UsageError(f"{path}: --steps-by: an execution trace has no steps by time")
+        ranks = [_with_marks(rank, steps_by) for rank in ranks]
     others = [part for part in parts if not isinstance(part, RankTrace)]
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
@@ -186,6 +198,23 @@ def read(
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
+
+
+_MAX_NAMED = 5
+"""Annotations that an error names."""
+
+
+def _with_marks(rank: RankTrace, steps_by: str) -> RankTrace:
+    """`rank` with steps by a name. Raises `UsageError` where it marks none."""
+    rank = replace(rank, steps_by=steps_by)
+    if not len(step_marks(rank).row):
+        notes = [rank.text(row) for row in rank.of(Category.ANNOTATION)]
+        most = ", ".join(f"{name} ({n})" for name, n in Counter(notes).most_common(_MAX_NAMED))
+        raise UsageError(
+            f"{rank.where}: --steps-by {steps_by!r}: no annotation has that name; "
+            + (f"most frequent are {most}" if most else "it has none")
+        )
+    return rank
 
 
 def _decode_files(
@@ -216,7 +245,7 @@ def _chosen_steps(
         return slice(None)
     if whole and not context:
         raise UsageError(
-            f"{whole[0]}: --steps: no plain file with ProfilerStep annotations to choose from"
+            f"{whole[0]}: --steps: no plain file with annotations of steps to choose from"
         )
     return steps if whole or not ranks else windows[ranks[0].where].chosen
 

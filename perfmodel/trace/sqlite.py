@@ -6,8 +6,7 @@ calls, those of markers (roctx) ranges; a kernel and the call that launched it s
 
 A file may hold several processes (one profiler around `torchrun`): each that used a device is a
 rank, in the order of devices. Ranges are operators where they are named like one of PyTorch
-(`aten::mm`, `MulBackward0`) or carry what `emit_nvtx` adds; the others are annotations. Where no
-range is a `ProfilerStep#N`, those named `step 3`, `iteration_3` and the like are the steps.
+(`aten::mm`, `MulBackward0`) or carry what `emit_nvtx` adds; the others are annotations.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.trace.categories import BACKWARD_OP, STEP_NAME, Category
+from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
 
 MAGIC = b"SQLite format 3\0"
@@ -35,7 +34,6 @@ _OF_EMIT_NVTX = re.compile(
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$",
     re.DOTALL,
 )
-STEP_LIKE = re.compile(r"(?:\w+[ _])?(?:step|iter|iteration|batch)\W{0,2}_?(\d+)$", re.IGNORECASE)
 _ROCM_COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
 _ROCM_STRINGS = re.compile(r"rocpd_string(.*)")
 
@@ -249,23 +247,13 @@ def ranks_of(
     return tuple(
         rank_from_events(
             where if alone else f"{where}:process {pid}",
-            _with_steps(processes[pid]),
+            processes[pid],
             rank=NONE if alone else number,
             devices=devices,
             thread_names=threads,
         )
         for number, pid in enumerate(used)
     )
-
-
-def _with_steps(events: list[Row]) -> Iterable[Row]:
-    """The events; where no annotation is a step, those named like steps are."""
-    ranges = [each for each in events if each["category"] == Category.ANNOTATION]
-    if not any(STEP_NAME.match(each["name"]) for each in ranges):
-        for each in ranges:
-            if match := STEP_LIKE.fullmatch(each["name"]):
-                each["name"] = f"ProfilerStep#{match[1]}"
-    return events
 
 
 def looks_like_sqlite(content: bytes) -> bool:

@@ -1,6 +1,6 @@
-"""Steps and threads of one rank, and the part of a long trace that some steps need.
+"""The steps of one rank, and the part of a long trace that some steps need.
 
-Step annotations are found in the text, without decoding the events around them; then the file is
+Annotations are found in the text, without decoding the events around them; then the file is
 decoded once more and only what lies in the window is kept. What the text says is checked against
 the steps that were then decoded.
 """
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.errors import TraceError, UsageError
-from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import RankTrace, nanoseconds
+from perfmodel.trace.step_marks import ANY_MARK, Marks, marked_steps
 
 MAIN_THREAD = "main"
 AUTOGRAD_THREAD = "autograd"
@@ -31,7 +34,7 @@ class Steps:
     start_us: Floats
     end_us: Floats
     is_window: bool = False
-    """True when the trace has no ProfilerStep: the one step is the window of its events."""
+    """True when nothing marks steps: the one step is the window of the events."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -42,12 +45,13 @@ class Steps:
 
 
 def find_steps(rank: RankTrace) -> Steps:
-    """The host intervals named `ProfilerStep#N`, else the window from first to last event."""
-    host = rank.of(Category.ANNOTATION, Category.CPU_OP)
-    rows = host[rank.name_matches(STEP_NAME)[host]]
-    if len(rows):
-        names = tuple(rank.text(row) for row in rows)
-        return Steps(names, rank.start_us[rows], rank.end_us[rows])
+    """The marked steps (`perfmodel.trace.step_marks`), else the window from first to last event."""
+    marks = step_marks(rank)
+    if len(marks.row):
+        names = [rank.text(row) for row in marks.row]
+        if len({*names}) < len(names):
+            names = [f"{name} #{number}" for number, name in enumerate(names)]
+        return Steps(tuple(names), marks.start, marks.end)
     events = rank.of(*(c for c in Category if c is not Category.OTHER))
     if not len(events):
         return Steps((), np.zeros(0), np.zeros(0))
@@ -55,39 +59,24 @@ def find_steps(rank: RankTrace) -> Steps:
     return Steps(("window",), np.array([start]), np.array([end]), is_window=True)
 
 
-def thread_roles(rank: RankTrace) -> dict[int, str]:
-    """Thread id to `main`, `autograd` or `other:N` (N counts from 0 in order of appearance).
-
-    The main thread carries the steps, else the most operator time; autograd threads run
-    `evaluate_function` wrappers while another thread is the main one.
-    """
-    host = rank.of(Category.CPU_OP, Category.ANNOTATION, Category.RUNTIME)
-    if not len(host):
-        return {}
-    threads = list(dict.fromkeys(rank.thread[host].tolist()))
-    annotations, ops = rank.of(Category.ANNOTATION, Category.CPU_OP), rank.of(Category.CPU_OP)
-    steps = annotations[rank.name_matches(STEP_NAME)[annotations]]
-    rows = steps if len(steps) else ops if len(ops) else host
-    busiest, of_row = np.unique(rank.thread[rows], return_inverse=True)
-    main = int(busiest[np.argmax(np.bincount(of_row, rank.duration_us[rows] + 1e-9))])
-    wrapped = ops[rank.name_matches(AUTOGRAD_WRAPPER)[ops]]
-    autograd = set(rank.thread[wrapped].tolist())
-    roles: dict[int, str] = {main: MAIN_THREAD}
-    others = 0
-    for thread in threads:
-        if thread == main:
-            continue
-        if thread in autograd:
-            roles[thread] = AUTOGRAD_THREAD
-        else:
-            roles[thread] = f"other:{others}"
-            others += 1
-    return roles
+def step_marks(rank: RankTrace) -> Marks:
+    """The steps that its host intervals mark; none where none do."""
+    among = rank.of(Category.ANNOTATION, Category.CPU_OP, Category.OTHER)
+    if not rank.steps_by:
+        among = among[rank.name_matches(ANY_MARK)[among]]
+    names = [rank.text(row) for row in among]
+    times = rank.start_us[among], rank.end_us[among]
+    marks = marked_steps(names, rank.thread[among], *times, rank.steps_by)
+    return marks._replace(row=among[marks.row])
 
 
-_STEP = re.compile(
-    rb'"cat"\s*:\s*"(?:user_annotation|cpu_op)"\s*,\s*"name"\s*:\s*"(ProfilerStep#\d+)"'
-    rb'[^{}"]{0,4}"pid"[^{}]{0,200}?"ts"\s*:\s*([\d.]+)\s*,\s*"dur"\s*:\s*([\d.]+)'
+_TEXT = rb'"((?:[^"\\]|\\.){1,400})"'
+_NOTE = re.compile(
+    rb'"cat"\s*:\s*"(?:user_annotation"\s*,\s*"name"\s*:\s*'
+    + _TEXT
+    + rb'|cpu_op"\s*,\s*"name"\s*:\s*"(ProfilerStep#\d+)")'
+    rb'[^{}"]{0,4}"pid"[^{}]{0,100}?"tid"\s*:\s*([^,{}]{1,100}),[^{}]{0,100}?'
+    rb'"ts"\s*:\s*([\d.]+)\s*,\s*"dur"\s*:\s*([\d.]+)'
 )
 _OVERLAP_BYTES = 1024
 
@@ -103,6 +92,7 @@ class Window:
     before: int
     asked: int
     after: int
+    steps_by: str = ""
 
     def keeps(self, start_ns: Ints, is_device: Mask) -> Mask:
         """Which events lie in the window."""
@@ -115,12 +105,14 @@ class Window:
         return slice(self.before, self.before + self.asked)
 
 
-def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window | None:
+def find_window(
+    chunks: Iterable[bytes], steps: slice, context: int, steps_by: str = ""
+) -> Window | None:
     """The window of `steps` with `context` steps on each side; None where no steps are found.
 
     Raises `UsageError` where the file has no such steps.
     """
-    start_ns, end_ns = _step_times(chunks)
+    start_ns, end_ns = _step_times(chunks, steps_by)
     if not len(start_ns):
         return None
     first, last, _ = steps.indices(len(start_ns))
@@ -130,23 +122,33 @@ def find_window(chunks: Iterable[bytes], steps: slice, context: int) -> Window |
     until_ns = int(end_ns[last + after - 1])
     longest_ns = int((end_ns - start_ns).max())
     from_ns = int(start_ns[first - before])
-    return Window(from_ns, until_ns, until_ns + longest_ns, before, last - first, after)
+    tail_ns = until_ns + longest_ns
+    return Window(from_ns, until_ns, tail_ns, before, last - first, after, steps_by)
 
 
-def _step_times(chunks: Iterable[bytes]) -> tuple[Ints, Ints]:
-    """Starts and ends of the step annotations in the text of a trace, by time."""
-    result: dict[int, tuple[bytes, bytes]] = {}
+def _step_times(chunks: Iterable[bytes], steps_by: str) -> tuple[Ints, Ints]:
+    """Starts and ends of the steps that annotations in the text of a trace mark, by time."""
+    found: dict[int, tuple[bytes, ...]] = {}
     text, offset = b"", 0
     for chunk in chunks:
         text += chunk
-        for match in _STEP.finditer(text):
-            result[offset + match.start()] = (match[2], match[3])
+        for match in _NOTE.finditer(text):
+            found[offset + match.start()] = (match[1] or match[2], *match.groups()[2:])
         offset += max(len(text) - _OVERLAP_BYTES, 0)
         text = text[-_OVERLAP_BYTES:]
-    start_ns, _ = nanoseconds([start for start, _ in result.values()])
-    duration_ns, _ = nanoseconds([duration for _, duration in result.values()])
-    order = np.argsort(start_ns, kind="stable")
-    return start_ns[order], (start_ns + duration_ns)[order]
+    names = [_plain(name) for name, *_ in found.values()]
+    thread = np.unique([thread for _, thread, *_ in found.values()], return_inverse=True)[1]
+    start_ns, _ = nanoseconds([start for *_, start, _ in found.values()])
+    duration_ns, _ = nanoseconds([duration for *_, duration in found.values()])
+    _, start_ns, end_ns = marked_steps(names, thread, start_ns, start_ns + duration_ns, steps_by)
+    return start_ns, end_ns
+
+
+def _plain(name: bytes) -> str:
+    """A text of JSON as it is read."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(b'"%b"' % name, type=str)
+    return name.decode(errors="replace")
 
 
 def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
@@ -154,6 +156,7 @@ def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
 
     Raises `TraceError` where the steps in it are not those of the window.
     """
+    rank = replace(rank, steps_by=window.steps_by)
     steps = find_steps(rank)
     expected = window.before + window.asked + window.after
     if steps.is_window or len(steps) != expected:

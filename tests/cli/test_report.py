@@ -46,7 +46,7 @@ def test_from_shapes_nothing_is_scaled_and_nothing_listed(tmp_path: Path) -> Non
         (["-o", "nowhere/page.html"], "there is no folder nowhere"),
         (["--workload", "lin-dlrm-ddp"], "name the machine"),
         (["trace.json", "--workload", "lin-dlrm-ddp"], "cannot be combined with a trace"),
-        (["--batch", "8"], "say where to predict it with --hardware"),
+        (["--batch", "8"], "say where to predict it: --hardware"),
         (["--scale", "gpu"], "expected SCOPE"),
         (["--scale", "gpu=half"], "FACTOR a number >= 0"),
         (["--remove", "memcpy"], "'memcpy' matches nothing in this trace"),

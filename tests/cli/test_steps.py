@@ -38,3 +38,22 @@ def test_steps_that_make_no_sense(tmp_path: Path, run: Run) -> None:
         for steps in ("0-2", "7:9", "2:1"):
             assert run(verb, path, "--steps", steps).status == 2
     assert run("predict", "--workload", "criteo-kaggle", "--steps", "1:2").status == 2
+
+
+def test_steps_by_a_name_and_the_machine_that_a_trace_is_of(tmp_path: Path, run: Run) -> None:
+    content = document(steps=4)
+    for each in content["traceEvents"]:
+        each["name"] = each["name"].replace("ProfilerStep#", "my loop ")
+    content["deviceProperties"] = [{"name": "NVIDIA H900"}]
+    path = write(tmp_path / "trace.json", content)
+    by = ("--steps-by", "my loop", "--format", "json")
+    found = json.loads(run("breakdown", path, *by, "--steps", "1:3").out)
+    assert [step["name"] for step in found["ranks"][0]["steps"]] == ["my loop 1", "my loop 2"]
+    assert json.loads(run("diff", path, path, *by).out)["changes"]
+    assert "--steps-by 'my loop'" in found["gains"][0]["command"]
+    on = ("predict", path, *by, "--hardware", "h100-sxm")
+    assert "--source" in run(*on).err
+    assert json.loads(run(*on, "--source", "a100-sxm-80gb").out)["results"][0]["step_us"] > 0
+    refused = run("predict", path, "--steps-by", "your loop")
+    assert refused.status == 2
+    assert "most frequent are my loop 0 (1)" in refused.err

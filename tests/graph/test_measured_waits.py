@@ -62,19 +62,26 @@ def test_its_time_on_the_critical_path_has_its_cause() -> None:
         assert sum(p.end_us - p.start_us for p in path) == pytest.approx(2000)
 
 
-def test_the_first_operation_of_a_stream_waits_for_work_from_before_the_window() -> None:
+def test_the_first_operation_of_a_stream_waits_like_any_other() -> None:
     t = Tiny()
     t.op("aten::copy_", 0, 20)
     t.launch(2, 4, (8000, 8010), "copy")
     t.launch(5, 7, (8012, 8100), "kernel")
     graph = t.graph()
-    assert waits_of(graph) == []
-    timeline = schedule(graph)
-    assert timeline.step_us == [8100]
-    assert critical_path(timeline, 0).by_cause()["before_window"] == pytest.approx(8000)
-    # What was launched before the recording began is over when it was, whatever the host does.
-    faster = what_if(graph, graph.nodes_.duration_us, [Scale.parse("host=0")])
-    assert schedule(*faster).start_us[nodes_named(graph, "copy")] == [8000]
+    assert waits_of(graph) == [("wait before copy", "unexplained", pytest.approx(7996))]
+    assert schedule(graph).step_us == pytest.approx([8100])
+    path = critical_path(measured(graph), 0).by_cause()
+    assert "before_window" not in path
+    assert path["unexplained"] == pytest.approx(7996)
+
+
+def test_an_operation_without_a_launch_is_from_before_the_window() -> None:
+    t = Tiny()
+    t.op("aten::copy_", 0, 20)
+    t.kernel(8000, 8010, "earlier")
+    t.launch(5, 7, (8012, 8100), "kernel")
+    path = critical_path(measured(t.graph()), 0).by_cause()
+    assert path["before_window"] == pytest.approx(8000)
 
 
 def test_it_is_unexplained_where_the_device_worked_meanwhile() -> None:

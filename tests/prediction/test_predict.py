@@ -333,8 +333,29 @@ def test_on_the_same_device_nothing_changes_on_the_device() -> None:
 def test_a_trace_that_does_not_name_its_device_cannot_be_transferred() -> None:
     t = steps(100)
     t.head["deviceProperties"] = []
-    with pytest.raises(PerfmodelError, match="does not name its GPU"):
+    with pytest.raises(
+        PerfmodelError, match=r"does not name its GPU, .*: name it with source_device"
+    ):
         predict(t.trace(), hardware=["H100-SXM"])
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA H900"])
+def test_a_user_names_the_machine_that_a_trace_was_recorded_on(name: str) -> None:
+    t = steps(100, 140)
+    t.head["deviceProperties"] = [{"name": name}]
+    trace = t.trace()
+    with pytest.raises(PerfmodelError, match=r"tiny: .* with source_device"):
+        predict(trace, hardware="h100-sxm")
+    same = only(predict(trace, hardware="v100-sxm2-16gb", source_device="v100-sxm2-16gb"))
+    assert same["gpu_active_us"] == pytest.approx(120)
+    named = predict(steps(100, 140).trace(), hardware="h100-sxm")  # its V100
+    found = predict(trace, hardware="h100-sxm", source_device="v100-sxm2-16gb")
+    assert only(found)["gpu_active_us"] == pytest.approx(only(named)["gpu_active_us"])
+    assert "(as given)" in found.warnings[-1]
+    with pytest.raises(PerfmodelError, match="unknown hardware 'nothing'"):
+        predict(trace, hardware="h100-sxm", source_device="nothing")
+    with pytest.raises(UsageError, match="source_device cannot be combined with a workload"):
+        predict("criteo-kaggle", hardware="h100-sxm", source_device="h100-sxm")
 
 
 @quick

@@ -89,3 +89,44 @@ def test_figures_by_rank_and_step() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_steady_steps_of_equal_ones_are_all(count: int) -> None:
     assert steady_steps(measured(steps(*[100] * count).graph())).tolist() == list(range(count))
+
+
+def working(*launches: int, step_us: tuple[float, ...] = ()) -> Tiny:
+    """Steps that launch so many kernels of 1 us within one operator, 100 us long each."""
+    t = Tiny()
+    at = 0.0
+    for number, count in enumerate(launches):
+        us = step_us[number] if step_us else 100.0
+        t.step(number, at, at + us)
+        if count:
+            t.op("aten::mm", at + 1, at + us - 1)
+        for n in range(count):
+            t.launch(at + 2 + 4 * n, at + 4 + 4 * n, (at + 5 + 4 * n, at + 6 + 4 * n))
+        at += us
+    return t
+
+
+def test_a_step_that_launched_less_than_half_is_incomplete_whatever_its_length() -> None:
+    assert roles(working(4, 4, 2, 1)) == "sssi"
+    assert roles(working(4, 0, step_us=(9300, 49))) == "si"  # the second is not the usual one
+    assert roles(working(0, 0, 4, 4, 4)) == "iisss"  # lost
+    assert roles(working(4, 4, 4, 0, step_us=(160, 100, 100, 900))) == "wssi"
+
+
+def test_one_step_with_work_is_steady() -> None:
+    assert roles(working(1, 0, 0)) == "sii"
+    assert roles(steps(100, malloc_us=(50,))) == "s"
+
+
+def test_a_step_without_operators_is_incomplete_where_others_have_some() -> None:
+    t = steps(100, 100)
+    t.step(2, 200, 220)
+    assert roles(t) == "ssi"
+    bare = Tiny()
+    bare.step(0, 0, 100)
+    bare.step(1, 100, 200)
+    assert roles(bare) == "ss"
+
+
+def test_what_ranks_launch_counts_together() -> None:
+    assert roles(working(4, 4, 2), working(4, 4, 1)) == "ssi"

@@ -111,7 +111,7 @@ def test_an_nsight_export_by_hand() -> None:
     (rank,) = decode_nsight(database(NSIGHT), "x")
     assert rank.devices[0].name == "NVIDIA H100"
     assert {rank.text(row) for row in range(len(rank))} == {
-        *("ProfilerStep#4", "layer", "aten::mm", "cudaLaunchKernel"),
+        *("iteration 4", "layer", "aten::mm", "cudaLaunchKernel"),
         *("cudaStreamWaitEvent", "Stream Wait Event", "cudaMemcpyAsync"),
         *("void gemm<float>(float*)", "Memcpy HtoD (Pinned -> Device)"),
     }

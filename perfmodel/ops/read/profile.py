@@ -13,9 +13,10 @@ from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph, dtype
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
 from perfmodel.ops.read.attributes import of_call, of_event
 from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
-from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
+from perfmodel.trace.categories import DEVICE_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
+from perfmodel.trace.step_marks import NUMBERED_MARK
 from perfmodel.trace.window import MAIN_THREAD
 
 
@@ -93,7 +94,7 @@ def graph_of_events(
 ) -> OpGraph:
     """The ops of a profile, given the inputs of each and notes on them."""
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
-    host = host[~rank.name_matches(STEP_NAME)[host]]
+    host = host[~rank.name_matches(NUMBERED_MARK)[host]]
     is_op = rank.category[host] == Category.CPU_OP
     owner, around = enclosing_ops(rank, host, is_op)
     names = [rank.text(row) for row in host.tolist()]

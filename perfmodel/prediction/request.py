@@ -1,0 +1,104 @@
+"""What is asked of a prediction: a source, machines, what-ifs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import UsageError
+from perfmodel.hardware import Part
+from perfmodel.ops.edits.named import NamedEdit
+from perfmodel.prediction.payload_codec import Codec
+from perfmodel.prediction.sources import Source
+from perfmodel.prediction.what_if import Scale
+
+Hardware = str | Path | Part
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be predicted, where, and under which what-ifs.
+
+    `source` is a trace (its path, itself, or a frame of its events); a workload (its name in the
+    catalogue, its TOML file, or itself), which runs in its own software; a workload as it is
+    deployed; or the module `FILE.py:CLASS`, whose file is executed.
+
+    `hardware` are devices, nodes or clusters: names of the catalogue, TOML files, or themselves;
+    without any a trace stays on its own machine. All devices of a node or cluster are ranks of a
+    workload, a device by itself is one rank. Collectives are among `nodes` equal nodes. `batch`
+    counts the samples of all ranks of a workload; it rescales every shape of a trace that depends
+    on it. `overheads` names a saved profile, whose means replace measured host costs; where shapes
+    alone count, one is chosen and named among the warnings.
+
+    The answer of a trace is from its measured times where it has them: as they are, by ratios of
+    models on other devices; an edit, a batch or nodes multiply it by what shapes say of the change.
+    `mode` asks for one evidence alone: `replay`, `transfer` (to other devices), or `model` (shapes,
+    the default of what has no times). What-ifs are `scale` (`{"gpu": 0.5}`, or as `Scale.parse` has
+    it), `remove` (`Scale.parse_removal`) and `codec` (what collectives of a replay send in a
+    narrower type: `Codec.parse`); of shapes `edit` (`NamedEdit.parse`). Under one each result has
+    what is predicted without as its `baseline`.
+    `keep_contention` leaves kernels as slow beside collectives as they were measured.
+    `leave_one_step_out` takes the host costs of each step of a replay from the other steps.
+    `source_device` is the machine that a trace was recorded on, where it names none that is known.
+
+    A workload's step is the whole step unless `train` is false, then its forward pass. The rank
+    that looks up most and the one that sends most stand for all; with `every_rank`, one of each
+    class of ranks with equal work. Its prediction is the period of steps that follow one another.
+
+    Raises `UsageError` for a what-if that means nothing.
+    """
+
+    source: Source
+    _: KW_ONLY
+    hardware: Hardware | Sequence[Hardware] = ()
+    nodes: int | None = None
+    batch: int | None = None
+    overheads: str | Path | None = None
+    mode: str | None = None
+    scale: str | Sequence[str] | Mapping[str, float] = ()
+    remove: str | Sequence[str] = ()
+    codec: str | Sequence[str] = ()
+    edit: str | Sequence[str] = ()
+    keep_contention: bool = False
+    leave_one_step_out: bool = False
+    source_device: Hardware | None = None
+    train: bool = True
+    every_rank: bool = False
+
+    def __post_init__(self) -> None:
+        for parse in (self.scales, self.codecs, self.edits):
+            parse()
+
+    @property
+    def targets(self) -> list[Hardware]:
+        return _as_list(self.hardware)
+
+    def scales(self) -> list[Scale]:
+        """What is scaled, and what is taken out."""
+        removed = map(Scale.parse_removal, _as_list(self.remove))
+        return [*map(Scale.parse, _as_list(self.scale)), *removed]
+
+    def codecs(self) -> list[Codec]:
+        return [Codec.parse(text) for text in _as_list(self.codec)]
+
+    def edits(self) -> list[NamedEdit]:
+        return [NamedEdit.parse(text) for text in _as_list(self.edit)]
+
+    @property
+    def profile(self) -> str | None:
+        return None if self.overheads is None else str(self.overheads)
+
+    def refuse(self, what: str, names: Iterable[str]) -> None:
+        """Raise `UsageError` where one of these options is given: they mean nothing for `what`."""
+        usual = {each.name: each.default for each in fields(self)}
+        for name in names:
+            if getattr(self, name) != usual[name]:
+                raise UsageError(f"{name} cannot be combined with {what}")
+
+
+def _as_list(given: Any) -> list[Any]:
+    if isinstance(given, Mapping):
+        return [f"{name}={value}" for name, value in given.items()]
+    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
