@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.measure import measure
-from perfmodel.errors import HardwareError, TraceError, UsageError
+from perfmodel.errors import HardwareError, TraceError, UsageError, prefixed
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
@@ -304,7 +304,7 @@ def shapes_on(
         return host_costs(watched, overheads)
 
     result, notes = predict_on(machine, costs_on, steps)
-    return result, [f"{machine.name}: {note}" for note in dict.fromkeys(notes)]
+    return result, [prefixed(machine.name, note) for note in dict.fromkeys(notes)]
 
 
 def own_costs(trace: Trace, machine: Cluster) -> HostCosts:
