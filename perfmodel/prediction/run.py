@@ -46,7 +46,6 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
 from perfmodel.workload import Workload, load_workload
-from perfmodel.workload.settings import IMPLEMENTATIONS
 
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
@@ -354,8 +353,7 @@ def least_us(
     def least(machine: Cluster, costs: HostCosts | None) -> float:
         return least_deployment_us(replace(deployment, machine=machine), costs, enough_us)
 
-    shipped = IMPLEMENTATIONS[TIERED].overheads
-    costs_on = partial(host_costs, overheads=overheads, shipped=shipped)
+    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
     found_us, log, costs = on_recorded(deployment.machine, costs_on, least)
     return found_us, figures_read(deployment.machine, log, costs)
 
@@ -369,8 +367,7 @@ def _of_configuration(
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
     first, edits = cases[0], request.edits()
-    shipped = IMPLEMENTATIONS[software].overheads
-    costs_on = partial(host_costs, overheads=request.profile, shipped=shipped)
+    costs_on = partial(host_costs, overheads=request.profile, software=software)
 
     def on_machine(case: Step | Deployment) -> Noted:
         def steps(machine: Cluster, costs: HostCosts | None) -> Noted:

@@ -34,6 +34,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import host_ratio
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
+from perfmodel.workload.settings import IMPLEMENTATIONS
 
 
 def place_collectives(rows: Rows, machine: Cluster) -> Rows:
@@ -97,14 +98,18 @@ class HostCosts:
         return self.of_rank.get(rank, self.profile)
 
 
-def host_costs(machine: Cluster, overheads: str | None = None, shipped: str = EAGER) -> HostCosts:
-    """The saved profile `overheads`, or the package's `shipped` at the speed of `machine`'s hosts.
+def host_costs(
+    machine: Cluster, overheads: str | None = None, software: str | None = None
+) -> HostCosts:
+    """The saved profile `overheads`, or the package's for `software` (an implementation; else
+    PyTorch's operators) at the speed of the threads of `machine`'s hosts.
 
     Raises `ModelError` where there is no such profile.
     """
     if overheads is not None:
         profile = load_profile(overheads)
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
+    shipped = EAGER if software is None else IMPLEMENTATIONS[software].overheads
     first, *behind = (
         (_host_costs(machine.seen_by(ranks.start).node.host, shipped), ranks)
         for _, ranks in machine.kinds

@@ -154,10 +154,10 @@ def test_stalls_count_in_a_profile_of_ones_own_and_not_in_the_packages() -> None
     assert launched == [[9.0], [2.0]]
 
 
-@pytest.mark.parametrize("shipped", ["h100-inference", "lin2022-v100"])
-def test_one_profile_times_every_host_by_the_speed_of_its_thread(shipped: str) -> None:
+@pytest.mark.parametrize("software", [None, "fbgemm"])
+def test_one_profile_times_every_host_by_the_speed_of_its_thread(software: str | None) -> None:
     names = ("dgx-1", "dgx-a100-80gb", "dgx-h100", "hgx-mi300x")
-    costs = {name: host_costs(cluster(name), shipped=shipped) for name in names}
+    costs = {name: host_costs(cluster(name), software=software) for name in names}
     assert {(id(each.profile), each.note) for each in costs.values()} == {
         (id(costs["dgx-1"].profile), costs["dgx-1"].note)
     }
