@@ -26,9 +26,13 @@ class Note(str):
     """A line about an answer that only informs: nothing may be wrong with the answer."""
 
 
+class SharedNote(Note):
+    """One that holds for every machine of an answer."""
+
+
 def prefixed(prefix: str, line: str) -> str:
-    """A line under a name; a note stays one."""
-    return type(line)(f"{prefix}: {line}")
+    """A line under a name, but for one that holds for all; a note stays one."""
+    return line if isinstance(line, SharedNote) else type(line)(f"{prefix}: {line}")
 
 
 def said_dict(lines: list[str]) -> dict[str, list[str]]:

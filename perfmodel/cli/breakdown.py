@@ -201,6 +201,7 @@ def _gains(
         predict_command(graph, trace, options, ()),
         straggler=None if listed.waiting is None else listed.waiting.to_dict(),
         steps=content.chosen,
+        periods=listed.ranks[0].steps[0].lags.periods,
     )
 
 

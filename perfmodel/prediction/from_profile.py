@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.measure import measure
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause
@@ -304,7 +304,7 @@ def shapes_on(
     if result.memory is not None and not result.memory["fits"]:
         needed = result.memory["total_bytes"] / BYTES_PER_GB
         placed.append(f"needs {needed:.1f} GB: more than its memory holds")
-    return result, [f"{machine.name}: {note}" for note in dict.fromkeys([*placed, *notes])]
+    return result, [prefixed(machine.name, note) for note in dict.fromkeys([*placed, *notes])]
 
 
 def _placed_notes(
@@ -337,7 +337,7 @@ def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:
     return HostCosts(
         Profile.from_samples(*samples.values()).completed(usual),
         ratio,
-        f"host overheads: the trace's own, per operator{how}",
+        Note(f"host overheads: the trace's own, per operator{how}"),
         {rank: Profile.from_samples(costs).completed(usual) for rank, costs in samples.items()},
         spread=KNOWN_SOFTWARE if ratio == 1.0 else (1 / HOST_SPREAD, HOST_SPREAD),
     )

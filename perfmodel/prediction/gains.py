@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct, median
+from perfmodel.arrays import Floats, Ints, Mask, distinct, median
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
@@ -22,13 +22,12 @@ from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
-from perfmodel.trace.columns import NONE
 
 MOST = 5
 MIN_FRAC = 0.01
 """Of the step: what gains less is not worth a line."""
-MAX_STEPS = 3
-"""Steps that gains are of, those closest to the median."""
+MAX_NODES = 20_000
+"""Of large traces gains are of as few steps as hold so many nodes, those closest to the median."""
 _MAX_OPERATORS = 5
 
 
@@ -198,22 +197,26 @@ def gains(
     *,
     straggler: Mapping[str, Any] | None = None,
     steps: slice = slice(None),
+    periods: Periods | None = None,
 ) -> list[Gain]:
     """The what-ifs that gain most, largest first, of a graph with `duration_us` per node.
 
     A gain is what the period of the slowest rank gets shorter by, in the median over its typical
     steps; what kernels and collectives cost one another stays as it is in `duration_us`.
     `command` is the one that predicts these durations; a gain's has the what-if behind it.
-    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count.
+    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count,
+    `periods` those of the steady steps, where they are at hand.
     """
     truth = measured(graph)
     chosen = np.arange(_steps(graph))[steps]
     steady = chosen[np.isin(chosen, steady_steps(truth))]
     steady = steady if len(steady) else chosen
-    every_us = Periods.of(graph, steady).step_us(duration_us).max(axis=0)
-    near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")[:MAX_STEPS]
-    typical = np.sort(steady[near])
-    periods = Periods.of(graph, typical)
+    known = periods is not None and bool(np.isin(steady, periods.steps).all())
+    every = periods.only(steady) if periods and known else Periods.of(graph, steady)
+    every_us = every.step_us(duration_us).max(axis=0)
+    near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")
+    typical = np.sort(steady[near[: max(MAX_NODES * len(steady) // len(graph), 1)]])
+    periods = every.only(typical)
     base_us = _typical_us(periods, duration_us)
     deciding = _Deciding.of(periods, duration_us)
     ranked: list[tuple[float, _Candidate]] = []
@@ -259,23 +262,31 @@ class _Deciding:
     node_us: Floats
     way_us: Floats
     """Of the edge that leads to it."""
+    reached: Mask
+    """Whether an edge of the cycle leads to it."""
 
     @classmethod
     def of(cls, periods: Periods, duration_us: Floats) -> _Deciding:
-        graph = periods.graph
-        node_us, way_us = np.zeros((2, len(graph)))
-        for path in periods.paths(duration_us):
-            own_us, ways_us = np.zeros((2, len(graph)))
-            for node, edge, _, start_us, end_us in path.plain:
-                (own_us if edge == NONE else ways_us)[node] += end_us - start_us
+        node_us, way_us = np.zeros((2, len(periods.graph)))
+        reached = np.zeros(len(periods.graph), np.bool_)
+        for step in periods.repeated:
+            found = step.on_cycle(duration_us)
+            own_us, ways_us = np.zeros((2, len(node_us)))
+            np.add.at(own_us, found.node, found.node_us)
+            np.add.at(ways_us, found.then, found.way_us)
+            reached[found.then] = True
             node_us, way_us = np.maximum(node_us, own_us), np.maximum(way_us, ways_us)
-        return cls(node_us, way_us)
+        if not periods.repeated:  # a window: all that it is made of
+            node_us, way_us = duration_us, np.full(len(duration_us), inf)
+            reached[:] = True
+        return cls(node_us, way_us, reached)
 
 
 def _bounded(
     graph: ExecutionGraph, deciding: _Deciding, straggler: Mapping[str, Any] | None
 ) -> list[tuple[float, _Candidate, Scale]]:
-    """Candidates with what each can gain at most, largest first: what takes a wait out, all."""
+    """Candidates with what each can gain at most, largest first: what takes a wait out of the
+    cycle, all."""
     on_path = np.flatnonzero(deciding.node_us)
     bounded = []
     for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
@@ -283,7 +294,7 @@ def _bounded(
         ways = distinct(graph.edges_.target[scale.edges(graph)])
         taken_us = deciding.node_us[scale.among(graph, on_path)].sum()
         taken_us += deciding.way_us[ways].sum()
-        waits = len(ways) > 0 and bool(PARTS[scale.scope].waits)
+        waits = bool(PARTS[scale.scope].waits) and bool(deciding.reached[ways].any())
         bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
     return sorted(bounded, key=lambda row: -row[0])
 

@@ -306,4 +306,5 @@ def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
             duration_us=piece.end_us - piece.start_us,
         )
         for piece in path
+        if piece.end_us > piece.start_us
     ]

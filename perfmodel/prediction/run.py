@@ -245,7 +245,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
     source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
-    return Prediction(source, results, warnings)
+    return Prediction(source, results, list(dict.fromkeys(warnings)))
 
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:
@@ -299,9 +299,8 @@ def least_us(
     def least(machine: Cluster, costs: HostCosts | None) -> float:
         return least_deployment_us(replace(deployment, machine=machine), costs, enough_us)
 
-    found_us, log, costs = on_recorded(
-        deployment.machine, partial(host_costs, overheads=overheads), least
-    )
+    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
+    found_us, log, costs = on_recorded(deployment.machine, costs_on, least)
     return found_us, figures_read(deployment.machine, log, costs)
 
 
@@ -314,13 +313,14 @@ def _of_configuration(
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
     first, edits = cases[0], request.edits()
+    costs_on = partial(host_costs, overheads=request.profile, software=software)
 
     def on_machine(case: Step | Deployment) -> Noted:
         def steps(machine: Cluster, costs: HostCosts | None) -> Noted:
             again = replace(case, machine=machine)
             return period(again, costs, edits, every_rank=request.every_rank)
 
-        return predict_on(case.machine, partial(host_costs, overheads=request.profile), steps)
+        return predict_on(case.machine, costs_on, steps)
 
     answers = list(map(on_machine, cases))
     results = [result for result, _ in answers]

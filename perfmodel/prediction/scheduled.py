@@ -13,12 +13,13 @@ import numpy as np
 from perfmodel.arrays import Ints, Mask
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.cost.host import Profile, load_profile
-from perfmodel.cost.host.profile import CATALOGUE, SHIPPED, shipped_for
+from perfmodel.cost.host.profile import CATALOGUE, EAGER, RECORDED_ON
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
-from perfmodel.errors import Note
+from perfmodel.errors import SharedNote
 from perfmodel.graph.kinds import Cause
 from perfmodel.graph.merge import merge
-from perfmodel.hardware import Cluster, Host, host, node_of
+from perfmodel.hardware import Cluster, Host, host
+from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps, rows_of
@@ -33,6 +34,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import host_ratio
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
+from perfmodel.workload.settings import IMPLEMENTATIONS
 
 
 def place_collectives(rows: Rows, machine: Cluster) -> Rows:
@@ -106,43 +108,43 @@ class HostCosts:
         return self.of_rank.get(rank, self.profile)
 
 
-def host_costs(machine: Cluster, overheads: str | None = None) -> HostCosts:
-    """The saved profile `overheads`, or the one of the package that fits `machine` best.
+def host_costs(
+    machine: Cluster, overheads: str | None = None, software: str | None = None
+) -> HostCosts:
+    """The saved profile `overheads`, or the package's for `software` (an implementation; else
+    PyTorch's operators) at the speed of the threads of `machine`'s hosts.
 
     Raises `ModelError` where there is no such profile.
     """
     if overheads is not None:
         profile = load_profile(overheads)
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)
-    behind = machine.kinds[1:]
-    others = tuple((it, _host_costs(machine.seen_by(it.start))) for _, it in behind)
-    return replace(_host_costs(machine), others=others)
-
-
-def _host_costs(machine: Cluster) -> HostCosts:
-    """Of the first kind of nodes."""
-    device = machine.node.device
-    chosen = shipped_for(device)
-    profile = _shipped(chosen.name)
-    recorded = node_of(device).host if chosen.host is None else host(chosen.host)
-    ratio = host_ratio(recorded, machine.node.host)
-    taken = (
-        f"scaled from {recorded.name} (assumed: its traces name no host) to "
-        f"{machine.node.host.name} by single-thread speed"
+    shipped = EAGER if software is None else IMPLEMENTATIONS[software].overheads
+    first, *behind = (
+        (_host_costs(machine.seen_by(ranks.start).node.host, shipped), ranks)
+        for _, ranks in machine.kinds
     )
-    note = Note(f"host overheads: {chosen.name}, {taken}")
+    return replace(first[0], others=tuple((ranks, costs) for costs, ranks in behind))
+
+
+def _host_costs(target: Host, shipped: str) -> HostCosts:
+    recorded = host(RECORDED_ON.get(shipped, PLAIN_HOST))
+    note = SharedNote(
+        f"host overheads: {shipped}, scaled from {recorded.name} (assumed: its traces name no "
+        "host) by single-thread speed"
+    )
     return HostCosts(
-        profile,
-        ratio,
+        _shipped(shipped),
+        host_ratio(recorded, target),
         note,
         statistic=OTHERS_STATISTIC,
-        name=chosen.name,
+        name=shipped,
         recorded_on=recorded,
-        host=machine.node.host,
+        host=target,
     )
 
 
-@lru_cache(maxsize=len(SHIPPED))
+@lru_cache
 def _shipped(name: str) -> Profile:
     """A profile of the package, read once."""
     return load_profile(CATALOGUE / f"{name}.json").of_repeated()

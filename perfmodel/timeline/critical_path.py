@@ -129,14 +129,6 @@ class PathWalker:
             node = earlier
         return TimelinePath(pieces)
 
-    def chain(self, node: int, stop_us: float) -> list[int]:
-        """`node` and what set it free, and so on back to the first that began by `stop_us`."""
-        chain, start, before = [node], self.start, self.before
-        while start[node] > stop_us and before[node] != NONE:
-            node = before[node]
-            chain.append(node)
-        return chain
-
     def _odd_gap(
         self, node: int, freed_us: float, now_us: float, stop_us: float
     ) -> list[PlainPiece]:

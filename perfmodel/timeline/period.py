@@ -9,7 +9,8 @@ duration to distance over all cycles of heads (`timeline.steady`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,25 @@ from perfmodel.arrays import Floats, Ints, distinct
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, EdgeKind
 from perfmodel.graph.recorded_steps import RecordedStep, is_window, recorded_steps
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.critical_path import PathWalker, PlainPiece, TimelinePath, critical_path
+from perfmodel.timeline.critical_path import TimelinePath
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.trace.columns import NONE
+
+_CAUSE_OF_EDGE = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
+
+
+class CyclePieces(NamedTuple):
+    """The nodes of a cycle in order, and the edge from each to the next; per step, so that all
+    lengths sum to the period. What a node overlaps the next by is taken off it."""
+
+    node: Ints
+    node_us: Floats
+    kind: Ints
+    """`EdgeKind`."""
+    then: Ints
+    """The node that the edge leads to."""
+    way_us: Floats
 
 
 @dataclass(frozen=True)
@@ -72,32 +88,33 @@ class RepeatedStep:
         weight = until[self.row[edges.source[self.meeting]]] + way_us[self.meeting]
         return max_cycle_ratio(self.ways, weight, self.step.distance[self.meeting], guess)
 
-    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
-        """The cycle that decides, from the first to the last of its pieces, beginning at 0; they
-        sum to the period. What nodes overlap by is taken off them."""
+    def on_cycle(self, duration_us: Floats) -> CyclePieces:
+        """What the cycle that decides is made of."""
         edges, node = self.step.edges, np.argsort(self.row)
         cycle = self.meeting[self.cycle(duration_us).cycle]
+        first = self.row[edges.target[np.roll(cycle, 1)]]
+        last = self.row[edges.source[cycle]]
+        none = np.zeros(0, np.int64)
+        runs = [np.arange(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+        ways = [np.append(self.into[run[1:]], e) for run, e in zip(runs, cycle, strict=True)]
+        at, way = node[np.concatenate([none, *runs])], np.concatenate([none, *ways])
+        rows, lag_us = self.step.nodes[at], edges.lag_us[way]
+        own_us = duration_us[rows] * (1 - edges.overlap_frac[way]) + np.minimum(lag_us, 0.0)
         steps = max(int(self.step.distance[cycle].sum()), 1)
-        pieces: list[PlainPiece] = []
-        now_us = 0.0
-        for before, edge in zip(np.roll(cycle, 1).tolist(), cycle.tolist(), strict=True):
-            first, last = self.row[edges.target[before]], self.row[edges.source[edge]]
-            along = [*self.into[first + 1 : last + 1].tolist(), edge]
-            for at, way in zip(node[first : last + 1].tolist(), along, strict=True):
-                row = int(self.step.nodes[at])
-                lag_us = float(edges.lag_us[way])
-                own_us = float(duration_us[row] * (1 - edges.overlap_frac[way])) + min(lag_us, 0.0)
-                kind = EdgeKind(int(edges.kind[way]))
-                then = int(self.step.nodes[edges.target[way]])
-                for piece, code, cause, us in (
-                    (row, NONE, int(graph.nodes_.cause[row]), own_us),
-                    (then, int(kind), int(CAUSE_OF_EDGE[kind]), max(lag_us, 0.0)),
-                ):
-                    if us:
-                        over_us = now_us + us / steps
-                        pieces.append((piece, code, cause, now_us, over_us))
-                        now_us = over_us
-        return TimelinePath(pieces)
+        kind, then = edges.kind[way], self.step.nodes[edges.target[way]]
+        return CyclePieces(rows, own_us / steps, kind, then, np.maximum(lag_us, 0.0) / steps)
+
+    def path(self, graph: ExecutionGraph, duration_us: Floats) -> TimelinePath:
+        """The cycle that decides, beginning at 0; its pieces sum to the period."""
+        found = self.on_cycle(duration_us)
+        edge = np.stack([np.full(len(found.kind), NONE), found.kind], axis=1).reshape(-1)
+        node = np.stack([found.node, found.then], axis=1).reshape(-1)
+        cause = np.where(edge == NONE, graph.nodes_.cause[node], _CAUSE_OF_EDGE[edge])
+        until = np.cumsum(np.stack([found.node_us, found.way_us], axis=1).reshape(-1))
+        since = np.append(0.0, until[:-1])
+        kept = until > since
+        columns = (column[kept].tolist() for column in (node, edge, cause, since, until))
+        return TimelinePath(list(zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -116,6 +133,11 @@ class Periods:
         found = (RepeatedStep.of(step, resource) for step in recorded_steps(graph, steps))
         return cls(graph, steps, tuple(found))
 
+    def only(self, steps: Ints) -> Periods:
+        """Those of some of the steps."""
+        kept = tuple(each for each in self.repeated if each.step.index in steps)
+        return replace(self, steps=steps, repeated=kept)
+
     def step_us(self, duration_us: Floats) -> Floats:
         """What each step takes, `[ranks, steps]`: its period; of a window, what its schedule
         takes."""
@@ -132,14 +154,6 @@ class Periods:
         for each, value in zip(self.repeated, values, strict=True):
             table[[ranks.index(rank) for rank in each.step.ranks], place[each.step.index]] = value
         return table
-
-    def paths(self, duration_us: Floats) -> list[TimelinePath]:
-        """What decides each step: the cycle, or the critical path of a window."""
-        if self.repeated:
-            return [each.path(self.graph, duration_us) for each in self.repeated]
-        timeline = schedule(self.graph, duration_us)
-        walker = PathWalker.of(timeline)
-        return [critical_path(timeline, mark, walker) for mark in range(len(self.graph.marks.end))]
 
     def of_step(self, rank: int, index: int) -> RepeatedStep:
         """The step that `rank` goes through as its `index`-th."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from perfmodel.cost.host.profile import EAGER
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
 from perfmodel.schema import Limits, convert, section
@@ -23,7 +24,8 @@ class Software:
     `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
     `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
     `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
-    group of linked ranks is a node, also where links join several nodes.
+    group of linked ranks is a node, also where links join several nodes. `overheads`: the package's
+    profile that times its host, on any machine.
     """
 
     record: RecordStep
@@ -34,6 +36,7 @@ class Software:
     fp8: bool = False
     placements: bool = False
     groups_by_node: bool = False
+    overheads: str = EAGER
 
 
 IMPLEMENTATIONS: Registry[Software] = Registry(

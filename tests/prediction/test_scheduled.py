@@ -10,8 +10,9 @@ import pytest
 from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import TraceError
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import cluster
+from perfmodel.hardware import cluster, node, with_settings
 from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.prediction import predict
 from perfmodel.prediction.scheduled import (
     HostCosts,
     ScheduledSteps,
@@ -146,7 +147,31 @@ def test_stalls_count_in_a_profile_of_ones_own_and_not_in_the_packages() -> None
     kinds = ("T1", "T2", "T3", "T4", "T5", "op_without_launch")
     profile = Profile({(kind, None, None): rare for kind in kinds})
     launched = []
-    for costs in (HostCosts(profile, 1.0, ""), replace(host_costs(MACHINE), profile=profile)):
+    of_package = replace(host_costs(MACHINE), profile=profile, ratio=1.0)
+    for costs in (HostCosts(profile, 1.0, ""), of_package):
         nodes = schedule_shapes(graph, MACHINE, costs).timeline.graph.nodes_
         launched.append(nodes.duration_us[nodes.kind == NodeKind.LAUNCH].tolist())
     assert launched == [[9.0], [2.0]]
+
+
+@pytest.mark.parametrize("software", [None, "fbgemm"])
+def test_one_profile_times_every_host_by_the_speed_of_its_thread(software: str | None) -> None:
+    names = ("dgx-1", "dgx-a100-80gb", "dgx-h100", "hgx-mi300x")
+    costs = {name: host_costs(cluster(name), software=software) for name in names}
+    assert {(id(each.profile), each.note) for each in costs.values()} == {
+        (id(costs["dgx-1"].profile), costs["dgx-1"].note)
+    }
+    speeds = {name: cluster(name).node.host.single_thread_ratio for name in names}
+    for name, each in costs.items():
+        assert each.ratio * speeds[name] == pytest.approx(costs["dgx-1"].ratio * speeds["dgx-1"])
+
+
+def test_a_step_that_its_host_bounds_takes_as_long_beside_every_gpu() -> None:
+    nodes = [
+        with_settings(node(name), ["host.single_thread_ratio=1", "node.gpus=1"])
+        for name in ("dgx-1", "dgx-a100-80gb", "hgx-b200", "hgx-mi300x")
+    ]
+    found = predict("criteo-kaggle", hardware=nodes, batch=512)
+    steps_us = [result.step_us for result in found.results]
+    assert max(steps_us) < 1.05 * min(steps_us)
+    assert sum("host overheads: h100-inference" in line for line in found.warnings) == 1

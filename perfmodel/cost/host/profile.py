@@ -23,8 +23,6 @@ from perfmodel.cost.host.samples import (
     of_sorted,
 )
 from perfmodel.errors import ModelError, UsageError
-from perfmodel.hardware import Device
-from perfmodel.hardware.generations import lineage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -244,33 +242,13 @@ def _coded(column: Texts) -> tuple[list[str | None], Ints]:
     return [text or None for text in distinct.tolist()], inverse.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Shipped:
-    """A profile of the catalogue, and what it is for."""
+EAGER = "h100-inference"
+"""The profile of PyTorch's operators as they are called one by one, for what names no other."""
 
-    name: str
-    target: str
-    architectures: tuple[str, ...]
-    """Device generations in whose years hosts and frameworks were like those of its traces."""
-    host: str | None
-    """The host that its traces are assumed to have run on (they name none): the usual one of their
-    device. None where these have several: then the usual one of the target's device."""
-
-
-SHIPPED = (
-    Shipped("lin2022-v100", "cuda", ("maxwell", "pascal", "volta", "turing"), None),
-    Shipped("a100-dlrm", "cuda", ("ampere",), "epyc-7742"),
-    Shipped("h100-inference", "cuda", ("ada", "hopper", "blackwell"), "xeon-platinum-8480c"),
-    Shipped("mi300x", "rocm", ("gcn5", "cdna", "cdna2", "cdna3", "cdna4"), "epyc-9654"),
-)
-"""From old to new."""
-
-
-def shipped_for(device: Device) -> Shipped:
-    """The profile whose traces ran on devices of the same years; else the newest of its target."""
-    own = [profile for profile in SHIPPED if profile.target == device.target]
-    for generation in lineage(device.architecture):
-        for profile in own:
-            if generation in profile.architectures:
-                return profile
-    return own[-1]
+RECORDED_ON = {
+    EAGER: "xeon-platinum-8480c",
+    "a100-dlrm": "epyc-7742",
+    "mi300x": "epyc-9654",
+}
+"""The hosts that profiles of the catalogue are assumed to have been recorded on, the usual ones of
+their devices, for none tells its own; `PLAIN_HOST` where there were several."""

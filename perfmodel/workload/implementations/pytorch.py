@@ -140,7 +140,7 @@ def _together(r: Recorder, pooled: list[Tensor]) -> Tensor:
     return reshape(r, cat(r, pooled, 1), (batch, len(pooled), dim))
 
 
-@implementation("fbgemm", mixed_dims=False, int32_keys=False)
+@implementation("fbgemm", mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
