@@ -21,7 +21,7 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
-from perfmodel.hardware import Cluster, Part, cluster
+from perfmodel.hardware import Cluster, Part
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
@@ -41,7 +41,7 @@ from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on
 from perfmodel.prediction.sources import Source, facts_of, sourced
 from perfmodel.prediction.step import Step, cluster_of, step_period
-from perfmodel.prediction.transferred import source_device, transfer_durations
+from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import measured
@@ -220,9 +220,8 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if apart is not None:
         given = Durations(graph, apart.alone_us)
     if codecs:
-        machine = cluster(source_device(trace, "and a codec's kernels take what they take on it"))
-        coded, taken_us, notes = with_codecs(trace, *given.columns, codecs, machine)
-        given = Durations(coded, taken_us)
+        taken_us, notes = with_codecs(trace, *given.columns, codecs)
+        given = Durations(graph, taken_us)
         warnings += notes
     results = []
     for target in request.targets or (None,):
