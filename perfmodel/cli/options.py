@@ -178,7 +178,7 @@ CodecOption = Annotated[
     typer.Option(
         metavar="REGEX=DTYPE[,elements=N]",
         help="What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32? "
-        "Kernels that encode and decode are put in. May be repeated.",
+        "Kernels before and behind take the time to encode and decode. May be repeated.",
     ),
 ]
 HardwareOption = Annotated[

@@ -141,11 +141,8 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     if apart is not None:
         given = Durations(graph, apart.alone_us)
     if codecs:
-        machine = source_machine(
-            trace, "and a codec's kernels take what they take on it: name it with --source"
-        )
-        coded, taken_us, notes = with_codecs(trace, *given.columns, codecs, machine)
-        given = Durations(coded, taken_us)
+        taken_us, notes = with_codecs(trace, *given.columns, codecs)
+        given = Durations(graph, taken_us)
         warnings += notes
     results = []
     for target in request.targets or (None,):

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import COMMS, NCCL, Tiny
+from tiny import COMMS, NCCL, Tiny, nodes_named, trace_of
 
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.hardware import cluster
 from perfmodel.prediction import Result, predict
-from perfmodel.prediction.explain.node import call_stack
 from perfmodel.prediction.payload_codec import Codec, with_codecs
-from perfmodel.trace import read
+from perfmodel.trace import Trace, read
+from perfmodel.trace.link import rows_around
 
 ELEMENTS = 1 << 26
+PASS_US = 4 * ELEMENTS / 1e3 / cluster("v100-sxm2-16gb").node.device.stream_gb_per_s
+"""What streaming the fp32 payload once takes, about 0.34 ms."""
+CLAMP_AND_ENCODE, ENCODE, DECODE = 2 + 1.5, 1.5, 1.5
+"""Bytes read and written, in payloads."""
+MASKS = 1.25 + 1.25 + 0.75 + 2.25
 
 
-def _tiny() -> Tiny:
-    t = Tiny()
+def _tiny(rank: int | None = None, begins: float = 52, ends: float = 4052) -> Tiny:
+    """A kernel, an exchange of what it made, and a kernel that reads what came."""
+    t = Tiny(rank, 2, where=f"rank{rank}.json")
     t.step(1, 0, 9000)
     t.op("aten::mm", 0, 10)
-    t.launch(2, 4, kernel=(10, 50), name="make")
+    t.launch(2, 4, kernel=(10, begins - 2), name="make")
     t.note("## forward ##", 11, 30)
     t.op("exchange", 12, 28)
     t.call("cudaStreamWaitEvent", 13, 14)
-    t.launch(15, 17, kernel=(52, 4052), name=NCCL, stream=COMMS)
+    t.launch(15, 17, kernel=(begins, ends), name=NCCL, stream=COMMS)
     t.op("aten::mm", 30, 50)
     t.call("cudaStreamWaitEvent", 31, 32)
-    t.launch(33, 35, kernel=(4055, 4095), name="read")
+    t.launch(33, 35, kernel=(ends + 3, ends + 43), name="read")
     return t
 
 
@@ -45,10 +52,64 @@ def test_the_transfer_halves_and_codecs_cost_kernels() -> None:
     saved = plain.rank.comm_us - narrow.rank.comm_us
     assert saved == pytest.approx(2000, rel=0.05)
     added = narrow.rank.kernel_sum_us - narrow.rank.comm_us - 80
-    assert 500 < added < 4000
-    starts = [result.timeline.start_us[_read(result)] for result in (plain, narrow)]
-    assert starts[1] == pytest.approx(starts[0] - saved + added, abs=20)
+    assert added == pytest.approx((CLAMP_AND_ENCODE + DECODE) * PASS_US, rel=0.05)
+    ends = [result.timeline.end_us[_read(result)] for result in (plain, narrow)]
+    assert ends[1] == pytest.approx(ends[0] - saved + added, abs=20)
     assert narrow.rank.measured is None
+
+
+def _changes(trace: Trace, *codecs: str) -> dict[str, list[float]]:
+    """By label: passes over the payload that its nodes take longer, or what is left of them."""
+    graph = build_graph(trace)
+    was_us, found = graph.nodes_.duration_us, defaultdict(list)
+    parsed = [Codec.parse(f"{codec},elements={ELEMENTS}") for codec in codecs]
+    taken_us, _ = with_codecs(trace, graph, was_us, parsed)
+    for node in np.flatnonzero(taken_us != was_us).tolist():
+        longer_us = float(taken_us[node] - was_us[node])
+        left_frac = float(taken_us[node] / was_us[node])
+        found[graph.labels[node]].append(left_frac if left_frac < 1 else longer_us / PASS_US)
+    return dict(found)
+
+
+def _are(found: dict[str, list[float]], expected: dict[str, list[float]]) -> bool:
+    return found == {key: pytest.approx(each, rel=0.05) for key, each in expected.items()}
+
+
+def test_what_made_the_payload_encodes_and_what_reads_it_decodes() -> None:
+    halved = {"make": [CLAMP_AND_ENCODE], NCCL: [0.5], "read": [DECODE]}
+    assert _are(_changes(_tiny().trace(), "exchange=fp16"), halved)
+    assert _are(_changes(_tiny().trace(), "exchange=bf16"), halved | {"make": [ENCODE]})
+
+
+def test_without_others_the_one_before_encodes_and_the_transfer_decodes() -> None:
+    """3900 us become 1950; the first of two also encodes, for itself and for the second."""
+    t = Tiny()
+    t.step(1, 0, 9000)
+    for begin in (10, 4100):
+        t.op("exchange", begin, begin + 10)
+        t.launch(begin + 3, begin + 5, (begin + 10, begin + 3910), NCCL, COMMS)
+    graph = t.graph()
+    codec = Codec.parse(f"exchange=bf16,elements={ELEMENTS}")
+    taken_us, _ = with_codecs(t.trace(), graph, graph.nodes_.duration_us, [codec])
+    wanted_us = [1950 + passes * PASS_US for passes in (2 * ENCODE + DECODE, DECODE)]
+    np.testing.assert_allclose(taken_us[nodes_named(graph, NCCL)], wanted_us, rtol=0.05)
+
+
+def test_who_reads_a_gradient_also_masks_it_where_values_were_clamped() -> None:
+    backward = _tiny()
+    backward.op("exchangeBackward", 12.5, 20)
+    plain = _changes(backward.trace(), "exchangeBackward=bf16")
+    assert _are(plain, {"make": [ENCODE], NCCL: [0.5], "read": [DECODE]})
+    clamped = _changes(backward.trace(), "exchangeBackward=fp16")
+    assert _are(clamped, {"make": [CLAMP_AND_ENCODE], NCCL: [0.5], "read": [DECODE + MASKS]})
+
+
+def test_where_ranks_meet_each_encodes_before_its_arrival_and_decodes_behind_the_transfer() -> None:
+    """The transfer is the shortest of the ranks': 4000 us, of which half is left."""
+    ranks = _tiny(0, 52, 5052), _tiny(1, 1052, 5052)
+    found = _changes(trace_of(*ranks), "exchange=fp16")
+    expected = {"make": [CLAMP_AND_ENCODE], NCCL: [0.5], "read": [DECODE]}
+    assert _are(found, {label: each * 2 for label, each in expected.items()})
 
 
 def test_the_size_of_the_payload_is_the_recorded_one_where_it_is() -> None:
@@ -60,10 +121,11 @@ def test_the_size_of_the_payload_is_the_recorded_one_where_it_is() -> None:
     assert told.rank.kernel_sum_us == pytest.approx(given.rank.kernel_sum_us)
 
 
-def test_the_stack_names_annotations_and_operators_from_the_outside() -> None:
+def test_the_stack_is_annotations_and_operators_from_the_outside() -> None:
     rank, _ = _tiny().linked()
     launch = next(r for r in range(len(rank)) if rank.start_us[r] == 15)
-    assert call_stack(rank, launch) == "ProfilerStep#1 / ## forward ## / exchange"
+    names = [rank.text(row) for row in rows_around(rank, launch).tolist()]
+    assert names == ["ProfilerStep#1", "## forward ##", "exchange"]
 
 
 @pytest.mark.parametrize(
@@ -96,22 +158,19 @@ def test_torchrecs_codecs(reference: Path) -> None:
         Codec.parse(f"{what},{size}")
         for what in ("running sparse arch.*_AlltoAllSingle=fp16", "_AlltoAllSingleBackward=bf16")
     ]
-    machine = cluster("v100-sxm2-16gb")
-    edited, taken, _ = with_codecs(plain, graph, graph.nodes_.duration_us, codecs, machine)
+    was_us = graph.nodes_.duration_us
+    taken_us, _ = with_codecs(plain, graph, was_us, codecs)
     ranks, exchanges = 4, 3
-    added_us = taken[len(graph) :].sum() / ranks / exchanges
+    longer = taken_us > was_us
+    added_us = (taken_us - was_us)[longer].sum() / ranks / exchanges
     assert added_us == pytest.approx(19_100, rel=0.25)
-    assert len(edited) - len(graph) == ranks * exchanges * 9
-    shrunk = taken[: len(graph)] < graph.nodes_.duration_us
-    ratio = taken[: len(graph)][shrunk] / graph.nodes_.duration_us[shrunk]
-    np.testing.assert_allclose(ratio, 0.5, atol=0.05)
+    shrunk = taken_us < was_us
+    assert shrunk.sum() == 2 * ranks * exchanges
+    np.testing.assert_allclose(taken_us[shrunk] / was_us[shrunk], 0.5, atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["dlrm_v100x8", "torchrec_v100x4/sst_long_a2a_optimizer_3_29220"])
-def test_codecs_of_collectives_that_share_a_producer_follow_one_another(
-    reference: Path, name: str
-) -> None:
-    """`schedule` refuses what would run at the same time on one stream."""
+def test_codecs_of_every_collective(reference: Path, name: str) -> None:
     found = predict(read(reference / "traces" / name), codec=[".=bf16,elements=100000"])
     for result in found.results:
         assert result.baseline is not None

@@ -91,7 +91,7 @@ class ReplayExplainer:
             terms["beside_others_us"] = beside_us
         formula = "what it took x the factors of the what-ifs"
         if "beside_others_us" in terms:
-            formula += ", a codec's shorter payload, and what it loses to others beside it"
+            formula += ", what a codec makes of it, and what it loses to others beside it"
         return Reason("what-if", formula, taken_us, terms, (), (source,))
 
     def source(self, node: int) -> Reason:
@@ -114,7 +114,7 @@ def measured_reason(trace: Trace, graph: ExecutionGraph, node: int) -> Reason:
         return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
     rank = next((each for each in trace.ranks if each.rank == nodes.rank[node]), None)
     if rank is None or row == NONE:
-        return Reason("inserted", "added by a what-if; nothing was measured", taken_us)
+        return Reason("measured wait", "what no event or dependency explains", taken_us)
     terms = _event(rank, row)
     event_us = float(rank.duration_us[row])
     if graph.arrivals is not None and node in graph.arrivals:

@@ -15,8 +15,6 @@ from perfmodel.prediction.explain.reason import Explained, Explainer, Start
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import Timeline, deciding_edges
-from perfmodel.trace import RankTrace
-from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
 MAX_SUGGESTIONS = 4
@@ -143,22 +141,3 @@ def _start(timeline: Timeline, explainer: Explainer, node: int) -> Start | None:
     label = timeline.graph.labels[before]
     lag_us = float(start.lag_us[node])
     return Start(before, label, edge.name.lower(), lag_us, explainer.lag_source(edge))
-
-
-def enclosing_rows(rank: RankTrace, row: int) -> Ints:
-    """Rows of all that encloses the event in `row` on its thread, from the outside."""
-    at = rank.start_us[row]
-    encloses = (
-        np.isin(rank.category, (Category.CPU_OP, Category.ANNOTATION))
-        & (rank.thread == rank.thread[row])
-        & (rank.start_us <= at)
-        & (rank.start_us + rank.duration_us >= at)
-        & (rank.stream < 0)
-    )
-    rows = np.flatnonzero(encloses)
-    return rows[np.lexsort((-rank.duration_us[rows], rank.start_us[rows]))]
-
-
-def call_stack(rank: RankTrace, row: int) -> str:
-    """Their names, with ` / ` between."""
-    return " / ".join(rank.text(one) for one in enclosing_rows(rank, row).tolist())
