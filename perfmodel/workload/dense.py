@@ -104,7 +104,7 @@ def normed_mlp(
 
 
 def norm_programs(x: Tensor, by_rows: bool, *, backward: bool = False) -> dict[str, str]:
-    """Of a norm `by_rows`, as the collector's (`perfmodel.collect.jagged_fused`): two warps per
+    """Of a norm `by_rows`, as the kernels of benchmarks/hstu_collector: two warps per
     row; backward 8 programs per multiprocessor, which take rows in turn."""
     about = {"by_rows": repr(float(x.shape[0])), "threads": "64.0"} if by_rows else {}
     return about | ({"resident": "8.0"} if by_rows and backward else {})

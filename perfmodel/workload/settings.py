@@ -98,7 +98,7 @@ class Sequence:
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
     gates again instead of keeping them. `kernels` run the attention: `unfused` are PyTorch's own
-    operators over padded sequences, `collected` those of `perfmodel collect trace --model hstu`,
+    operators over padded sequences, `collected` those of benchmarks/hstu_collector,
     norms and joins with them. `relative_bias`: each score gets a learned bias by how far the two
     positions lie apart, in places and in time. `separate_random`: random numbers of dropout are
     drawn once and kept as a mask, else in each pass that needs them. `balanced`: ahead of a step,

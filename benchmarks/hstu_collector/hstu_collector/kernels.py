@@ -11,9 +11,6 @@ A position sees itself and those before it. The first `CONTEXT` positions see on
 sees a column of a smaller id, of its own place, or of id 0 if its own is 0.
 """
 
-# Triton reads annotations of parameters: they can be of no other kind than its own.
-# mypy: disable-error-code="no-untyped-def, untyped-decorator"
-
 from typing import Any
 
 import triton

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope
+from perfmodel.collect.families import DTYPE_BYTES, Case, Family, Prepared, Scope
 from perfmodel.collect.families import random_tensor as random
 
 ATTENTION = "jagged_attention"
@@ -163,12 +163,12 @@ def prepare_sequential(backend: Backend, case: Case) -> Prepared:
     return Prepared(_checked(_OPERATORS[case.op](backend, case)))
 
 
-FAMILIES.register("hstu")(Family(sequential_cases, prepare_sequential))
+FAMILY = Family(sequential_cases, prepare_sequential)
 
 
 def _kernels() -> Any:
     try:
-        return import_module("perfmodel.collect.jagged_kernels")
+        return import_module("hstu_collector.kernels")
     except ImportError as error:
         raise RuntimeError(f"Triton cannot be imported here: {error}") from None
 

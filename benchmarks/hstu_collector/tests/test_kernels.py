@@ -1,6 +1,6 @@
 """Triton kernels over jagged sequences beside PyTorch in fp32, run by Triton's interpreter.
 
-In a process of its own, which `test_jagged.py` starts: Triton chooses it when it is imported.
+With TRITON_INTERPRET=1, which Triton reads when it is imported.
 
 The interpreter multiplies no bf16, so fp16 stands for it.
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hstu_collector import cases as family
 
 from perfmodel.collect import backend as backends
 from perfmodel.collect.families import FAMILIES, Case, Scope
-from perfmodel.collect.families import sequential as family
 
 torch: Any = import_module("torch")
 LENGTHS = (37, 12, 70)
@@ -34,7 +34,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
-    return import_module("perfmodel.collect.jagged_kernels")
+    return import_module("hstu_collector.kernels")
 
 
 def attended(q: Any, k: Any, v: Any, alpha: float, scale: float) -> Any:
@@ -154,7 +154,7 @@ def test_fused_functions_and_gradients_are_those_of_plain_ones(kernels: Any, nam
             each.clone().requires_grad_() if getattr(each, "is_floating_point", bool)() else each
             for each in operands()[name]
         ]
-        out = getattr(import_module(f"perfmodel.collect.jagged_{way}"), name)(*given)
+        out = getattr(import_module(f"hstu_collector.{way}"), name)(*given)
         out = out if isinstance(out, tuple) else (out,)
         torch.manual_seed(1)
         torch.autograd.backward(out, [torch.randn(each.shape) for each in out])
@@ -168,7 +168,7 @@ def test_rows_are_updated_in_place(kernels: Any) -> None:
     rows, gradient = torch.tensor([3, 0]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
     for way in ("fused", "plain"):
         table, state = torch.ones(5, 2), torch.zeros(5)
-        module = import_module(f"perfmodel.collect.jagged_{way}")
+        module = import_module(f"hstu_collector.{way}")
         module.update_rows(table, state, rows, gradient, 0.1)
         assert state.tolist() == [2.0, 0.0, 0.0, 12.5, 0.0]
         assert table[3].tolist() == pytest.approx([1 - 0.3 / 12.5**0.5, 1 - 0.4 / 12.5**0.5])
@@ -190,3 +190,16 @@ def test_every_kind_of_case_runs(kernels: Any) -> None:
         dims = {name: SMALL.get(name, value) for name, value in case.dims.items()}
         small = Case(case.op, "fp32", dims, case.direction, case.variant)
         FAMILIES["hstu"].prepare(cpu, small).run()
+
+
+def test_cases_say_how_much_work_there_is() -> None:
+    cases = list(FAMILIES["hstu"].cases(GPU))
+    equal = next(case for case in cases if case.op == "jagged_attention")
+    assert (equal.dim("tokens"), equal.dim("pairs")) == (128 * 1024, 128 * 1024 * 1025 // 2)
+    lengths = family.lengths_of(1000, 100, "spread")
+    assert lengths.mean() == pytest.approx(40, rel=0.05)
+    assert (lengths == family.lengths_of(1000, 100, "spread")).all()
+
+
+def test_there_is_nothing_to_time_without_a_gpu() -> None:
+    assert not list(FAMILIES["hstu"].cases(Scope("cpu", ("fp32", "bf16"))))

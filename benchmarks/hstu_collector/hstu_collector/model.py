@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hstu_collector.cases import CONTEXT, DROPPED
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families.sequential import CONTEXT, DROPPED
-from perfmodel.collect.models import MODELS, Options, Ranks, Training, chosen
+from perfmodel.collect.models import Options, Ranks, Training, chosen
 from perfmodel.collect.models.configuration import DlrmConfig, require_room
 from perfmodel.errors import UsageError
 
@@ -121,7 +121,6 @@ def workload_file(preset: str, config: HstuConfig, batch: int) -> str:
     return TOML.format(**values)
 
 
-@MODELS.register("hstu")
 def build_hstu(backend: Backend, ranks: Ranks, options: Options) -> Training:
     """The model of `options.preset` at `options.batch` sequences, `mlperf` where none is named."""
     if ranks.world > 1:
@@ -159,9 +158,7 @@ class _Hstu:
         torch.manual_seed(options.seed)
         self.torch, self.config, self.batch = torch, config, options.batch
         self.device = backend.device
-        self.parts = import_module(
-            f"perfmodel.collect.jagged_{'fused' if backend.is_gpu else 'plain'}"
-        )
+        self.parts = import_module(f"hstu_collector.{'fused' if backend.is_gpu else 'plain'}")
         held = DlrmConfig((), (), config.rows, config.dim, 0)
         require_room(held, list(range(len(config.rows))), backend.free_bytes())
         self.modules = torch.nn.ModuleList()

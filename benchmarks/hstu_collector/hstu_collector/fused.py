@@ -1,11 +1,8 @@
-"""Parts of a sequential recommender by the Triton kernels of `jagged_kernels.py`, with gradients.
+"""Parts of a sequential recommender by the Triton kernels of `kernels.py`, with gradients.
 
-Each function computes what that of the same name in `jagged_plain.py` does. Imports PyTorch and
+Each function computes what that of the same name in `plain.py` does. Imports PyTorch and
 Triton; on a CPU it runs in Triton's interpreter alone.
 """
-
-# PyTorch's Function is untyped.
-# mypy: disable-error-code="misc,no-untyped-call"
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from typing import Any
 
 import torch
 
-from perfmodel.collect import jagged_kernels as kernels
-from perfmodel.collect.families.sequential import (
+from hstu_collector import kernels
+from hstu_collector.cases import (
     BACKWARD_PROGRAMS_PER_SM,
     BLOCKS,
     CONTEXT,
@@ -207,11 +204,11 @@ class _Gate(torch.autograd.Function):
 
 
 def gate(u: Any, attended: Any, weight: Any, bias: Any, seed: int, kept: float = KEPT) -> Any:
-    """As in `jagged_plain.py`, with random numbers by `seed`, drawn in either pass."""
+    """As in `plain.py`, with random numbers by `seed`, drawn in either pass."""
     return _Gate.apply(u, attended, weight, bias, seed, kept)
 
 
 def update_rows(table: Any, state: Any, rows: Any, gradient: Any, rate: float) -> None:
-    """As in `jagged_plain.py`."""
+    """As in `plain.py`."""
     given = (table, state, rows, gradient, rate)
     kernels.update_rows[len(rows),](*given, COLS=table.shape[1])

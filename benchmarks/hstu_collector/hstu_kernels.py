@@ -1,7 +1,7 @@
 """Kernels of sequential recommenders (`collect kernels --families hstu`), predicted and measured.
 
-    python benchmarks/hstu_kernels.py --predict PREDICTED.csv
-    python benchmarks/hstu_kernels.py --measured MEASURED.csv --beside PREDICTED.csv
+    python benchmarks/hstu_collector/hstu_kernels.py --predict PREDICTED.csv
+    python benchmarks/hstu_collector/hstu_kernels.py --measured MEASURED.csv --beside PREDICTED.csv
 
 Predictions are of every case of the family in the order in which it is measured, timed as single
 calls on an H200. Errors: geometric mean of predicted over measured, and of the factor either way.

@@ -1,8 +1,8 @@
 """Whole steps of the collector's sequential recommender (`collect trace --model hstu`), predicted
 and measured.
 
-    python benchmarks/hstu_steps.py --predict PREDICTED.csv --hardware h200-sxm
-    python benchmarks/hstu_steps.py --measured FOLDER --beside PREDICTED.csv
+    python benchmarks/hstu_collector/hstu_steps.py --predict PREDICTED.csv --hardware h200-sxm
+    python benchmarks/hstu_collector/hstu_steps.py --measured FOLDER --beside PREDICTED.csv
 
 Parts are the kernels' time on the device, in microseconds: attention, products, copies from the
 host, everything else.
@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from hstu_collector.model import PRESETS, workload_file
 
 import perfmodel
-from perfmodel.collect.models.hstu import PRESETS, workload_file
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.trace.frame import frame_of_rank
 

@@ -5,12 +5,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hstu_collector.cases import CONTEXT
+from hstu_collector.model import PRESETS, lengths_of, workload_file
 
 import perfmodel
 from perfmodel.collect.backend import open_backend
-from perfmodel.collect.families.sequential import CONTEXT
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.models.hstu import PRESETS, lengths_of, workload_file
 from perfmodel.errors import UsageError
 from perfmodel.lowering import lower
 from perfmodel.workload import op_graph

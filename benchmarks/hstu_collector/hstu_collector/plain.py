@@ -1,5 +1,5 @@
 """Parts of a sequential recommender by PyTorch's operators, sequence by sequence, on any device:
-what `jagged_fused.py` computes by Triton's kernels, function by function.
+what `fused.py` computes by Triton's kernels, function by function.
 
 Rows of all sequences lie one after the other; `ends` (int64, one more than there are sequences) say
 where each begins, `longest` bounds their lengths. Imports PyTorch.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from perfmodel.collect.families.sequential import CONTEXT, KEPT, TARGETS
+from hstu_collector.cases import CONTEXT, KEPT, TARGETS
 
 EPSILON = 1e-6
 

@@ -1,0 +1,1 @@
+"""A plug-in of perfmodel's collector: kernels of sequential recommenders (HSTU) and their steps."""
