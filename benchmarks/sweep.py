@@ -24,13 +24,13 @@ from perfmodel import read
 from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import WIDTH, TraceSteps
 from perfmodel.explore.machines import Machines
+from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.plot import save
 from perfmodel.plot.figure import new_figure
 from perfmodel.plot.style import FAINT, look
 from perfmodel.prediction.transferred import transfer_durations
-from perfmodel.timeline.batched import periods_of_many
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
@@ -117,7 +117,7 @@ def scheduling_s(graph: ExecutionGraph, configs: int) -> float:
     periods = Periods.of(graph, steady_steps(measured(graph)))
     begun = time.perf_counter()
     for begin in range(0, configs, WIDTH):
-        periods_of_many(periods, block[:, : configs - begin])
+        many_periods_us(periods, block[:, : configs - begin])
     return time.perf_counter() - begun
 
 

@@ -46,7 +46,7 @@ def of_trace(path: Path) -> Iterator[Work]:
     import numpy as np
 
     from perfmodel import breakdown, build_graph, predict, read, schedule
-    from perfmodel.timeline.batched import periods_of_many
+    from perfmodel.explore.periods import many_periods_us
     from perfmodel.timeline.period import Periods
     from perfmodel.timeline.schedule import measured
     from perfmodel.timeline.steps import steady_steps
@@ -69,7 +69,7 @@ def of_trace(path: Path) -> Iterator[Work]:
     yield Work("its periods", lambda: periods.step_us(duration_us), "python")
     yield Work(
         f"periods of {CONFIGURATIONS} configurations",
-        lambda: periods_of_many(periods, many_us),
+        lambda: many_periods_us(periods, many_us),
         "arrays",
     )
 

@@ -12,6 +12,7 @@ from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.explore.machines import HARDWARE, Machines, MemoizedFigures, is_axis, is_possible
+from perfmodel.explore.periods import Durations, many_periods_us
 from perfmodel.explore.spec import (
     OBJECTIVES,
     STEP,
@@ -27,7 +28,6 @@ from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
-from perfmodel.timeline.batched import Durations, periods_of_many
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
@@ -60,7 +60,7 @@ class TraceSteps:
 
     def of_block(self, duration_us: Durations) -> Floats:
         """From durations of the graph's nodes `[nodes, points]`."""
-        every_us = periods_of_many(self.periods, duration_us)
+        every_us = many_periods_us(self.periods, duration_us)
         slowest: Floats = np.median(every_us, axis=1).max(axis=0)
         return slowest
 

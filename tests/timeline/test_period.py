@@ -8,10 +8,10 @@ from graph.drawn import any_trace, quick
 from hypothesis import given
 from tiny import COMMS, NCCL, WORKER, Tiny, graph_of
 
+from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.recorded_steps import earlier_work, recorded_steps, step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.batched import periods_of_many
 from perfmodel.timeline.breakdown import breakdown
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
@@ -202,4 +202,4 @@ def test_many_at_once_are_those_one_by_one(t: Tiny) -> None:
     factors = np.random.default_rng(0).uniform(0.2, 5.0, (len(graph), 5))
     taken_us = graph.nodes_.duration_us[:, None] * factors
     each = [found.step_us(taken_us[:, at]) for at in range(5)]
-    assert periods_of_many(found, taken_us) == pytest.approx(np.stack(each, axis=-1))
+    assert many_periods_us(found, taken_us) == pytest.approx(np.stack(each, axis=-1))

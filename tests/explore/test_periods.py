@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tiny import Tiny, made_graph
 
 from perfmodel.errors import UsageError
+from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.batched import periods_of_many
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import schedule, step_us_of_many
 
@@ -60,4 +60,4 @@ def test_overlap_is_a_share_of_each_configurations_own_duration() -> None:
 
 def test_durations_of_another_graph_are_an_error() -> None:
     with pytest.raises(UsageError, match=r"expected \[4 nodes, configurations\]"):
-        periods_of_many(Periods.of(four(), np.arange(1)), np.zeros((5, 3)))
+        many_periods_us(Periods.of(four(), np.arange(1)), np.zeros((5, 3)))

@@ -129,7 +129,7 @@ def _ratios(
     return result
 
 
-def periods_of_many(periods: Periods, duration_us: Durations) -> Floats:
+def many_periods_us(periods: Periods, duration_us: Durations) -> Floats:
     """`Periods.step_us` of many configurations at once: `[ranks, steps, configurations]` from
     durations `[nodes, configurations]`. Raises `UsageError` where those are of other nodes."""
     graph = periods.graph
