@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Points, whole_number
 from perfmodel.explore.machines import HARDWARE, Machines, MemoizedFigures, is_axis, is_possible
 from perfmodel.explore.periods import Durations, many_periods_us
 from perfmodel.explore.spec import (
@@ -26,6 +26,7 @@ from perfmodel.explore.spec import (
 from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
+from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
 from perfmodel.timeline.period import Periods
@@ -79,26 +80,36 @@ class Evaluate(Protocol):
         ...
 
 
+BATCH, RANKS = "batch", "ranks"
+"""Axes that change a trace's shapes: samples per rank, and how many ranks of equal work."""
+
+
 class TraceFigures:
-    """A trace moved to the machine of each point."""
+    """A trace moved to the machine of each point, and changed as its axes say."""
 
     def __init__(self, spec: Spec) -> None:
         """Raises `UsageError` for axes that a trace has not."""
         for axis in spec.space.axes:
-            if not is_axis(axis):
+            if not is_axis(axis) and axis not in (BATCH, RANKS):
                 raise UsageError(
                     f"{spec.where}: axis {axis} names nothing that a trace can change: expected "
-                    "hardware, nodes or KIND.KEY such as device.hbm_gb_per_s"
+                    "hardware, nodes, batch, ranks or KIND.KEY such as device.hbm_gb_per_s"
                 )
         self.columns, self.samples = spec.objectives, spec.batch
         for name in self.columns:
-            if OBJECTIVES[name].needs_samples and spec.batch is None:
+            if (
+                OBJECTIVES[name].needs_samples
+                and spec.batch is None
+                and BATCH not in spec.space.axes
+            ):
                 raise UsageError(f"{spec.where}: {name} needs batch, the samples of one step")
         trace, base = read(spec.input), spec.hardware
         if base is None and HARDWARE not in spec.space.axes:
             base = source_machine(trace, "so name one as hardware").node.device.name
-        machines = Machines(spec.space.values, base=base)
-        self.steps = TraceSteps(trace, machines)
+        values = spec.space.values
+        machines = Machines({axis: values[axis] for axis in values if is_axis(axis)}, base=base)
+        self.steps, self.changes = TraceSteps(trace, machines), {BATCH, RANKS} & {*values}
+        self.ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
         self.machines, self.prices = machines, prices_of(spec)
         self.running = MemoizedFigures(
             machines, lambda machine: operating_costs(machine, self.prices)
@@ -108,10 +119,15 @@ class TraceFigures:
     def __call__(self, points: Points) -> dict[str, Floats]:
         self.possible.of(points)
         step_us, busy = np.empty((2, len(points)))
-        rows, steps = self.steps.transfers.rows, len(self.steps.transfers.graph.marks.end)
-        for places, block in self.steps.transfers.blocks(points, self.steps.width):
-            step_us[places] = self.steps.of_block(block)
-            busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
+        samples = np.full(len(points), np.nan if self.samples is None else self.samples)
+        if self.changes:
+            for at in range(len(points)):
+                step_us[at], busy[at], samples[at] = self._changed(points.at(at))
+        else:
+            rows, steps = self.steps.transfers.rows, len(self.steps.transfers.graph.marks.end)
+            for places, block in self.steps.transfers.blocks(points, self.steps.width):
+                step_us[places] = self.steps.of_block(block)
+                busy[places] = block[rows].sum(axis=0) / (steps * step_us[places])
         if self.columns == (STEP,):
             return {STEP: step_us}
         result = {name: np.empty(len(points)) for name in self.columns}
@@ -119,10 +135,23 @@ class TraceFigures:
         for number, costs in enumerate(answers):
             chosen = group == number
             activity = Activity(device_frac=busy[chosen].clip(0.0, 1.0))
-            values = figures(self.columns, step_us[chosen], self.samples, costs, activity)
+            values = figures(self.columns, step_us[chosen], samples[chosen], costs, activity)
             for name, column in values.items():
                 result[name][chosen] = column
         return result
+
+    def _changed(self, values: Mapping[str, Any]) -> tuple[float, float, float]:
+        """Step, share of it that the device is busy, and samples of one point."""
+        ranks = whole_number(RANKS, values.get(RANKS, self.ranks))
+        batch = whole_number(BATCH, values[BATCH]) if BATCH in values else None
+        found = predict(
+            self.steps.transfers.trace,
+            hardware=[self.machines.at(values)],
+            batch=batch,
+            edit=[] if ranks == self.ranks else [f"ranks={ranks}"],
+        ).results[0]
+        samples = (self.samples or np.nan) * ranks / self.ranks if batch is None else batch * ranks
+        return found.step_us, found.rank.gpu_active_us / found.step_us, samples
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""

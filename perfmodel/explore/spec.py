@@ -62,7 +62,7 @@ def objectives_of(names: Sequence[str]) -> tuple[str, ...]:
 def figures(
     names: Sequence[str],
     step_us: Floats,
-    samples: float | None,
+    samples: float | Floats | None,
     running: OperatingCosts,
     activity: Activity,
 ) -> dict[str, Floats]:

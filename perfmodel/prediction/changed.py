@@ -30,7 +30,7 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         ranks=[_scaled(rank, step, active) for rank in after.ranks],
         critical_path=path,
         draws_us=None if after.draws_us is None else after.draws_us * step,
-        device_lag_us=None if after.device_lag_us is None else after.device_lag_us * step,
+        device_lag_us=(times.device_lag_us or 0.0) * middle_us / times.step_us,
         straggler=None,
         baseline=times,
     )
