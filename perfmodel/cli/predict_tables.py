@@ -226,8 +226,9 @@ def _measured_step_us(result: Result) -> float | None:
     from perfmodel.timeline.schedule import measured
     from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
 
-    truth = measured((result.baseline or result).timeline.graph)
-    own = ranks_of(truth.graph).index(result.rank.rank)
+    base = result.baseline or result
+    truth = measured(base.timeline.graph)
+    own = ranks_of(truth.graph).index(base.rank.rank)
     return float(median(by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]))
 
 
