@@ -19,7 +19,6 @@ from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import Result
 from perfmodel.prediction.what_if import Scale, from_window_start, what_if
 from perfmodel.timeline.device_lag import DeviceLags
-from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
@@ -77,25 +76,25 @@ def steps_result(
     """
     graph, duration_us = taken.columns
     timeline, steady = schedule(graph, duration_us), steady_steps(measured(graph))
-    periods = Periods.of(graph, steady)
+    lags = DeviceLags.of(timeline, steady)
     result = summarise(
         timeline,
         hardware=hardware or trace.device,
         mode=mode,
-        periods=periods,
+        lags=lags,
         left_out_us=left_out_change_us(graph, duration_us, steady) if left_out else None,
         compare=hardware is None and not edited,
     )
     coverage = result.coverage | {"no_shapes_frac": round(_no_shapes_frac(trace), 6)}
     if hardware is not None:
-        low_us, high_us = transfer_interval(periods, duration_us, result.rank.rank)
+        low_us, high_us = transfer_interval(lags.periods, duration_us, result.rank.rank)
         result = replace(result, low_us=low_us, high_us=high_us)
         rows = graph.device_span()[1]
         share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
         coverage["fallback_frac"] = round(share, 6)
     echoes = hardware is None and not edited and not left_out
-    lags = DeviceLags.of(measured(graph), steady).cautions() if echoes else ()
-    cautions = (*lags, *_cautions(result, is_replay=echoes))
+    of_device = lags.cautions() if echoes else ()
+    cautions = (*of_device, *_cautions(result, is_replay=echoes))
     return replace(result, coverage=coverage, cautions=cautions)
 
 

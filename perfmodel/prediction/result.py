@@ -24,9 +24,8 @@ from perfmodel.prediction.types import (
     StepPrediction,
 )
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
-from perfmodel.timeline.device_lag import device_lag_us
+from perfmodel.timeline.device_lag import DeviceLags, device_lag_us
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
-from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps, step_roles
 from perfmodel.timeline.straggler import rank_waiting
@@ -52,12 +51,12 @@ def summarise(
     *,
     hardware: str,
     mode: str,
-    periods: Periods | None = None,
+    lags: DeviceLags | None = None,
     left_out_us: Floats | None = None,
     compare: bool = True,
 ) -> Result:
-    """What a schedule says of its steps, and with `periods`, those of its steady steps, of steps
-    that follow one another.
+    """What a schedule says of its steps, and with `lags`, those of its steady steps, of steps that
+    follow one another.
 
     `left_out_us` (`[rank, step]`) is by how much steps change that are predicted from the others.
     `compare` puts the measured figures beside, where the schedule is of the machine that was
@@ -68,9 +67,8 @@ def summarise(
     steady = steady_steps(truth)
     walker = PathWalker.of(timeline)
     replayed_us = by_rank_and_step(graph, timeline.step_us)
-    taken_us = timeline.end_us - timeline.start_us
-    period_us = replayed_us[:, steady] if periods is None else periods.step_us(taken_us)
-    follow = periods is not None and bool(periods.repeated)
+    period_us = replayed_us[:, steady] if lags is None else lags.period_us
+    follow = lags is not None and bool(lags.periods.repeated)
     step_us = replayed_us
     if left_out_us is not None:
         change_us = np.where(np.isnan(left_out_us), 0.0, left_out_us)
@@ -110,8 +108,8 @@ def summarise(
     chosen = ranks[slowest]
     lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
     typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
-    if lag_us and periods is not None:
-        path = periods.of_step(chosen.rank, typical).path(graph, taken_us)
+    if lag_us and lags is not None:
+        path = lags.cycle(chosen.rank, typical)
     else:
         path = critical_path(timeline, _mark(graph, chosen.rank, typical), walker)
     return Result(
@@ -293,18 +291,20 @@ def _mark(graph: ExecutionGraph, rank: int, step: int) -> int:
     return int(np.flatnonzero(graph.marks.rank == rank)[step])
 
 
+_EDGES = [kind.name.lower() for kind in EdgeKind]
+_CAUSES = [cause.name.lower() for cause in Cause]
+
+
 def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
     """The pieces of a path, after the start of the first."""
     begun = path[0].start_us if len(path) else 0.0
     return [
         PathPiece(
-            name=graph.labels[piece.node]
-            if piece.edge == NONE
-            else EdgeKind(piece.edge).name.lower(),
-            kind=Cause(piece.cause).name.lower(),
-            start_us=piece.start_us - begun,
-            duration_us=piece.end_us - piece.start_us,
+            name=graph.labels[node] if edge == NONE else _EDGES[edge],
+            kind=_CAUSES[cause],
+            start_us=start_us - begun,
+            duration_us=end_us - start_us,
         )
-        for piece in path
-        if piece.end_us > piece.start_us
+        for node, edge, cause, start_us, end_us in path.plain
+        if end_us > start_us
     ]

@@ -44,7 +44,7 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
-from perfmodel.timeline.period import Periods
+from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps
@@ -236,18 +236,17 @@ def predict_shapes(
     latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
     if repeats:
         steps, bounds, relieved_us = steady_period(alone, machine, load)
-    periods = None
+    lags = None
     if recorded:
-        graph = steps.timeline.graph
-        periods = Periods.of(graph, steady_steps(measured(graph)))
-    result = summarise(steps.timeline, hardware=name, mode=MODEL, periods=periods, compare=False)
+        lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
+    result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
     rank = result.rank.rank
     use, fullest = _fullest(graphs, machine)
     device = machine.seen_by(fullest).node.device
     if must_fit and use is not None:
         require_fit(use, device, fullest)
     spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
-    drawn = drawn_step(steps, rank, spread, periods)
+    drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
     low_us, high_us = drawn.interval
     result = replace(
         result,

@@ -74,6 +74,11 @@ class DeviceLags:
         cut = [(n, e, c, b, min(o, float(over))) for n, e, c, b, o in walked if b < over]
         return TimelinePath(cut[::-1])
 
+    def cycle(self, rank: int, index: int) -> TimelinePath:
+        """What decides the period of a rank's step."""
+        taken_us = self.timeline.end_us - self.timeline.start_us
+        return self.periods.of_step(rank, index).path(self.timeline.graph, taken_us)
+
     def _deciding_stream(self, rank: int, index: int) -> int | None:
         """The resource of the device that takes most of the cycle; None where the device keeps
         up."""
@@ -84,10 +89,8 @@ class DeviceLags:
         if not device_lag_us(self.period_us[row, at[0]], self.step_us[row, at[0]]):
             return None
         graph = self.timeline.graph
-        taken_us = self.timeline.end_us - self.timeline.start_us
         by_stream: dict[int, float] = {}
-        path = self.periods.of_step(rank, index).path(graph, taken_us)
-        for node, _, _, start_us, end_us in path.plain:
+        for node, _, _, start_us, end_us in self.cycle(rank, index).plain:
             if graph.on_device[node] and graph.nodes_.rank[node] == rank:
                 stream = int(graph.nodes_.resource[node])
                 by_stream[stream] = by_stream.get(stream, 0.0) + end_us - start_us
