@@ -169,6 +169,11 @@ _OF_TRACE = (
     replace(_COLLECTIVE, name="all-gathers gone", what="comm:(?i)all_?gather"),
     replace(_COLLECTIVE, name="reduce-scatters gone", what="comm:(?i)reduce_?scatter"),
     replace(_COLLECTIVE, name="broadcasts gone", what="comm:(?i)broadcast"),
+    replace(
+        _COLLECTIVE,
+        name="collectives whose names do not tell which gone",
+        what="comm:(?i)^(?!.*(all_?reduce|all_?to_?all|send_?recv|gather|scatter|broadcast))",
+    ),
 )
 _REGISTRY: tuple[
     tuple[tuple[_Candidate, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...

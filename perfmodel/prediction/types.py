@@ -270,13 +270,16 @@ class Prediction:
     def paths_by_cause(self) -> dict[str, dict[str, float]]:
         """Microseconds per cause along what decides the typical step: as measured, where it was,
         and as each result and its baseline say."""
-        from perfmodel.timeline.critical_path import critical_path
+        from perfmodel.timeline.critical_path import PathWalker
+        from perfmodel.timeline.device_lag import DeviceLags
         from perfmodel.timeline.schedule import measured
+        from perfmodel.timeline.steps import steady_steps
 
         first, found = self.results[0], dict[str, dict[str, float]]()
         if first.mode != "model":
             truth = measured((first.baseline or first).timeline.graph)
-            found["measured"] = critical_path(truth, first.median_mark).by_cause()
+            path = DeviceLags.of(truth, steady_steps(truth)).path
+            found["measured"] = path(first.median_mark, PathWalker.of(truth)).by_cause()
         for result in self.results:
             name = "predicted" if result.mode == "replay" else result.hardware
             if result.baseline is not None:
