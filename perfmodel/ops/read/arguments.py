@@ -132,18 +132,26 @@ class ProfileArguments:
         )
 
     def _argument(self, word: str, dims: Any, value: str, strides: Any, dtype: str) -> Argument:
-        if word == _LIST_OF_TENSORS or (dims and isinstance(dims[0], list)):
+        if any(isinstance(each, list) for each in dims):
             steps = strides if len(strides) == len(dims) else [()] * len(dims)
-            return tuple(
-                Tensor(tuple(d), dtype, strides=tuple(s)) for d, s in zip(dims, steps, strict=True)
-            )
+            return tuple(_profiled(d, dtype, s) for d, s in zip(dims, steps, strict=True))
+        if word == _LIST_OF_TENSORS:
+            return (_profiled(dims, dtype, strides),) if dims else ()
         known = dtype_of_torch(word)
         if known is not None:
-            return Tensor(tuple(dims), known, strides=tuple(strides))
+            return _profiled(dims, known, strides)
         if dims:
             self.unknown_dtypes[word] += 1
-            return Tensor(tuple(dims), word or dtype, strides=tuple(strides))
+            return _profiled(dims, word or dtype, strides)
         return _concrete(value)
+
+
+def _profiled(dims: Any, dtype: str, strides: Any) -> Tensor:
+    """A tensor of a profile; strides that do not fit its sizes say nothing."""
+    sizes = tuple(dims) if isinstance(dims, list) else (dims,)
+    is_whole = isinstance(strides, list) and all(isinstance(each, int) for each in strides)
+    fits = is_whole and len(strides) == len(sizes)
+    return Tensor(sizes, dtype, strides=tuple(strides) if fits else ())
 
 
 @lru_cache(maxsize=1 << 14)
