@@ -7,8 +7,8 @@ the place, what was expected there, what was given, and for a name the nearest k
 
 from __future__ import annotations
 
-import sys
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass

@@ -33,9 +33,7 @@ SIGNATURES = (
         _ROCPD,
         is_of_events=True,
     ),
-    _signature(
-        "a database of rocmProfileData", rb'CREATE TABLE[^(]{0,40}rocpd_api"?', _ROCPD
-    ),
+    _signature("a database of rocmProfileData", rb'CREATE TABLE[^(]{0,40}rocpd_api"?', _ROCPD),
     _signature(
         "a table of rocprof, rocprofv3 or rocprof-compute (Omniperf)",
         rb'\A"?(Dispatch_ID|Kind|Correlation_Id|Index|Guid)"?,"?'

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
@@ -32,16 +33,19 @@ COVERED = 8
 _ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
 
 
-def strays(start_ns: Ints, category: Ints) -> Mask:
+def strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:
     """Events that begin far from all others of host or device: their times mean nothing."""
     result = np.zeros(len(start_ns), np.bool_)
-    is_device = has_code(category, _ON_DEVICE)
-    enough = min(is_device.sum(), (~is_device).sum()) >= FEW
+    if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= HOUR_NS:
+        return result
+    is_device, is_known = has_code(category, _ON_DEVICE), category != Category.OTHER
+    enough = min(is_device.sum(), (~is_device & is_known).sum()) >= FEW
     for like in (is_device, ~is_device) if enough else (~result,):
-        rows = np.flatnonzero(like)
-        if len(rows) >= FEW:
-            off_ns = np.abs(start_ns[rows] - int(np.median(start_ns[rows].astype(np.longdouble))))
-            result[rows] = off_ns > max(HOUR_NS, FAR * int(np.median(off_ns)))
+        known = start_ns[like & is_known]
+        if len(known) >= FEW:
+            middle_ns = int(np.partition(known, len(known) // 2)[len(known) // 2])
+            usual_ns = int(np.median(np.abs(known - middle_ns)))
+            result |= like & (np.abs(start_ns - middle_ns) > max(HOUR_NS, FAR * usual_ns))
     return result
 
 
@@ -78,12 +82,14 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     if not is_over.any():
         return rank, []
     duration_us = rank.duration_us.copy()
-    end_us = np.minimum(next_us, np.maximum(until_us, start_us))
+    end_us = np.fmin(np.where(np.isinf(next_us), start_us + usual_us, next_us), until_us)
+    end_us = np.maximum(end_us, start_us)
     duration_us[work[is_over]] = (end_us - start_us)[is_over]
     cut = replace(rank, duration_us=duration_us)
     return take_rows(cut, np.lexsort((-duration_us, rank.start_us))), [
         f"{int(is_over.sum())} device operations cannot have lasted as long as the file says (up "
-        f"to {took_us[is_over].max():.4g} us): cut where the next one of their stream begins"
+        f"to {took_us[is_over].max():.4g} us): cut where the next of their stream begins, the last "
+        "to what others of its name take"
     ]
 
 
