@@ -298,7 +298,7 @@ def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
-        parent=[n.ctrl_deps for n in nodes],
+        parent=[n.ctrl_deps or 0 for n in nodes],
         **columns,
         node_type=[""] * len(nodes),
         attributes=attributes,

@@ -169,7 +169,7 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
         outputs=outputs,
         collectives=reader.table(),
         process_groups=tuple(groups),
-        declared=_declared(raw.declared, node_id, where),
+        declared=_declared(raw.declared, node_id, warnings),
         origin_ns=origin_ns,
         start_us=start_us,
         duration_us=duration_us,
@@ -256,16 +256,19 @@ def _refuse_cycle(parent: Ints, node_id: Ints, where: str) -> None:
         raise TraceError(f"{where}: the parents of nodes form a cycle: {shown}")
 
 
-def _declared(pairs: list[tuple[int, int]], node_id: Ints, where: str) -> Ints:
+def _declared(pairs: list[tuple[int, int]], node_id: Ints, warnings: list[str]) -> Ints:
     if not pairs:
         return np.zeros((0, 2), np.int64)
     ids = np.array(pairs, np.uint64)
     rows = _rows(ids.astype(np.int64).ravel(), node_id).reshape(-1, 2)
-    missing = np.flatnonzero(rows[:, 0] == NONE)
-    if len(missing):
-        before, after = pairs[missing[0]]
-        raise TraceError(f"{where}: node {after} depends on node {before}, which does not exist")
-    return np.unique(rows, axis=0)
+    is_known = rows[:, 0] != NONE
+    if not is_known.all():
+        before, after = pairs[int(np.argmin(is_known))]
+        warnings.append(
+            f"{int((~is_known).sum())} dependencies are on nodes that are not in the file: left "
+            f"out (node {after} on {before})"
+        )
+    return np.unique(rows[is_known], axis=0)
 
 
 def _times(

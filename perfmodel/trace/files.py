@@ -17,6 +17,7 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.foreign import foreign
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.processes import ranks_by_process
 from perfmodel.trace.window import Window, find_window, trim_to_window
 
 _SNIFF_BYTES = 512
@@ -95,7 +96,7 @@ def _decode(
                 return named
             document = chain((bytes(head),), chunks)
             rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
-            return rank if window is None else trim_to_window(rank, window)
+            return ranks_by_process(rank if window is None else trim_to_window(rank, window))
     content = b"".join((head, *chunks))
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:

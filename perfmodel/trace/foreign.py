@@ -49,7 +49,8 @@ SIGNATURES = (
     ),
     _signature(
         "a memory timeline of torch.profiler (`export_memory_timeline`)",
-        rb"\A\s*\[\s*\[\s*-?\d+\s*,(\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]|[-\d\s,.e+]+\]\s*,\s*\[\s*\[)",
+        rb"\A\s*\[\s*\[(\s*-?\d+\s*,\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]"
+        rb"|[-\d\s,.e+]+\]\s*,\s*\[\s*\[|[-\d\s,.e+]{60000})",
         "give `torch.cuda.memory._dump_snapshot`, or a profile with profile_memory=True",
     ),
     _signature(

@@ -7,6 +7,7 @@ its own rule.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -56,6 +57,7 @@ from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
 _MAX_NAMED = 4
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
@@ -360,7 +362,7 @@ class _EventRows:
                 return np.frombuffer(packed("q", values), np.int64) * 1000
             except struct.error:
                 return rounded_ns(np.frombuffer(packed("d", values)))
-        value_ns, is_known = nanoseconds([bytes(each).strip(b'"') or b"null" for each in values])
+        value_ns, is_known = nanoseconds(list(map(_unquoted, values)))
         if not is_known.all():
             at = int(np.argmin(is_known))
             result = bytes(values[at])[:30].decode(errors="replace")
@@ -407,6 +409,15 @@ class _EventRows:
         processes = [each.process_group for each in args]
         self._columns.put("process_group", self._names.of(processes), is_among)
         self._put_fields(_COLLECTIVES, args, is_among)
+
+
+def _unquoted(value: msgspec.Raw) -> bytes:
+    """A number that may be written as a text; no number for any other."""
+    text = bytes(value)
+    if text.startswith(b'"'):
+        text = text[1:-1].strip()
+        return text if _NUMBER.fullmatch(text) else b"null"
+    return text
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:

@@ -132,8 +132,11 @@ class ProfileArguments:
         )
 
     def _argument(self, word: str, dims: Any, value: str, strides: Any, dtype: str) -> Argument:
+        if not isinstance(dims, list):
+            dims = [dims] if isinstance(dims, int) else []
         if any(isinstance(each, list) for each in dims):
-            steps = strides if len(strides) == len(dims) else [()] * len(dims)
+            fit = isinstance(strides, list) and len(strides) == len(dims)
+            steps = strides if fit else [()] * len(dims)
             return tuple(_profiled(d, dtype, s) for d, s in zip(dims, steps, strict=True))
         if word == _LIST_OF_TENSORS:
             return (_profiled(dims, dtype, strides),) if dims else ()
@@ -147,11 +150,14 @@ class ProfileArguments:
 
 
 def _profiled(dims: Any, dtype: str, strides: Any) -> Tensor:
-    """A tensor of a profile; strides that do not fit its sizes say nothing."""
-    sizes = tuple(dims) if isinstance(dims, list) else (dims,)
-    is_whole = isinstance(strides, list) and all(isinstance(each, int) for each in strides)
-    fits = is_whole and len(strides) == len(sizes)
-    return Tensor(sizes, dtype, strides=tuple(strides) if fits else ())
+    """A tensor of a profile; what is no list of sizes, or strides that do not fit, say nothing."""
+    sizes, steps = (_whole(each) for each in (dims, strides))
+    return Tensor(sizes, dtype, strides=steps if len(steps) == len(sizes) else ())
+
+
+def _whole(numbers: Any) -> tuple[int, ...]:
+    given = numbers if isinstance(numbers, list) else [numbers]
+    return tuple(given) if all(isinstance(each, int) for each in given) else ()
 
 
 @lru_cache(maxsize=1 << 14)
