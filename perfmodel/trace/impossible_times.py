@@ -93,6 +93,17 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     ]
 
 
+def endless(rank: RankTrace) -> list[str]:
+    """A line of the first host event that lasts hours beyond the time in which all events begin."""
+    span_us = float(np.ptp(rank.start_us)) if len(rank) else 0.0
+    is_long = ~rank.is_device & (rank.duration_us > MANY * span_us + HOUR_NS / 1e3)
+    return [
+        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, hours more than the "
+        "time in which all events begin: a damaged duration?"
+        for row in np.flatnonzero(is_long)[:1]
+    ]
+
+
 def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints]:
     """Of operations by stream: when the next one of another launch begins, and how many of those
     begin before it ends."""

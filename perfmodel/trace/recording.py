@@ -30,7 +30,7 @@ from perfmodel.trace.categories import (
 )
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.impossible_times import OVERLAP_US as DEVICE_OVERLAP_US
-from perfmodel.trace.impossible_times import without_overlong
+from perfmodel.trace.impossible_times import endless, without_overlong
 from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.nesting import crossing_at, crossings_us
 from perfmodel.trace.window import find_steps, take_rows
@@ -67,6 +67,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     Where no shift does, nothing is changed and the fault is only said.
     """
     rank, faults = without_overlong(rank)
+    faults = [*endless(rank), *faults]
     launched = _launched(rank)
     if not len(launched.work):
         return rank, [*faults, *_untied(rank)]
