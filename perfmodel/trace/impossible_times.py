@@ -28,6 +28,9 @@ OVERLAP_US = 25.0
 """What neighbours of a stream may overlap by. Real files: up to 13."""
 MANY = 10
 """How much longer than its room, and than its like, what is cut is at least."""
+LONG_US = 1e5
+"""What an operation takes at least, beside so many times the whole recording, that is cut though
+none of another launch follows."""
 COVERED = 8
 """Successors that an operation without its like must run over to be cut."""
 _ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
@@ -62,11 +65,12 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
         return rank, []
     work = work[np.argsort(stream_keys(rank, work), kind="stable")]
     start_us, took_us = rank.start_us[work], rank.duration_us[work]
-    next_us, covered = _successors(rank, work)
+    next_us, covered, is_inner = _successors(rank, work)
     room_us = next_us - start_us
     is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us)
-    is_endless = np.isinf(next_us) & _ends_alone(rank, work)
-    is_long |= is_endless
+    is_last = np.isinf(next_us)
+    is_endless = is_last & _ends_alone(rank, work)
+    is_long |= is_endless | (is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US))
     if not is_long.any():
         return rank, []
     others = np.ones(len(rank), np.bool_)
@@ -75,15 +79,15 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     usual_us = _usual_us(rank.name[work], took_us, ~is_long)
     is_over = is_long & (
         is_endless
-        | (start_us + took_us / 2 > until_us)
+        | (~is_last & (start_us + took_us / 2 > until_us))
         | (took_us >= MANY * usual_us)
         | (np.isnan(usual_us) & (covered >= COVERED))
     )
     if not is_over.any():
         return rank, []
     duration_us = rank.duration_us.copy()
-    end_us = np.fmin(np.where(np.isinf(next_us), start_us + usual_us, next_us), until_us)
-    end_us = np.maximum(end_us, start_us)
+    end_us = np.fmin(np.where(is_inner, start_us + usual_us, np.inf), next_us)
+    end_us = np.where(np.isinf(end_us), np.maximum(until_us, start_us), end_us)
     duration_us[work[is_over]] = (end_us - start_us)[is_over]
     cut = replace(rank, duration_us=duration_us)
     return take_rows(cut, np.lexsort((-duration_us, rank.start_us))), [
@@ -104,10 +108,11 @@ def endless(rank: RankTrace) -> list[str]:
     ]
 
 
-def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints]:
-    """Of operations by stream: when the next one of another launch begins, and how many of those
-    begin before it ends."""
+def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
+    """Of operations by stream: when the next one of another launch begins, how many of those begin
+    before it ends, and whether none begins right after it (others of its launch do, or none)."""
     next_us, covered = np.full(len(work), np.inf), np.zeros(len(work), np.int64)
+    is_inner = np.ones(len(work), np.bool_)
     keys, correlation = stream_keys(rank, work), rank.correlation[work]
     for low, high in equal_runs(keys):
         start_us, end_us = rank.start_us[work[low:high]], rank.end_us[work[low:high]]
@@ -117,7 +122,8 @@ def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints]:
         after = lasts[np.searchsorted(lasts, np.arange(high - low))] + 1
         next_us[low:high] = np.append(start_us, np.inf)[after]
         covered[low:high] = np.searchsorted(start_us, end_us) - after
-    return next_us, covered
+        is_inner[low:high] = ~is_last | (after == high - low)
+    return next_us, covered, is_inner
 
 
 def _ends_alone(rank: RankTrace, work: Ints) -> Mask:

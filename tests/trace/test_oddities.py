@@ -273,6 +273,14 @@ def test_the_last_of_a_stream_takes_what_its_like_take(tmp_path: Path) -> None:
     assert busy_us(t, tmp_path) == [400.0] * 4
 
 
+def test_two_of_one_graph_take_what_their_like_take(tmp_path: Path) -> None:
+    t = Tiny()
+    call = t.call("cudaGraphLaunch", 0, 5)
+    for start in range(10, 90, 10):
+        t.kernel(start, start + (1e6 if start in (30, 60) else 8), correlation=call)
+    assert busy_us(t, tmp_path) == [8.0] * 8
+
+
 def test_a_start_of_zero_is_left_out(tmp_path: Path) -> None:
     t = step_of(20)
     for each in t.events:
