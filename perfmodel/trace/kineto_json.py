@@ -211,15 +211,16 @@ OTHERS = tuple(map(_tagged, _OTHER_PHASES))
 """Events that are checked, and not used."""
 
 
-def _decoder(timed: Any) -> msgspec.json.Decoder[list[Event]]:
+def _decoder(timed: Any, *, strict: bool = True) -> msgspec.json.Decoder[list[Event]]:
     event = reduce(or_, OTHERS, timed | Metadata)
-    return msgspec.json.Decoder(GenericAlias(list, (event,)))
+    return msgspec.json.Decoder(GenericAlias(list, (event,)), strict=strict)
 
 
 ExactComplete, ExactInstant = _tagged("X", Complete, ("ts", "dur")), _tagged("i", Instant, ("ts",))
-"""Their times stay text, to be parsed exactly."""
-_QUICK, _EXACT = _decoder(Complete | Instant), _decoder(ExactComplete | ExactInstant)
-_FILE_DECODER = msgspec.json.Decoder(File)
+"""Their times stay text, to be parsed exactly; where they are read, a number may be a text."""
+_QUICK = _decoder(Complete | Instant)
+_EXACT = _decoder(ExactComplete | ExactInstant, strict=False)
+_FILE_DECODER = msgspec.json.Decoder(File, strict=False)
 _RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 _DAMAGES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -29,6 +29,8 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.impossible_times import OVERLAP_US as DEVICE_OVERLAP_US
+from perfmodel.trace.impossible_times import endless, without_overlong
 from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.nesting import crossing_at, crossings_us
 from perfmodel.trace.window import find_steps, take_rows
@@ -64,13 +66,9 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 
     Where no shift does, nothing is changed and the fault is only said.
     """
-    is_endless = _is_endless(rank)
-    faults = [
-        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, more than ten times "
-        "the time in which all events begin: a damaged duration?"
-        for row in np.flatnonzero(is_endless)[:1]
-    ]
-    launched = _launched(rank, ~is_endless)
+    rank, faults = without_overlong(rank)
+    faults = [*endless(rank), *faults]
+    launched = _launched(rank)
     if not len(launched.work):
         return rank, [*faults, *_untied(rank)]
     late_us, clock_faults = _device_clock_late_us(rank, launched)
@@ -95,19 +93,12 @@ def _untied(rank: RankTrace) -> Iterator[str]:
         yield f"{launches} kernel launches, but no device operation is in the file"
 
 
-def _is_endless(rank: RankTrace) -> Mask:
-    if not len(rank):
-        return np.zeros(0, np.bool_)
-    span_us = float(rank.start_us[-1] - rank.start_us[0])
-    return np.greater(rank.duration_us, 10 * span_us + 1e6)
-
-
-def _launched(rank: RankTrace, among: Mask) -> _Launched:
+def _launched(rank: RankTrace) -> _Launched:
     runtime = rank.of(Category.RUNTIME)
     calls = runtime[rank.name_matches(LAUNCH_CALL)[runtime]]
     calls = calls[rank.correlation[calls] > 0]
     calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
-    work = np.flatnonzero(rank.is_device & (rank.correlation > 0) & among)
+    work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
     if not len(calls):
         return _Launched(calls, work, np.zeros(len(work), np.bool_), calls, calls)
     at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
@@ -282,9 +273,6 @@ PYTHON_OVERLAP_US, CALL_OVERLAP_US = 1e3, 1e4
 """What Python functions and calls may end after the annotations and operators that they begin in:
 recorders of their own, on other clocks; real files: 0.2 and 2.5 ms. Among themselves a thread's
 functions are a stack and its calls return in turn: real files cross by less than 0.001 us."""
-DEVICE_OVERLAP_US = 25.0
-"""What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
-of one graph launch may run at the same time."""
 MAX_RANK = 2**31 - 1
 _LISTS = {
     "input_shapes": "Input Dims",
