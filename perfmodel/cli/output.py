@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from perfmodel.cli.console import Console
 
 
+FAILED = 1
+"""Exit status where a check says no."""
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
