@@ -111,7 +111,7 @@ def _show(console: Console, compared: Difference, top: int) -> None:
         say(console, note)
     titles = (
         *("Per step", "Critical path by kind", "What lies on it", "Device time by family"),
-        "Idle time by cause",
+        *("Idle time by cause", "Modules, by what they launch"),
     )
     for group, title in zip(GROUPS, titles, strict=True):
         changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]

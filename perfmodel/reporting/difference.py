@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
 from perfmodel.reporting.measured_ranks import work_ratio
-from perfmodel.reporting.sides import ALIKE, GROUPS, PIECE, STEP, Side
+from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, STEP, Side
 from perfmodel.reporting.verdict import (
     MEMORY,
     Held,
@@ -220,6 +220,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
     ]
     before, after = a.figures_of(first[0]), b.figures_of(first[1])
+    has_modules = all(any(group == MODULE for group, _ in each) for each in (before, after))
     spread = _spread(a, b, first)
     changes = [
         Change(
@@ -230,6 +231,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
             spread.get(name) if group == STEP else None,
         )
         for group, name in dict.fromkeys([*before, *after])
+        if group != MODULE or has_modules
     ]
     changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
     return Difference(a, b, changes, pairs, ratios[first], notes, held)

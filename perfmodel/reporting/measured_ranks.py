@@ -12,7 +12,7 @@ from perfmodel.arrays import median
 from perfmodel.graph import build_graph
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, Result
-from perfmodel.timeline.hotspots import Hotspots, NamedSums
+from perfmodel.timeline.hotspots import Hotspots, NamedSums, range_rows
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import Timeline, measured
@@ -110,12 +110,22 @@ class MeasuredRanks:
         peaks = [float(each.allocated_bytes.max()) for each in shown_timelines(timelines)]
         return max(peaks, default=None)
 
-    def work(self, rank: int) -> NamedSums:
-        """What a rank's steady steps ran, by name: kernels, else operators."""
+    def _hot(self, rank: int) -> Hotspots:
         at = [each.rank for each in self.trace.ranks].index(rank)
         steady = tuple(steady_steps(self.timeline).tolist())
-        hot = Hotspots(self.trace.ranks[at], self.trace.links[at], steady)
+        return Hotspots(self.trace.ranks[at], self.trace.links[at], steady)
+
+    def work(self, rank: int) -> NamedSums:
+        """What a rank's steady steps ran, by name: kernels, else operators."""
+        hot = self._hot(rank)
         return hot.kernels if len(hot.kernels.names) else hot.operators
+
+    def modules_us(self, rank: int) -> dict[str, float]:
+        """Per class of modules the device time that it launched per step; the host's without."""
+        hot = self._hot(rank)
+        by = "device_us" if len(hot.links.device_rows) else "host_us"
+        rows = [row for row in range_rows(hot.ranges) if row["kind"] == "module"]
+        return {row["name"].partition(": ")[2]: row[by] for row in rows}
 
 
 SHARED_FRAC, ALIKE_FRAC, AGREE_FRAC = 1 / 2, 0.1, 2 / 3

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-STEP, PATH, PIECE, FAMILY, IDLE = GROUPS = (
-    *("step", "critical path", "on the path", "device", "idle"),
+STEP, PATH, PIECE, FAMILY, IDLE, MODULE = GROUPS = (
+    *("step", "critical path", "on the path", "device", "idle", "module"),
 )
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family; idle time by cause."""
@@ -283,7 +283,8 @@ def side_of(
 
         def measured_figures(rank: int) -> Figures:
             result = by_rank.job if rank == slowest else by_rank.of_rank(rank)
-            return figures_of_result(result.to_dict())
+            figures = figures_of_result(result.to_dict())
+            return figures | {(MODULE, k): us for k, us in by_rank.modules_us(rank).items()}
 
         slowest = by_rank.job.rank.rank
         return Side(

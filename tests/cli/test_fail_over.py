@@ -176,6 +176,24 @@ def test_marked_steps_are_the_unit_whatever_they_hold(run: Run, tmp_path: Path) 
     assert answer["work_ratio"] == 1
 
 
+def _with_module(content: dict[str, Any]) -> dict[str, Any]:
+    """The operators of each step within a module."""
+    for mark in [e for e in content["traceEvents"] if e["name"].startswith(STEP)]:
+        begun = mark["ts"]
+        module = event("python_function", "nn.Module: Tower_0", begun + 1, begun + mark["dur"] - 1)
+        content["traceEvents"].append(module | {"args": {"Python id": 1}})
+    return content
+
+
+def test_modules_that_both_have_are_compared(run: Run, tmp_path: Path) -> None:
+    before, after = (_with_module(loop([us] * 3)) for us in (1000, 1200))
+    _, answer = diff(run, tmp_path, before, after)
+    modules = [row for row in answer["changes"] if row["group"] == "module"]
+    assert [(row["name"], row["change_us"]) for row in modules] == [("Tower", 100)]
+    _, answer = diff(run, tmp_path, before, loop([1000] * 3))
+    assert not [row for row in answer["changes"] if row["group"] == "module"]
+
+
 @pytest.mark.parametrize(
     "text", ["step", "step=5", "step=%", "step=-5%", "=5%", "step=5%,step=6%", "step=5%,", "a=1%"]
 )
