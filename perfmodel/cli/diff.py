@@ -93,7 +93,7 @@ def diff(
     if markdown:
         write_text(markdown, compared.to_markdown())
         wrote(markdown, "Markdown, for a comment on the pull request")
-    target.write_result(compared, partial(_show, top=top))
+    target.write_result(compared, partial(_show, top=top), first=compared.completeness_line)
     if compared.failed:
         raise typer.Exit(FAILED)
 

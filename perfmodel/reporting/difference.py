@@ -17,6 +17,7 @@ from perfmodel.reporting.verdict import (
     markdown,
     verdict,
 )
+from perfmodel.timeline.completeness import completeness_line
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
@@ -76,6 +77,16 @@ class Difference:
         return verdict(self._step, self.held)
 
     @property
+    def completeness_line(self) -> str:
+        """What the recordings cannot tell, in one line; empty of whole ones."""
+        lines = {name: completeness_line(side.gaps) for name, side in self._sides}
+        return "; ".join(f"{name.upper()} is {line}" for name, line in lines.items() if line)
+
+    @property
+    def _sides(self) -> tuple[tuple[str, Side], ...]:
+        return ("a", self.a), ("b", self.b)
+
+    @property
     def _step(self) -> Held | None:
         """The step of the first pair."""
         row = next((each for each in self.of(STEP) if each.name == STEP), None)
@@ -90,7 +101,7 @@ class Difference:
             for row in sorted(self.changes, key=lambda row: -abs(row.change_us))
             if row.group in _OF_PARTS and row.group != PIECE and abs(row.change_us) > self._floor_us
         ][:MAX_MOVED]
-        notes = [*self.notes, *([self.remark] if self.remark else [])]
+        notes = [*filter(None, (self.completeness_line, *self.notes, self.remark))]
         return markdown(self.verdict, self.held, moved, notes)
 
     @property
@@ -164,8 +175,11 @@ class Difference:
             "schema": SCHEMA,
             **{
                 key: {"source": side.source, "hardware": side.hardware, "made_by": side.made_by}
-                for key, side in (("a", self.a), ("b", self.b))
+                for key, side in self._sides
             },
+            "completeness": [
+                {"side": key} | gap.to_dict() for key, side in self._sides for gap in side.gaps
+            ],
             "same_input": self.same_input,
             "tool_changed": self.tool_changed,
             "remark": self.remark,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -24,6 +24,7 @@ from perfmodel.reporting.measured_ranks import (
     scatters,
     short,
 )
+from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.steps import StepRole
 from perfmodel.trace import Trace, read
 
@@ -67,6 +68,8 @@ class Side:
     """What a stored answer says of its input; None where it was made just now."""
     measured: MeasuredRanks | None = None
     """Of a trace: what it is of."""
+    gaps: Sequence[Gap] = ()
+    """What the recording behind it cannot tell."""
 
 
 def stored_side(path: Path, max_bytes: int) -> Side | None:
@@ -97,7 +100,12 @@ def stored_side(path: Path, max_bytes: int) -> Side | None:
         about, hardware = _ABOUT[kind](answer)
         described = json.dumps([kind, hardware, about], sort_keys=True)
         of_tool = made_by or None
-        return Side(str(path), hardware, ranks, rank, figures_of, kind, of_tool, described)
+        gaps = [
+            Gap(_text(each, "what"), tuple(map(str, each["touches"])))
+            for each in answer.get("completeness", ())
+        ]
+        side = Side(str(path), hardware, ranks, rank, figures_of, kind, of_tool, described)
+        return replace(side, gaps=gaps)
     except (KeyError, IndexError) as error:
         raise UsageError(f"{path}: not a sound {schema}: no {error}") from None
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -277,6 +285,7 @@ def side_of(
             slowest,
             figures_of,
             "prediction",
+            gaps=source.gaps,
         )
     if isinstance(source, Trace):
         by_rank = MeasuredRanks.of(source)
@@ -294,6 +303,7 @@ def side_of(
             slowest,
             measured_figures,
             measured=by_rank,
+            gaps=completeness(source, by_rank.timeline.graph),
         )
     path = str(source)
     if stored := stored_side(Path(path), max_bytes):
