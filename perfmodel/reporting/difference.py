@@ -60,7 +60,8 @@ class Difference:
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
     work_ratio: float = 1.0
-    """How many times the work of A a step of B held; figures of B are for as much as A's."""
+    """How many times the work of A a window of B held; figures of B are for as much as A's. Steps
+    that are marked are the unit themselves, whatever they hold."""
     notes: list[str] = field(default_factory=list)
     """What was compared with what, where it is not plain."""
     held: list[Held] = field(default_factory=list)
@@ -217,12 +218,16 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
             f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
         )
     pairs, notes = _like_ranks(a, b)
-    ratios = {pair: _work_ratio(a, b, pair) for pair in pairs}
+    held_work = {pair: _work_ratio(a, b, pair) for pair in pairs}
     first = pairs[0]
-    if ratios[first] != 1:
+    is_window = any(side.measured is not None and side.measured.is_window for side in (a, b))
+    ratios = held_work if is_window else dict.fromkeys(pairs, 1.0)
+    if held_work[first] != 1:
+        unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
+        which = "" if is_window else "A step of "
         notes.append(
-            f"B holds {ratios[first]:.3g} times the work of A, by the counts of what both ran: "
-            "figures of B are for as much work as A's"
+            f"{which}B holds {held_work[first]:.3g} times the work of A, by the counts of what both "
+            f"ran: {unit}"
         )
     limits = limits or {}
     check_figures(
@@ -275,8 +280,8 @@ def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
 
 
 def _work_ratio(a: Side, b: Side, pair: tuple[int, int]) -> float:
-    """How many times A's work B's step holds; 1 where both mark steps, which are their unit."""
-    if not (a.measured and b.measured and (a.measured.is_window or b.measured.is_window)):
+    """How many times A's work B's step holds, as far as traces tell."""
+    if a.measured is None or b.measured is None:
         return 1.0
     return work_ratio(a.measured.work(pair[0]), b.measured.work(pair[1]))
 
