@@ -103,15 +103,15 @@ class Output:
         if self.form is Format.TABLE:
             self._table(table, warnings, cautions, first)
             return
+        if self.path and self._with_table:
+            Output(Format.TABLE, None)._table(table, warnings, cautions, first)
+        self.text(json_text(answer()) if self.form is Format.JSON else csv())
         if self.form is Format.CSV:
             if first:
                 print(one_line(f"perfmodel: {first}"), file=sys.stderr)
             for warning in warnings:
                 if SHOWN.get().notes or not isinstance(warning, Note):
                     print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
-        if self.path and self._with_table:
-            Output(Format.TABLE, None)._table(table, warnings, cautions, first)
-        self.text(json_text(answer()) if self.form is Format.JSON else csv())
 
     def write_result(
         self,

@@ -226,8 +226,8 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
         which = "" if is_window else "A step of "
         notes.append(
-            f"{which}B holds {held_work[first]:.3g} times the work of A, by the counts of what both "
-            f"ran: {unit}"
+            f"{which}B holds {held_work[first]:.3g} times the work of A, by the counts of what "
+            f"both ran: {unit}"
         )
     limits = limits or {}
     check_figures(
