@@ -15,6 +15,8 @@ STEP, MEMORY = "step", "memory"
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
 ROUNDING_FRAC = 5e-4
 """What is shown as 0.0 %."""
+MAX_OVER, MAX_ROWS = 4, 12
+"""Figures over their limit that a verdict names, and rows of a comment."""
 
 
 class Outcome(StrEnum):
@@ -109,10 +111,10 @@ def verdict(step: Held | None, held: Sequence[Held]) -> str:
     parts = [] if step is None else [_step_text(step)]
     over = [each for each in held if each.outcome is Outcome.OVER]
     if over:
-        ranks = {each.rank for each in held}
-        parts.append(
-            "over the limit: " + ", ".join(_over_text(each, len(ranks) > 1) for each in over)
-        )
+        names_rank = len({each.rank for each in held}) > 1
+        named = [_over_text(each, names_rank) for each in over[:MAX_OVER]]
+        more = [f"{len(over) - MAX_OVER} more"] if len(over) > MAX_OVER else []
+        parts.append("over the limit: " + ", ".join([*named, *more]))
     elif held:
         parts.append("no limit crossed")
     return "; ".join(parts)
@@ -142,9 +144,11 @@ def markdown(
 ) -> str:
     """A comment for a pull request: the verdict, limits, what moved most, and notes."""
     lines = [f"**{_plain(line)}**", ""]
-    if held:
+    shown = [each for each in held if each.rank == held[0].rank or each.outcome is Outcome.OVER]
+    if shown:
         lines += ["| figure | rank | A | B | change | scatter | limit | |", "|---" * 8 + "|"]
-        lines += ["| " + " | ".join(map(_plain, _cells(each))) + " |" for each in held] + [""]
+        rows = (" | ".join(map(_plain, _cells(each))) for each in shown[:MAX_ROWS])
+        lines += [*(f"| {row} |" for row in rows), ""]
     lines += [f"- {_plain(name)}: {text}" for name, text in moved]
     lines += [f"- {_plain(text)}" for text in notes]
     return "\n".join(lines).rstrip() + "\n"
