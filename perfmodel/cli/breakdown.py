@@ -177,6 +177,8 @@ def breakdown(
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps)
 
+    from perfmodel.timeline.completeness import completeness_line
+
     target.write(
         answer=lambda: (
             selected.to_dict(top or MAX_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
@@ -185,6 +187,7 @@ def breakdown(
         table=table,
         warnings=list(selected.warnings),
         cautions=selected.cautions,
+        first=completeness_line(selected.gaps),
     )
 
 

@@ -14,6 +14,7 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.provenance import made_by
+from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import Hotspots, NamedSums
@@ -56,6 +57,8 @@ class Breakdown(HotTables):
     """What of it nobody can explain; they are the first of the warnings."""
     waiting: RankWaiting | None = None
     """What the ranks spend where they meet, per steady step; None where none do."""
+    gaps: list[Gap] = field(default_factory=list)
+    """What the recording cannot tell."""
 
     @property
     def slowest(self) -> RankBreakdown:
@@ -85,6 +88,7 @@ class Breakdown(HotTables):
         return {
             "schema": SCHEMA,
             "made_by": made_by(),
+            "completeness": [gap.to_dict() for gap in self.gaps],
             "warnings": self.warnings,
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
@@ -241,7 +245,8 @@ def breakdown(
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     warnings = [*cautions, *trace.warnings, *graph.warnings, *of_memory]
-    return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
+    missing = completeness(trace, graph)
+    return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting, missing)
 
 
 _TABLES = (

@@ -77,7 +77,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     return rank, [
         *faults,
         *clock_faults,
-        *_lost_kernels(rank, launched),
+        *_lost_kernels(rank),
         *_references(rank, launched),
         *_calls(rank, launched),
     ]
@@ -107,21 +107,28 @@ def _launched(rank: RankTrace) -> _Launched:
     return _Launched(calls, work, is_launched, work[is_launched], call[is_launched])
 
 
-def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
-    """Launches without a kernel, before the last one that has its own or that a call waited for."""
+def lost_launches(rank: RankTrace) -> tuple[int, int]:
+    """How many kernel launches lack their kernel, and of how many that must have one.
+
+    Those are the ones up to the last that has its own or that a call waited for; without any
+    operation of the device, all.
+    """
+    launched = _launched(rank, ~_is_endless(rank))
     one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
+    if not rank.is_device.any():
+        return len(one_kernel), len(one_kernel)
     waits = rank.of(Category.RUNTIME)
     waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
-    certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
-    earlier = one_kernel[rank.start_us[one_kernel] < certain_us]
+    certain_us = rank.start_us[np.concatenate([launched.call, waits])].max(initial=-np.inf)
+    earlier = one_kernel[rank.start_us[one_kernel] <= certain_us]
     has_work = is_among(rank.correlation[earlier], rank.correlation[rank.is_device])
-    lost = int((~has_work).sum())
-    if not lost:
-        return []
-    return [
-        f"{lost} of {len(earlier)} kernel launches have no kernel in the file (lost buffers?): "
-        "device time is missing"
-    ]
+    return int((~has_work).sum()), len(earlier)
+
+
+def _lost_kernels(rank: RankTrace) -> list[str]:
+    lost, of = lost_launches(rank)
+    text = f"{lost} of {of} kernel launches have no kernel in the file (lost buffers?)"
+    return [f"{text}: device time is missing"] if lost else []
 
 
 def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
