@@ -127,14 +127,17 @@ def _show_host(
 ) -> None:
     """Host time per step, and where there is a device, the time of what was launched there."""
     times = Times(max(row["device_us"], row["host_us"]) for row in records)
+    backward = [key for key in (_BACKWARD,) if any(row.get(key) for row in records)]
     short = "name" if shown.full_names else "short_name"
     rows = []
     for row in records:
         device = (times(row["device_us"]), percent(row["device_frac"], 1)) if has_device else ()
+        device += tuple(times(row[key]) for key in backward)
         host = (times(row["host_us"]), percent(row["step_frac"], 1), _count(row["count"]))
         called = (times(row["host_total_us"]) for _ in heads[4:])
         rows.append((row.get(short, row["name"]), *device, *host, *called))
-    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()), *heads[1:])
+    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()))
+    columns += (*("backward" for _ in backward), *heads[1:])
     title = f"{title}, per step ({times.unit})"
     console.show(fitted(title, columns, rows, whole=shown.full_names))
 
@@ -166,6 +169,7 @@ def _count(per_step: float) -> str:
     return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
+_BACKWARD = "backward_device_us"
 _DEVICE_COLUMNS = {
     "GPU active": "gpu_active_us",
     "GPU idle": "gpu_idle_us",
