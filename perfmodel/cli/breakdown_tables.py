@@ -115,6 +115,26 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableD
     if ranges:
         heads = ("range or module", "host", "of step", "count")
         _show_host(console, "Annotated ranges and modules", heads, ranges, shown, has_device)
+    _show_collectives(console, of.collectives(shown.rows))
+
+
+def _show_collectives(console: Console, records: list[dict[str, Any]]) -> None:
+    """Collectives by process group, with the bandwidth of those whose sizes are recorded."""
+    if not records:
+        return
+    times = Times(row["time_us"] for row in records)
+    rows = []
+    for row in records:
+        group, ranks = row["process_group"] or NOTHING, row["group_size"] or NOTHING
+        size_gb = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
+        rates = (size_gb, row["algbw_gb_per_s"], row["busbw_gb_per_s"])
+        figures = (NOTHING if figure is None else f"{figure:,.3f}" for figure in rates)
+        taken = (_count(row["count"]), times(row["time_us"]), percent(row["step_frac"], 1))
+        rows.append((row["collective"], group, str(ranks), *taken, *figures))
+    columns = ("collective", "group", "ranks", "count", "time", "of step", "GB", "algbw", "busbw")
+    console.show(
+        fitted(f"Collectives, per step ({times.unit}; GB/s as nccl-tests)", columns, rows, name=0)
+    )
 
 
 def _show_host(
@@ -131,8 +151,8 @@ def _show_host(
     short = "name" if shown.full_names else "short_name"
     rows = []
     for row in records:
-        device = (times(row["device_us"]), percent(row["device_frac"], 1)) if has_device else ()
-        device += tuple(times(row[key]) for key in backward)
+        device = [times(row["device_us"]), percent(row["device_frac"], 1)] if has_device else []
+        device += [times(row[key]) for key in backward]
         host = (times(row["host_us"]), percent(row["step_frac"], 1), _count(row["count"]))
         called = (times(row["host_total_us"]) for _ in heads[4:])
         rows.append((row.get(short, row["name"]), *device, *host, *called))

@@ -95,8 +95,8 @@ class Breakdown(HotTables):
         }
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
-        """One of the tables as a frame: `summary top_kernels top_operators annotations rates
-        queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+        """One of the tables as a frame: `summary top_kernels top_operators annotations collectives
+        rates queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
 
         Raises `UsageError` where there is no such table or rank.
         """
@@ -245,5 +245,6 @@ def breakdown(
 
 
 _TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "rates", "queue_depth", "memory"),
+    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates"),
+    *("queue_depth", "memory"),
 )

@@ -241,8 +241,8 @@ class Hotspots:
         Times are those of the ranges; `device_us` that of what was launched in them, on their own
         thread or, for those of the main thread, by the autograd threads meanwhile;
         `backward_device_us` that of what differentiates the operators in them, as far as it is not
-        among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a range within one of its
-        name adds nothing.
+        among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
+        range within one of its name adds nothing.
         """
         rank = self.rank
         notes = rank.of(Category.ANNOTATION)
@@ -251,6 +251,13 @@ class Hotspots:
         modules = modules[rank.name_matches(_MODULE)[modules]]
         both = NamedSums.over([self._of_ranges(rows) for rows in (notes, modules)])
         return self._sums(both.names, both.columns)
+
+    @cached_property
+    def collectives(self) -> NamedSums:
+        """By collective and process group: see `timeline.collectives`."""
+        from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
+
+        return collective_sums(self)
 
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank

@@ -93,7 +93,7 @@ class HotTables(ABC):
 
     @abstractmethod
     def sums(self, of: str) -> NamedSums:
-        """One of the attributes `kernels`, `operators` and `ranges` of `Hotspots`."""
+        """One of the attributes `kernels operators ranges collectives` of `Hotspots`."""
 
     def top_kernels(self, most: int | None = None) -> Records:
         """Kernels, copies and memsets, most time first; per step."""
@@ -107,12 +107,19 @@ class HotTables(ABC):
         """Annotated ranges and modules, longest on the host first; per step."""
         return range_rows(self.sums("ranges"), most)
 
+    def collectives(self, most: int | None = None) -> Records:
+        """Collectives by name and process group, most time first; per step."""
+        from perfmodel.timeline.collectives import collective_rows
+
+        return collective_rows(self.sums("collectives"), most)
+
     def hot_tables(self, most: int | None) -> dict[str, Any]:
         """These tables and the rates, at most so many rows of each, as JSON."""
         return {
             "top_kernels": rounded_records(self.top_kernels(most)),
             "top_operators": rounded_records(self.top_operators(most)),
             "annotations": rounded_records(self.annotations(most)),
+            "collectives": rounded_records(self.collectives(most)),
             "rates": self.rates.to_dict(most),
         }
 
