@@ -22,6 +22,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
+    GRAPH_LAUNCH_CALL,
     KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
     STEP_NAME,
@@ -88,7 +89,8 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 def _untied(rank: RankTrace) -> Iterator[str]:
     """Where no operation has its launch call in the file: what of the two is missing."""
     work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
-    launches = int(rank.name_matches(KERNEL_LAUNCH_CALL)[calls].sum())
+    launching = rank.name_matches(KERNEL_LAUNCH_CALL) | rank.name_matches(GRAPH_LAUNCH_CALL)
+    launches = int(launching[calls].sum())
     if work and (launches or len(rank.of(Category.CPU_OP))):
         yield f"none of the {work} device operations has its launch call in the file"
     elif launches and not work:
