@@ -124,7 +124,7 @@ def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
     waits = rank.of(Category.RUNTIME)
     waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
     certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
-    earlier = one_kernel[rank.start_us[one_kernel] < certain_us]
+    earlier = one_kernel[rank.start_us[one_kernel] <= certain_us]
     has_work = is_among(rank.correlation[earlier], rank.correlation[rank.is_device])
     lost = int((~has_work).sum())
     if not lost:
