@@ -137,7 +137,7 @@ def _kind(rank: RankTrace, row: int, record: int) -> _Kind:
         word = collective_of(name) if _LIBRARY.search(rank.text(row)) else name
         return _Kind(f"{TABLE.get(word, word)}\t\t")
     known = of_event(rank, record)
-    ranks = known.get("group_size", "")
+    ranks = known.get("group_size", "") if rank.group_size[record] > 0 else ""
     key = "\t".join((known.get("collective", ""), known.get("process_group", ""), ranks))
     piece = next(iter(collective(Op("record_param_comms", attributes=known))), None)
     size_bytes = 0.0 if piece is None or piece.guessed else piece.dims["size_bytes"]

@@ -364,12 +364,13 @@ def _once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int
 
 def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The kernels, copies and memsets, most time first, with the family of each."""
-    from perfmodel.plot.names import readable_name
+    from perfmodel.plot.names import readable_names
 
+    readable = dict(zip(sums.names, readable_names(sums.names), strict=True))
     return [
         {
             "name": row["name"],
-            "short_name": readable_name(row["name"]),
+            "short_name": readable[row["name"]],
             "family": family_of_kernel(row["name"]),
             **{key: value for key, value in row.items() if key != "name"},
             "mean_us": row["device_us"] / row["count"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from perfmodel.timeline.rates import Rates
 
 
+UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What lowering raises of arguments that no rule expects: of those a table is left out, no more."""
 MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
@@ -187,7 +190,11 @@ class RankBreakdown(HotTables):
 
         from perfmodel.timeline.rated_operators import rates  # lowers operators, knows devices
 
-        return rates(self.hot)
+        try:
+            return rates(self.hot)
+        except UNFIT as error:
+            what = error if isinstance(error, PerfmodelError) else repr(error)
+            return Rates((), "", 0.0, f"the shapes cannot be used: {what}")
 
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:

@@ -88,7 +88,9 @@ def test_without_sizes_there_is_no_bandwidth() -> None:
     send(t, 10, 50, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)")
     send(t, 100, 30, "void deep_ep::internode_ll::dispatch<true, 7168>(void*, float*)")
     send(t, 200, 20, NCCL, {"Collective name": "allreduce", "Process Group Name": "3"})
-    rows = rows_of(t)
+    send(t, 300, 10, NCCL, said("allreduce", 100, 100, group="4", ranks=0))
+    *rows, odd = rows_of(t)
+    assert (odd["group_size"], odd["size_bytes"], odd["busbw_gb_per_s"]) == (None, 400, None)
     names = [(row["collective"], row["process_group"], row["group_size"]) for row in rows]
     assert names == [("send_recv", None, None), ("dispatch", None, None), ("all_reduce", "3", None)]
     for row in rows:
