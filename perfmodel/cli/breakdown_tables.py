@@ -293,7 +293,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
 def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     times = Times(time_us.values())
     total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: -item[1])
+    ordered = sorted(time_us.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(value for _, value in ordered[_MAX_CAUSES:])
     shown = [(named(name), value) for name, value in ordered[:_MAX_CAUSES]]
     shown += [("others", rest)] if rest else []

@@ -106,7 +106,7 @@ def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     total: defaultdict[str, float] = defaultdict(float)
     for row, us in zip(rows.tolist(), nodes.duration_us[rows].tolist(), strict=True):
         total[graph.labels[row].rpartition(": ")[2]] += us
-    return sorted(total, key=lambda name: -total[name])[:_MAX_OPERATORS]
+    return sorted(total, key=lambda name: (-total[name], name))[:_MAX_OPERATORS]
 
 
 _COLLECTIVE = _Candidate(
@@ -308,7 +308,7 @@ def _bounded(
         taken_us += deciding.way_us[ways].sum()
         waits = bool(PARTS[scale.scope].waits) and bool(deciding.reached[ways].any())
         bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
-    return sorted(bounded, key=lambda row: -row[0])
+    return sorted(bounded, key=lambda row: (-row[0], row[1].name))
 
 
 def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:

@@ -26,6 +26,8 @@ from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _MODULE = re.compile(r"nn\.Module: ")
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
+_NS_DIGITS = 3
+"""Totals that are the same nanoseconds tie, in whatever order they were added up."""
 Records = list[dict[str, Any]]
 _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 
@@ -108,7 +110,7 @@ class NamedSums:
         """
         key = [self.columns[name] for name in reversed(by)]
         place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
-        order = np.lexsort([place, *(-column for column in key)])
+        order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
         order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
         steps = max(self.step_count, 1)
         result = []

@@ -164,7 +164,7 @@ class RankBreakdown(HotTables):
         for step in counted:
             for cause, us in (step.idle_by_cause or step.critical_path_by_kind).items():
                 causes[cause] = causes.get(cause, 0.0) + us / len(counted)
-        main = max(causes, key=lambda cause: causes[cause], default=None)
+        main = min(causes, key=lambda cause: (-causes[cause], cause), default=None)
         comm_us = account["comm_us"]
         return Summary(
             self.rank,

@@ -32,7 +32,7 @@ from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.rates import Rate, Rates
+from perfmodel.timeline.rates import Rate, Rates, by_time
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
@@ -251,7 +251,7 @@ def _grouped_rates(
                 bound_by=("compute" if compute >= memory else "memory") if has_peaks else None,
             )
         )
-    return sorted(result, key=lambda row: -row.device_us)
+    return by_time(result)
 
 
 def _shapes_of(op: Op) -> str:

@@ -82,7 +82,7 @@ WAITING_NAME = re.compile(r"wait", re.I)
 
 LAUNCH_CALL = re.compile(
     r"(cudaLaunch(Kernel|Cooperative)|cuLaunch|cudaGraphLaunch|cuGraphLaunch"
-    r"|hip(Ext)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
+    r"|hip(Ext|Drv)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
     r"|(cuda|hip|cu)Mem(cpy|set)\w*)"
 )
 """Runtime and driver calls that put work on a stream: launches, async copies, memsets."""

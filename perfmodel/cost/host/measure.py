@@ -247,7 +247,7 @@ def _intervals(
         T1: (intervals.after, op_end[intervals.after - 1], op_start[intervals.after]),
         T2: (launching, op_start[launching], call_start[intervals.first]),
         T3: (launching, last_end, op_end[launching]),
-        T4: (intervals.owner, call_start, call_end),
+        T4: (intervals.owner, call_start, np.minimum(call_end, op_end[intervals.owner])),
         T5: (
             intervals.owner[intervals.left],
             call_end[intervals.left],
