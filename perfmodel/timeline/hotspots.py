@@ -254,13 +254,6 @@ class Hotspots:
         both = NamedSums.over([self._of_ranges(rows) for rows in (notes, modules)])
         return self._sums(both.names, both.columns)
 
-    @cached_property
-    def collectives(self) -> NamedSums:
-        """By collective and process group: see `timeline.collectives`."""
-        from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
-
-        return collective_sums(self)
-
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
         codes, of_row = np.unique(rank.name[rows], return_inverse=True)

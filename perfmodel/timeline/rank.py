@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
 """What lowering raises of arguments that no rule expects: of those a table is left out, no more."""
+COLLECTIVES = "collectives"
 MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
@@ -96,7 +97,7 @@ class HotTables(ABC):
 
     @abstractmethod
     def sums(self, of: str) -> NamedSums:
-        """One of the attributes `kernels operators ranges collectives` of `Hotspots`."""
+        """One of the attributes `kernels operators ranges` of `Hotspots`, or its collectives."""
 
     def top_kernels(self, most: int | None = None) -> Records:
         """Kernels, copies and memsets, most time first; per step."""
@@ -114,7 +115,7 @@ class HotTables(ABC):
         """Collectives by name and process group, most time first; per step."""
         from perfmodel.timeline.collectives import collective_rows
 
-        return collective_rows(self.sums("collectives"), most)
+        return collective_rows(self.sums(COLLECTIVES), most)
 
     def hot_tables(self, most: int | None) -> dict[str, Any]:
         """These tables and the rates, at most so many rows of each, as JSON."""
@@ -177,8 +178,14 @@ class RankBreakdown(HotTables):
         )
 
     def sums(self, of: str) -> NamedSums:
-        named: NamedSums = getattr(self.hot, of)
+        named: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
         return named
+
+    @cached_property
+    def _collectives(self) -> NamedSums:
+        from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
+
+        return collective_sums(self.hot)
 
     @cached_property
     def rates(self) -> Rates:

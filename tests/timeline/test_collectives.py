@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tiny import COMMS, MAIN, NCCL, Tiny
 
-from perfmodel.timeline.collectives import collective_rows
+from perfmodel.timeline.collectives import collective_rows, collective_sums
 from perfmodel.timeline.hotspots import Hotspots
 
 
 def rows_of(t: Tiny) -> list[dict[str, Any]]:
     rank, links = t.linked()
-    return collective_rows(Hotspots(rank, links, tuple(range(len(links.steps)))).collectives)
+    return collective_rows(collective_sums(Hotspots(rank, links, tuple(range(len(links.steps))))))
 
 
 def said(name: str, elements: int, out: int, group: str = "0", ranks: int = 4) -> dict[str, Any]:
