@@ -90,7 +90,7 @@ WAITING_NAME = re.compile(r"wait", re.I)
 
 LAUNCH_CALL = re.compile(
     r"(cudaLaunch(Kernel|Cooperative)|cuLaunch|cudaGraphLaunch|cuGraphLaunch"
-    r"|hip(Ext)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
+    r"|hip(Ext|Drv)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
     r"|(cuda|hip|cu)Mem(cpy|set)\w*|(ur|pi)Enqueue|zeCommandListAppend|zeCommandQueueExecute"
     r"|mtia\w*Launch|aclrtLaunch)"
 )

@@ -64,7 +64,7 @@ _MAX_WARPS_PER_SM = 64
 _NO_ARGS = Args()
 _INTEGER_COLUMNS = (
     *("file_index", "name", "pid", "thread", "stream", "device", "correlation"),
-    *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
+    *("op_id", "sequence", "forward_thread", "input_shapes", "input_dtypes", "size_bytes", "grid"),
     *("input_values", "input_strides", "collective_dtype", "in_split", "out_split"),
     *("collective", "process_group", "group_size", "in_elements", "out_elements"),
     *("sync_stream", "sync_source_stream", "sync_record_correlation"),
@@ -128,7 +128,7 @@ _SYNC = _Group(
 _GROUPS = (
     _Group(
         _of(*_HOST),
-        ("event_index", "op_id", "sequence"),
+        ("event_index", "op_id", "sequence", "forward_thread"),
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
         has_links=True,
     ),

@@ -22,6 +22,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
+    GRAPH_LAUNCH_CALL,
     KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
     STEP_NAME,
@@ -86,7 +87,8 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 def _untied(rank: RankTrace) -> Iterator[str]:
     """Where no operation has its launch call in the file: what of the two is missing."""
     work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
-    launches = int(rank.name_matches(KERNEL_LAUNCH_CALL)[calls].sum())
+    launching = rank.name_matches(KERNEL_LAUNCH_CALL) | rank.name_matches(GRAPH_LAUNCH_CALL)
+    launches = int(launching[calls].sum())
     if work and (launches or len(rank.of(Category.CPU_OP))):
         yield f"none of the {work} device operations has its launch call in the file"
     elif launches and not work:
@@ -113,7 +115,7 @@ def lost_launches(rank: RankTrace) -> tuple[int, int]:
     Those are the ones up to the last that has its own or that a call waited for; without any
     operation of the device, all.
     """
-    launched = _launched(rank, ~_is_endless(rank))
+    launched = _launched(rank)
     one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
     if not rank.is_device.any():
         return len(one_kernel), len(one_kernel)
