@@ -7,6 +7,7 @@ the place, what was expected there, what was given, and for a name the nearest k
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +26,12 @@ from perfmodel.files import read_bytes
 T = TypeVar("T")
 Error = type[PerfmodelError]
 Table = dict[str, Any]
+_DEEP_KEY = re.compile(
+    r"""(?:^|[{,])[ \t]*\[{0,2}[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""",
+    re.MULTILINE,
+)
+"""A key of TOML of more parts than any file here has; Python's reader takes a key's parts squared.
+"""
 
 
 @dataclass(frozen=True)
@@ -234,7 +241,11 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     """
     where = where or str(path)
     try:
-        return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig"))
+        text = read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig")
+        if deep := _DEEP_KEY.search(text):  # whose time grows with the square of its parts
+            line = text.count("\n", 0, deep.end()) + 1
+            raise error(f"{where}: not valid TOML: nested too deeply (line {line})")
+        return tomllib.loads(text)
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None
     except ValueError as problem:  # syntax, or a number of thousands of digits
