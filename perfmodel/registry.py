@@ -105,13 +105,15 @@ class Registry(Generic[T]):
         return entry
 
     def _lacking(self, loaded: object) -> str:
-        """What all that is filed here has, or can do, and `loaded` does not; empty of its like."""
+        """What all that is filed here can do, or have, and `loaded` nothing of; empty of its
+        like."""
         others = list(self._items.values())
         if others and all(map(callable, others)) and not callable(loaded):
             return "cannot be called"
         names = [{name for name in dir(each) if name[0] != "_"} for each in others]
-        missing = sorted(set.intersection(*names) - set(dir(loaded))) if names else []
-        return f"has no {', no '.join(missing[:3])}" if missing else ""
+        shared = set.intersection(*names) if names else set()
+        is_like = not shared or not shared.isdisjoint(dir(loaded))
+        return "" if is_like else f"has no {', no '.join(sorted(shared)[:3])}"
 
     def _load(self) -> None:
         if self._home is not None:

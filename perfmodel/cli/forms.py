@@ -35,7 +35,7 @@ def _markdown(text: str) -> bytes:
 
 def _cell(text: str) -> str:
     shown = " ".join(_MADE_INERT.sub("", text).split()).replace("\\", "\\\\")
-    return re.sub(r"([|<`*_])", r"\\\1", shown)
+    return re.sub(r"([|<`*])", r"\\\1", shown)
 
 
 def _parquet(text: str) -> bytes:
