@@ -36,7 +36,8 @@ def test_links_and_modes_are_kept(run: Run, tmp_path: Path) -> None:
     link.symlink_to("real.json")
     other.hardlink_to(real)
     assert run(*LIST, "-o", link).status == 0
-    assert link.is_symlink() and real.samefile(other)
+    assert link.is_symlink()
+    assert real.samefile(other)
     assert json.loads(other.read_text())["schema"] == "perfmodel.hardware/1"
     assert real.stat().st_mode & 0o777 == 0o640
 
@@ -44,12 +45,14 @@ def test_links_and_modes_are_kept(run: Run, tmp_path: Path) -> None:
 def test_links_that_lead_nowhere(run: Run, tmp_path: Path) -> None:
     (tmp_path / "dangling.json").symlink_to("made.json")
     assert run(*LIST, "-o", tmp_path / "dangling.json").status == 0
-    assert (tmp_path / "made.json").is_file() and (tmp_path / "dangling.json").is_symlink()
+    assert (tmp_path / "made.json").is_file()
+    assert (tmp_path / "dangling.json").is_symlink()
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "lost").symlink_to("no_folder/file")
     for name in ("loop", "lost"):
         ran = run(*LIST, "-o", tmp_path / name)
-        assert ran.status == 2 and name in ran.err
+        assert ran.status == 2
+        assert name in ran.err
         assert (tmp_path / name).is_symlink()
 
 
@@ -66,18 +69,22 @@ def test_a_link_to_a_full_disk_is_one_line(tmp_path: Path) -> None:
     for words in ("--help", "--version", "hardware list", "hardware -f json", "kernel -o -"):
         done = shell(tmp_path, f"$PM {words} > /dev/full")
         assert done.returncode == 2
-        assert done.stderr.count("\n") == 1 and "standard output" in done.stderr, words
+        assert done.stderr.count("\n") == 1, words
+        assert "standard output" in done.stderr
 
 
 @pytest.mark.parametrize("words", ["hardware list", "kernel", "breakdown", "predict"])
 def test_a_terminal_of_ascii_alone(tmp_path: Path, words: str) -> None:
     done = shell(tmp_path, f"$PM {words}", PYTHONIOENCODING="ascii", MPLBACKEND="x")
-    assert done.returncode == 0 and done.stdout.isascii() and not done.stderr
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert not done.stderr
 
 
 def test_a_figure_needs_no_backend(tmp_path: Path) -> None:
     done = shell(tmp_path, "$PM predict --figure f.png", MPLBACKEND="x")
-    assert done.returncode == 0 and (tmp_path / "f.png").exists(), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "f.png").exists()
 
 
 def test_the_suffix_decides_the_form(run: Run, tmp_path: Path) -> None:
@@ -91,7 +98,8 @@ def test_the_suffix_decides_the_form(run: Run, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), rows)
     lines = (tmp_path / "a.md").read_text().splitlines()
     assert len(lines) == len(rows) + 2
-    assert lines[0].startswith("| ") and set(lines[1]) == set("| -")
+    assert lines[0].startswith("| ")
+    assert set(lines[1]) == set("| -")
     assert b"h100-sxm" in gzip.decompress((tmp_path / "a.txt.gz").read_bytes())
 
 
@@ -116,5 +124,6 @@ def test_what_cannot_be_written_is_said_before_any_work(
     monkeypatch.setattr("perfmodel.cli.output.find_spec", lambda _: None)
     for name, said in (("a.xlsx", "openpyxl"), ("a.html", ".parquet"), ("a.PNG", ".md")):
         ran = run("predict", "missing.json", "-o", tmp_path / name)
-        assert ran.status == 2 and said in ran.err
+        assert ran.status == 2
+        assert said in ran.err
     assert not list(tmp_path.iterdir())

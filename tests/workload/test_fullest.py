@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfmodel import predict
 from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load
 
 ROWS = 20_000_000
 TEXT = f"""
@@ -31,11 +34,15 @@ pooling = 1
 def test_the_fullest_rank_is_shown_and_decides_what_fits(tmp_path: Path) -> None:
     path = tmp_path / "two.toml"
     path.write_text(TEXT)
-    asked = {"workload": path, "hardware": "dgx-1", "batch": 1024}
-    settings = ["node.gpus=2"]
-    few = predict(**asked, settings=settings).results[0].memory
-    every = predict(**asked, settings=settings, every_rank=True).results[0].memory
-    assert few == every
+    node = replace(load("dgx-1"), gpus=2)
+
+    def memory(*, every_rank: bool = False, **device: float) -> dict[str, Any]:
+        machine = cluster(replace(node, device=replace(node.device, **device)))
+        (result,) = predict(path, hardware=[machine], every_rank=every_rank).results
+        return result.memory or {}
+
+    few = memory()
+    assert few == memory(every_rank=True)
     assert few["tables_bytes"] >= ROWS * 64 * 4
     with pytest.raises(WorkloadError, match=f"rank {few['rank']} needs"):
-        predict(**asked, settings=[*settings, "device.hbm_bytes=5e9"])
+        memory(hbm_bytes=5e9)
