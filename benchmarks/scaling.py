@@ -48,7 +48,7 @@ OF_TRACES = {
 """What follows the verb and the trace."""
 TRACE_AXES = {
     "events": (20_000, 60_000, 180_000),
-    "steps": (500, 1_500, 4_500),
+    "steps": (500, 5_000, 50_000),
     "threads": (3_000, 10_000, 30_000),
     "streams": (3_000, 10_000, 30_000),
     "ranks": (8, 24, 72),
@@ -262,7 +262,8 @@ def draw(found: list[Growth], path: Path) -> None:
                 colour = FURTHER_COLOURS[verbs.index(each.verb) % len(FURTHER_COLOURS)]
                 panel.plot(each.sizes, each.seconds, ".-", color=colour, label=label)
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="processor time (s)")
-            panel.set(ylim=(0.08, 40), yticks=(0.1, 1, 10), yticklabels=("0.1", "1", "10"))
+            panel.set(ylim=(0.08, 400), yticks=(0.1, 1, 10, 100))
+            panel.set_yticklabels(("0.1", "1", "10", "100"))
             ticks = growths[0].sizes
             panel.set_xticks(ticks, [f"{size:,}" for size in ticks])
             panel.minorticks_off()

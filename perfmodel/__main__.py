@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 
 INTERRUPTED = 130
 OBJECTS_A_SEARCH = 100_000
@@ -18,6 +19,9 @@ def run() -> int:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:  # who started it has closed it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as it runs
+    with suppress(AttributeError, ValueError):  # a terminal that cannot show all characters
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr, unused-ignore]
+    os.environ.pop("MPLBACKEND", None)  # figures are drawn without one, and an unknown one stops it
     gc.set_threshold(OBJECTS_A_SEARCH, 50, 100)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing half-written
     try:

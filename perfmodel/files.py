@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
 DEFAULT_MAX_BYTES = 4_000_000_000
@@ -147,35 +149,77 @@ def _inflate() -> Any:
 def atomic_write(path: Path, *, updates: bool = False) -> Iterator[BinaryIO]:
     """A binary file that appears at `path` whole, or not at all.
 
-    Written in its folder, flushed to disk, then renamed over it. On any exception the temporary
-    file is removed and an older file at `path` stays as it was. Raises `UsageError` where the same
-    command has read that one, unless it `updates` it.
+    Written in its folder, flushed to disk, then renamed over it, and packed where its name ends in
+    `.gz`. A link to a file stays one, and a file keeps its mode; what is standard output gets it
+    there. On any exception the temporary file is removed and an older file at `path` stays as it
+    was. Raises `UsageError` where the same command has read that one, unless it `updates` it.
     """
     import tempfile  # with random numbers and hashes: only who writes needs it
 
     path = Path(path)
+    if is_stdout(path):
+        content = BytesIO()
+        yield content
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content.getvalue())
+        sys.stdout.flush()
+        return
     if path.exists() and not path.is_file():
         raise PerfmodelError(f"{path}: cannot be written: it is not a file")
     if not updates and _is_input(path):
         raise UsageError(f"{path}: is an input; write elsewhere")
+    place = Path(os.path.realpath(path))
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        older = os.stat(path) if path.is_symlink() or path.exists() else None
+    except FileNotFoundError:  # a link to what is not there yet
+        older = None
+    except OSError as error:
+        raise PerfmodelError(f"{path}: cannot be written: {error.strerror or error}") from None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
     except OSError as error:
         raise PerfmodelError(f"{path}: cannot be written: {error.strerror or error}") from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
+            if path.suffix.lower() == ".gz":
+                import gzip
+
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        os.chmod(temporary, stat.S_IMODE(older.st_mode) if older else 0o666 & ~_umask())
+        if older and older.st_nlink > 1:  # its other names are to stay names of it
+            place.write_bytes(temporary.read_bytes())
+            temporary.unlink()
+        else:
+            os.replace(temporary, place)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise PerfmodelError(f"{path}: cannot be written: {error.strerror or error}") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def is_stdout(path: Path) -> bool:
+    """Whether what is written to `path` is to go to standard output: a link to it, the file that
+    it goes to, or `-` on a command line."""
+    if str(path) == "-":
+        return ON_COMMAND_LINE.get()
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError, AttributeError):  # none, closed, or one of a test's own
+        return False
+
+
+def suffix_of(path: Path) -> str:
+    """What the name of a file says that it holds, in lower case, packed (`.gz`) or not."""
+    named = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return named.suffix.lower()
 
 
 def write_text(path: Path, text: str, *, updates: bool = False) -> None:
@@ -192,10 +236,13 @@ def _umask() -> int:
 
 def check_writable(path: Path, source: str | Path | None) -> None:
     """Raise `PerfmodelError` where a file at `path` cannot be written, or is the input itself."""
+    if is_stdout(path):
+        return
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise PerfmodelError(f"{path}: cannot be written: it is {kind}")
-    if not path.parent.is_dir():
-        raise PerfmodelError(f"{path}: cannot be written: there is no folder {path.parent}")
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise PerfmodelError(f"{path}: cannot be written: there is no folder {folder}")
     if source and path.exists() and Path(source).exists() and path.samefile(source):
         raise UsageError(f"{path}: is the input; write elsewhere")

@@ -26,6 +26,12 @@ from perfmodel.files import read_bytes
 T = TypeVar("T")
 Error = type[PerfmodelError]
 Table = dict[str, Any]
+_DEEP_KEY = re.compile(
+    r"""(?:^|[{,])[ \t]*\[{0,2}[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""",
+    re.MULTILINE,
+)
+"""A key of TOML of more parts than any file here has; Python's reader takes a key's parts squared.
+"""
 
 
 @dataclass(frozen=True)
@@ -228,10 +234,6 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
-"""A TOML key of more parts than anything of ours is nested in."""
-
-
 def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Table:
     """The table of a TOML file, which errors call `where` (its path).
 
@@ -240,8 +242,9 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     where = where or str(path)
     try:
         text = read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig")
-        if _LONG_KEY.search(text):  # takes the square of its parts to parse
-            raise RecursionError
+        if deep := _DEEP_KEY.search(text):  # whose time grows with the square of its parts
+            line = text.count("\n", 0, deep.end()) + 1
+            raise error(f"{where}: not valid TOML: nested too deeply (line {line})")
         return tomllib.loads(text)
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None

@@ -71,7 +71,7 @@ def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("perfmodel.registry._installed", installed)
     found: Registry[object] = Registry("function", "perfmodel.test")
-    found.register("own")(1)
+    found.register("own")(len)
     assert asked == []
     assert list(found) == ["joined1", "own"]
     assert callable(found["joined1"])
@@ -108,3 +108,27 @@ def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
         match=r"^function 'broken': the plug-in nowhere_at_all:thing does not load: Module",
     ):
         found["broken"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("math:pi", "float"), ("os:sep", "str"), ("sys:exit_", "does not load")],
+)
+def test_plug_ins_of_another_kind_are_named(
+    monkeypatch: pytest.MonkeyPatch, value: str, said: str
+) -> None:
+    points = [EntryPoint("odd", value, "perfmodel.test")]
+    monkeypatch.setattr("perfmodel.registry._installed", lambda: points)
+    found: Registry[object] = Registry("function", "perfmodel.test")
+    found.register("own")(len)
+    with pytest.raises(PerfmodelError, match=f"function 'odd': the plug-in {value} .*{said}"):
+        found.get("odd")
+
+
+def test_a_plug_in_that_exits_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ends_here.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [EntryPoint("odd", "ends_here:X", "perfmodel.test")]
+    monkeypatch.setattr("perfmodel.registry._installed", lambda: points)
+    with pytest.raises(PerfmodelError, match="ends_here:X does not load: SystemExit: 3"):
+        Registry("thing", "perfmodel.test").get("odd")

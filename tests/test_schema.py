@@ -152,3 +152,25 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     assert parse_value("dgx-h100 ") == "dgx-h100"
     assert parse_value("9" * 5000) == "9" * 5000
     assert describe(float | None, TEN) == "a number from 1 to 10, GB"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 200_000 + "=1",
+        "[x]\n[" + "a." * 200_000 + "a]",
+        "[[" + '"a" . ' * 200_000 + "a]]",
+        "x = {y = 1, " + "'a'." * 200_000 + "a = 1}",
+    ],
+)
+def test_keys_of_very_many_parts_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "dots.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_toml(path, 4_000_000, UsageError)
+
+
+def test_values_may_have_as_many_dots_as_they_like(tmp_path: Path) -> None:
+    path = tmp_path / "dots.toml"
+    path.write_text(f'a.b.c = "{"x." * 100}"\nd = [{", ".join(["0.1"] * 100)}]\n')
+    assert read_toml(path, 10_000, UsageError)["a"]["b"]["c"] == "x." * 100

@@ -27,6 +27,9 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+    MARKDOWN = "md"
+    PARQUET = "parquet"
+    WORKBOOK = "xlsx"
 
 
 def no_configuration(named: Any) -> Any:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import Format
-from perfmodel.errors import Note, PerfmodelError, TraceError, UsageError
-from perfmodel.files import check_writable, write_text
+from perfmodel.errors import Note, TraceError, UsageError
+from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
 from perfmodel.progress import Begin, Pace, silent
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FAILED = 1
 """Exit status where a check says no."""
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+_OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".yaml", ".zip")
+"""Of files that are no text for people, and that no answer is written as."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ _FORMS = {
     Format.TABLE: "the table, as text",
     Format.JSON: "JSON (docs/schemas describes it)",
     Format.CSV: "CSV, a row per line of the table",
+    Format.MARKDOWN: "Markdown, a row per line of the table",
+    Format.PARQUET: "Parquet, a row per line of the table",
+    Format.WORKBOOK: "a workbook, a row per line of the table",
 }
 
 
@@ -77,12 +83,18 @@ class Output:
     def __init__(
         self, form: Format | None, path: Path | None, *, hint: str = "", with_table: bool = False
     ):
-        suffix = path.suffix.lstrip(".").lower() if path else ""
-        self.form = form or (Format(suffix) if suffix in ("json", "csv") else Format.TABLE)
-        self.path = path
+        suffix = suffix_of(path) if path else ""
+        known = suffix.lstrip(".") in list(Format)
+        self.form = form or (Format(suffix.lstrip(".")) if known else Format.TABLE)
+        self.path = path if path and not is_stdout(path) else None
         self._hint, self._with_table = hint, with_table
-        if path:
-            check_target(path)
+        if form is None and suffix in _OTHER_SUFFIXES:
+            written = ", ".join(f".{each}" for each in Format if each is not Format.TABLE)
+            raise UsageError(f"-o {path}: an answer is written as {written}, else as text")
+        if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
+            raise UsageError(f"{path or '-f xlsx'}: needs openpyxl, which is not installed; or CSV")
+        if self.path:
+            check_target(self.path)
 
     def write(
         self,
@@ -97,21 +109,28 @@ class Output:
         """Write the answer; each form is made only when it is asked for.
 
         `first` is a line above all else. JSON holds its own warnings; below a table they are part
-        of it, those that make the answer doubtful (`cautions`) above it; beside CSV they go to
-        standard error. Lines that only inform (`Note`) are shown with `-v`.
+        of it, those that make the answer doubtful (`cautions`) above it; beside CSV and its like
+        they go to standard error. Lines that only inform (`Note`) are shown with `-v`.
         """
         if self.form is Format.TABLE:
             self._table(table, warnings, cautions, first)
             return
         if self.path and self._with_table:
             Output(Format.TABLE, None)._table(table, warnings, cautions, first)
-        self.text(json_text(answer()) if self.form is Format.JSON else csv())
+        if self.form is Format.JSON:
+            self.text(json_text(answer()))
+            return
         if self.form is Format.CSV:
-            if first:
-                print(one_line(f"perfmodel: {first}"), file=sys.stderr)
-            for warning in warnings:
-                if SHOWN.get().notes or not isinstance(warning, Note):
-                    print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
+            self.text(csv())
+        else:
+            from perfmodel.cli.forms import FORMS
+
+            self._put(FORMS[self.form](csv()))
+        if first:
+            print(one_line(f"perfmodel: {first}"), file=sys.stderr)
+        for warning in warnings:
+            if SHOWN.get().notes or not isinstance(warning, Note):
+                print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
 
     def write_result(
         self,
@@ -150,18 +169,16 @@ class Output:
     def text(self, text: str) -> None:
         """Write `text` to the file or to standard output."""
         if self.path:
-            write_text(self.path, text)
-            wrote(self.path, self._hint or _FORMS[self.form])
+            self._put(text.encode())
             return
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise PerfmodelError(
-                f"standard output: cannot be written: {error.strerror or error}"
-            ) from None
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _put(self, content: bytes) -> None:
+        with atomic_write(self.path or Path("-")) as file:
+            file.write(content)
+        if self.path:
+            wrote(self.path, self._hint or _FORMS[self.form])
 
     def _table(
         self,
@@ -277,6 +294,8 @@ def quiet_figures() -> None:
 def check_target(path: Path) -> None:
     """Raise `PerfmodelError` where a file at `path` cannot be written, or is what another word of
     the command line names: an input, or another output."""
+    if is_stdout(path):
+        return
     check_writable(path, None)
     if sum(_is_named(word, path) for word in WORDS.get()) > 1:
         raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")

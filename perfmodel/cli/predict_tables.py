@@ -121,9 +121,11 @@ def _say_memory(console: Console, result: Result) -> None:
         return
     gb = {key: value / BYTES_PER_GB for key, value in result.memory.items() if "bytes" in key}
     fits = "" if result.memory["fits"] else "; does not fit"
+    rank = result.memory.get("rank")
+    where = "per rank" if rank is None else f"on rank {rank}, the fullest"
     say(
         console,
-        f"{_name(result)}: {gb['total_bytes']:,.1f} GB per rank (tables {gb['tables_bytes']:,.1f}, "
+        f"{_name(result)}: {gb['total_bytes']:,.1f} GB {where} (tables {gb['tables_bytes']:,.1f}, "
         f"other resident {gb['resident_bytes']:,.1f}, activations {gb['temporary_bytes']:,.1f})"
         f"{fits}",
     )

@@ -9,7 +9,6 @@ after the profiled steps of the same process, to tell the profiler's cost from d
 from __future__ import annotations
 
 import getpass
-import gzip
 import inspect
 import re
 import socket
@@ -25,7 +24,7 @@ from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import robust_us, summarize, time_loop, time_step, time_steps
-from perfmodel.files import atomic_write, read_bytes
+from perfmodel.files import read_bytes, write_text
 
 HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -69,16 +68,14 @@ def names_of_this_machine() -> tuple[set[str], set[str]]:
 
 
 def scrub_file(source: Path, target: Path) -> int:
-    """Write `source` (JSON, gzipped or not), scrubbed and gzipped, to `target`; its size in bytes.
+    """Write `source` (JSON, gzipped or not), scrubbed, to `target` (`.gz`); its size in bytes.
 
     The output depends on the content alone: no time stamp and no file name goes into the gzip.
     """
     hosts, users = names_of_this_machine()
     text = scrub_text(read_bytes(source).decode(), hosts=hosts, users=users)
-    packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
-    with atomic_write(target) as file:
-        file.write(packed)
-    return len(packed)
+    write_text(target, text)
+    return target.stat().st_size
 
 
 PROFILER_WARMUP = 2

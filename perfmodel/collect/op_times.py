@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -188,7 +187,7 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
     writer.writerows([_text(row.get(name)) for name in columns] for row in rows)
     content = buffer.getvalue().encode()
     with atomic_write(path) as file:
-        file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+        file.write(content)
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,7 @@ step's start, each from the operation as far from the end of its thread or strea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,10 @@ from perfmodel.trace.columns import NONE
 QUEUE_DEPTH = 1024
 """Launches that a host may be ahead of its device, where the file shows no other depth. Source: the
 depth at which launch calls of CUDA begin to wait in traces of V100 and A100."""
-_STREAM_OF_KIND = {
-    NodeKind.KERNEL: EdgeKind.STREAM,
-    NodeKind.COPY: EdgeKind.STREAM_COPY,
-    NodeKind.COLLECTIVE: EdgeKind.STREAM_COLLECTIVE,
-}
+_STREAM_OF_KIND = np.full(len(NodeKind), int(EdgeKind.STREAM))
+_STREAM_OF_KIND[NodeKind.COPY] = EdgeKind.STREAM_COPY
+_STREAM_OF_KIND[NodeKind.COLLECTIVE] = EdgeKind.STREAM_COLLECTIVE
+_FOLLOWS = (EdgeKind.PROGRAM, EdgeKind.STREAM_OVERLAP, *STREAM_KINDS, *LAUNCH_KINDS)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def recorded_steps(graph: ExecutionGraph, steps: Ints) -> list[RecordedStep]:
         return []
     ranks = distinct(graph.marks.rank).tolist()
     groups = [tuple(ranks)] if graph.arrivals is not None else [(rank,) for rank in ranks]
-    layout = _Layout.of(graph)
+    layout = _Layout.of(graph, together=len(groups) == 1)
     return [layout.step(index, group) for group in groups for index in steps.tolist()]
 
 
@@ -123,57 +123,102 @@ def earlier_work(graph: ExecutionGraph) -> Ints:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The nodes of a graph by step, resource and time."""
+    """Nodes and edges of a graph by unit: a step of a rank, or of ranks that go through it
+    together. Each is laid out once, so that a step costs what it holds."""
 
     graph: ExecutionGraph
     step_of: Ints
     """Per node."""
+    step_count: int
+    ranks: Ints
+    """Ascending; a rank's place here, times `step_count`, plus its step is its unit."""
+    rows: Ints
+    """The nodes of every unit, unit after unit, in an order in which edges go forward."""
+    row_units: Ints
+    """Per place in `rows`."""
+    unit: Ints
+    """Per node of the graph, or -1."""
+    local: Ints
+    """Per node of the graph, its place among those of its unit."""
+    into: Ints
+    """Edges by the unit of their target, in their order within each; `into_units` has those."""
+    into_units: Ints
     node: Ints
-    """Those that are part of a step, in that order."""
+    """Those that are part of a step, by unit, resource and time."""
     place: Ints
     """Per node of the graph, where it stands in `node`."""
     group: Ints
-    """Per place: step times resources plus resource."""
-    position: Ints
-    """Per node, in the order of the graph."""
+    """Per place: unit times resources plus resource."""
+    mark_end: Ints
+    """`[ranks, steps]`."""
+    rank_of: Ints
+    """Per resource that goes on from step to step, a main thread or a stream, its rank, else -1."""
+    is_main: Mask
+    """Per resource."""
+    queue_depth: Mapping[int, int]
+    """Per rank."""
     lag_us: Floats
     """Per kind of edge."""
 
     @classmethod
-    def of(cls, graph: ExecutionGraph) -> _Layout:
-        nodes, edges, count = graph.nodes_, graph.edges_, len(graph)
-        step = step_of_nodes(graph)
+    def of(cls, graph: ExecutionGraph, *, together: bool) -> _Layout:
+        nodes, edges, marks, count = graph.nodes_, graph.edges_, graph.marks, len(graph)
+        ranks, step = distinct(marks.rank), step_of_nodes(graph)
+        step_count = len(marks.name) // len(ranks)
+        first = 0 if together else np.searchsorted(ranks, nodes.rank) * step_count
+        unit = np.where(step == NONE, NONE, first + step)
+        position, local, place = np.empty(count, np.int64), *np.full((2, count), NONE, np.int64)
+        position[graph.order] = np.arange(count)
+        rows = np.flatnonzero(unit != NONE)
+        rows = rows[np.lexsort((position[rows], unit[rows]))]
+        row_units = unit[rows]
+        local[rows] = np.arange(len(rows)) - np.searchsorted(row_units, row_units, side="left")
+        into = np.argsort(unit[edges.target], kind="stable")
         node = np.flatnonzero((step != NONE) & (nodes.kind != NodeKind.MARK))
-        group = step[node] * len(graph.resources) + nodes.resource[node]
+        group = unit[node] * len(graph.resources) + nodes.resource[node]
         order = np.lexsort((nodes.end_us[node], nodes.start_us[node], group))
         node, group = node[order], group[order]
-        place, position = np.full(count, NONE, np.int64), np.empty(count, np.int64)
-        place[node], position[graph.order] = np.arange(len(node)), np.arange(count)
+        place[node] = np.arange(len(node))
         lag_us = np.zeros(len(EdgeKind))
         lag_us[edges.kind] = edges.lag_us
-        return cls(graph, step, node, place, group, position, lag_us)
+        return cls(
+            graph,
+            step,
+            step_count,
+            ranks,
+            rows,
+            row_units,
+            unit,
+            local,
+            into,
+            unit[edges.target[into]],
+            node,
+            place,
+            group,
+            marks.end[np.argsort(marks.rank, kind="stable")].reshape(len(ranks), step_count),
+            np.array([_rank_of(name) for name in graph.resources], np.int64),
+            np.array([name.endswith("/main") for name in graph.resources], np.bool_),
+            _queue_depths(graph, ranks),
+            lag_us,
+        )
 
     def step(self, index: int, ranks: tuple[int, ...]) -> RecordedStep:
         """The step `index` of ranks that go through it together."""
-        graph, edges = self.graph, self.graph.edges_
-        own = self.step_of == index
-        if len(ranks) < len(distinct(graph.marks.rank)):
-            own &= np.isin(graph.nodes_.rank, ranks)
-        rows = np.flatnonzero(own)
-        rows = rows[np.argsort(self.position[rows], kind="stable")]
-        local = np.full(len(graph), NONE, np.int64)
-        local[rows] = np.arange(len(rows))
-        into = np.flatnonzero(local[edges.target] != NONE)
-        within = into[local[edges.source[into]] != NONE]
-        parts = [(edges.where(_mask(within, len(edges))), np.zeros(len(within), np.int64))]
-        parts += [self._across(into, index), self._along(index, ranks), self._queue(rows)]
+        edges = self.graph.edges_
+        together = len(ranks) == len(self.ranks)
+        rank_at = 0 if together else int(np.searchsorted(self.ranks, ranks[0]))
+        unit = rank_at * self.step_count + index
+        rows = _slice_of(unit, self.rows, self.row_units)
+        into = _slice_of(unit, self.into, self.into_units)
+        within = into[self.unit[edges.source[into]] == unit]
+        parts = [(edges.where(within), np.zeros(len(within), np.int64))]
+        parts += [self._across(into, index, unit), self._along(index, unit), self._queue(rows)]
         every = parts[0][0].and_(*(more for more, _ in parts[1:]))
         distance = np.concatenate([later for _, later in parts])
-        source, target = local[every.source], local[every.target]
-        known = (source != NONE) & (target != NONE)
+        known = (self.unit[every.source] == unit) & (self.unit[every.target] == unit)
         local_edges = Edges.of(
-            source[known],
-            target[known],
+            self.local[every.source[known]],
+            self.local[every.target[known]],
             every.kind[known],
             overlap_frac=every.overlap_frac[known],
             lag_us=every.lag_us[known],
@@ -187,62 +232,40 @@ class _Layout:
             np.searchsorted(self.group, group, side="right"),
         )
 
-    def _across(self, into: Ints, index: int) -> tuple[Edges, Ints]:
+    def _across(self, into: Ints, index: int, unit: int) -> tuple[Edges, Ints]:
         """Dependencies on earlier steps, each from the operation of this one that stands as far
         from the end of its thread or stream. Of threads and streams, `_along` is."""
         graph, edges = self.graph, self.graph.edges_
         before = self.step_of[edges.source[into]]
-        follows = (EdgeKind.PROGRAM, EdgeKind.STREAM_OVERLAP, *STREAM_KINDS, *LAUNCH_KINDS)
         chosen = (before != NONE) & (before < index) & (self.place[edges.source[into]] != NONE)
-        chosen &= ~has_code(edges.kind[into], follows)
+        chosen &= ~has_code(edges.kind[into], _FOLLOWS)
         rows, before = into[chosen], before[chosen]
         source = edges.source[rows]
         _, past = self._bounds(self.group[self.place[source]])
         from_end = past - self.place[source]
-        first, past = self._bounds(index * len(graph.resources) + graph.nodes_.resource[source])
+        first, past = self._bounds(unit * len(graph.resources) + graph.nodes_.resource[source])
         here = past - from_end
         there = here >= first
-        kept = edges.where(_mask(rows[there], len(edges)))
+        kept = edges.where(rows[there])
         moved = Edges(
             self.node[here[there]], kept.target, kept.kind, kept.overlap_frac, kept.lag_us
         )
         return moved, index - before[there]
 
-    def _along(self, index: int, ranks: tuple[int, ...]) -> tuple[Edges, Ints]:
+    def _along(self, index: int, unit: int) -> tuple[Edges, Ints]:
         """From the end of each rank's step to its main thread's first piece, and from the last
         operation of each stream to the first."""
-        graph = self.graph
-        nodes, marks = graph.nodes_, graph.marks
-        source: list[int] = []
-        target: list[int] = []
-        kind: list[int] = []
-        for resource, name in enumerate(graph.resources):
-            rank, _, rest = name.partition("/")
-            if not rank.isdecimal() or int(rank) not in ranks:
-                continue
-            first, past = (
-                int(at[0]) for at in self._bounds(np.array([self._key(index, resource)]))
-            )
-            if first == past:
-                continue
-            if rest == "main":
-                own = np.flatnonzero(marks.rank == int(rank))
-                source.append(int(marks.end[own[index]]))
-                kind.append(int(EdgeKind.PROGRAM))
-            elif rest.startswith("gpu"):
-                source.append(int(self.node[past - 1]))
-                follows = NodeKind(int(nodes.kind[self.node[first]]))
-                kind.append(int(_STREAM_OF_KIND.get(follows, EdgeKind.STREAM)))
-            else:
-                continue
-            target.append(int(self.node[first]))
-        codes = np.array(kind, np.int64)
-        ends = np.array(source, np.int64), np.array(target, np.int64)
-        along = Edges.of(*ends, codes, lag_us=self.lag_us[codes])
-        return along, np.ones(len(codes), np.int64)
-
-    def _key(self, index: int, resource: int) -> int:
-        return index * len(self.graph.resources) + resource
+        graph, count = self.graph, len(self.graph.resources)
+        low, high = np.searchsorted(self.group, [unit * count, (unit + 1) * count])
+        resource = distinct(self.group[low:high]) - unit * count
+        resource = resource[self.rank_of[resource] != NONE]
+        first, past = self._bounds(resource + unit * count)
+        target, is_main = self.node[first], self.is_main[resource]
+        rank = np.searchsorted(self.ranks, self.rank_of[resource])
+        source = np.where(is_main, self.mark_end[rank, index], self.node[past - 1])
+        kind = np.where(is_main, int(EdgeKind.PROGRAM), _STREAM_OF_KIND[graph.nodes_.kind[target]])
+        along = Edges.of(source, target, kind, lag_us=self.lag_us[kind])
+        return along, np.ones(len(kind), np.int64)
 
     def _queue(self, rows: Ints) -> tuple[Edges, Ints]:
         """A host is ahead of its device by no more launches than its queue holds."""
@@ -255,29 +278,39 @@ class _Layout:
                 last = work[np.argmax(nodes.end_us[work])]
                 source.append(int(last))
                 target.append(int(calls[np.argmax(nodes.start_us[calls])]))
-                distance.append(-(-self.queue_depth(rank) // len(calls)))
+                distance.append(-(-self.queue_depth[rank] // len(calls)))
         ends = np.array(source, np.int64), np.array(target, np.int64)
         lag_us = self.lag_us[EdgeKind.LAUNCH_QUEUE]
         return Edges.of(*ends, EdgeKind.LAUNCH_QUEUE, lag_us=lag_us), np.array(distance, np.int64)
 
-    def queue_depth(self, rank: int) -> int:
-        """How many launches lie between those that waited for the queue and what they waited for;
-        as usual where none did."""
-        nodes, edges = self.graph.nodes_, self.graph.edges_
-        queued = np.flatnonzero(edges.kind == EdgeKind.LAUNCH_QUEUE)
-        queued = queued[nodes.rank[edges.target[queued]] == rank]
-        if not len(queued):
-            return QUEUE_DEPTH
-        call = np.full(len(nodes), NONE, np.int64)
-        launches = has_code(edges.kind, LAUNCH_KINDS)
-        call[edges.target[launches]] = edges.source[launches]
-        calls = np.sort(nodes.start_us[distinct(edges.source[launches])])
-        ends = (edges.target[queued], call[edges.source[queued]])
-        later, earlier = (np.searchsorted(calls, nodes.start_us[end]) for end in ends)
-        return max(int(np.median(later - earlier)), 1)
+
+def _slice_of(unit: int, rows: Ints, units: Ints) -> Ints:
+    """What of `rows`, which stand in order of `units`, is of one unit."""
+    low, high = np.searchsorted(units, np.array([unit, unit + 1], units.dtype))
+    return rows[low:high]
 
 
-def _mask(rows: Ints, count: int) -> Mask:
-    chosen = np.zeros(count, np.bool_)
-    chosen[rows] = True
-    return chosen
+def _rank_of(resource: str) -> int:
+    rank, _, rest = resource.partition("/")
+    goes_on = rest == "main" or rest.startswith("gpu")
+    return int(rank) if goes_on and rank.isdecimal() else NONE
+
+
+def _queue_depths(graph: ExecutionGraph, ranks: Ints) -> dict[int, int]:
+    """Per rank, how many launches lie between those that waited for the queue and what they waited
+    for; as usual where none did."""
+    nodes, edges = graph.nodes_, graph.edges_
+    depths = dict.fromkeys(ranks.tolist(), QUEUE_DEPTH)
+    queued = np.flatnonzero(edges.kind == EdgeKind.LAUNCH_QUEUE)
+    if not len(queued):
+        return depths
+    call = np.full(len(nodes), NONE, np.int64)
+    launches = has_code(edges.kind, LAUNCH_KINDS)
+    call[edges.target[launches]] = edges.source[launches]
+    calls = np.sort(nodes.start_us[distinct(edges.source[launches])])
+    ends = (edges.target[queued], call[edges.source[queued]])
+    later, earlier = (np.searchsorted(calls, nodes.start_us[end]) for end in ends)
+    rank, between = nodes.rank[edges.target[queued]], later - earlier
+    return depths | {
+        each: max(int(np.median(between[rank == each])), 1) for each in distinct(rank).tolist()
+    }

@@ -98,8 +98,8 @@ class Edges:
             np.broadcast_to(np.asarray(lag_us, np.float64), len(source)),
         )
 
-    def where(self, kept: NDArray[np.bool_]) -> Edges:
-        """The edges of which `kept` is true."""
+    def where(self, kept: Mask | Ints) -> Edges:
+        """The edges of which `kept` is true, or that it names."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
 
     def and_(self, *more: Edges) -> Edges:

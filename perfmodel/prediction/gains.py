@@ -288,11 +288,13 @@ class _Deciding:
         reached = np.zeros(len(periods.graph), np.bool_)
         for step in periods.repeated:
             found = step.on_cycle(duration_us)
-            own_us, ways_us = np.zeros((2, len(node_us)))
-            np.add.at(own_us, found.node, found.node_us)
-            np.add.at(ways_us, found.then, found.way_us)
             reached[found.then] = True
-            node_us, way_us = np.maximum(node_us, own_us), np.maximum(way_us, ways_us)
+            for most_us, at, us in (
+                (node_us, found.node, found.node_us),
+                (way_us, found.then, found.way_us),
+            ):
+                rows, of_row = np.unique(at, return_inverse=True)
+                most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, us))
         if not periods.repeated:  # a window: all that it is made of
             node_us, way_us = duration_us, np.full(len(duration_us), inf)
             reached[:] = True

@@ -191,7 +191,7 @@ def _drawn_period(
     every_us = periods.step_us(duration_us)[ranks_of(periods.graph).index(rank)]
     middle_us = median(every_us)
     at = int(np.argmin(np.abs(every_us - middle_us)))
-    step = periods.of_step(rank, int(periods.steps[at]))
+    step = periods.of_step[rank, int(periods.steps[at])]
     nodes, base = step.step.nodes, step.cycle(duration_us)
     taken_us, draws_us = duration_us.copy(), np.empty(DRAWS)
     for draw, factor in enumerate(factors(nodes).T):

@@ -216,10 +216,12 @@ def _medians_of_work(
 ) -> dict[str, float]:
     """The same of what each step launched, whenever it runs; a period holds no more than itself."""
     first, last = timeline.graph.device_span(rank)
+    order = np.argsort(of_step[last], kind="stable")
+    first, last = first[order], last[order]
+    bounds = [np.searchsorted(of_step[last], steady, side=side) for side in ("left", "right")]
     found = []
-    for step, us in zip(steady.tolist(), period_us.tolist(), strict=True):
-        own = of_step[last] == step
-        account = account_of(timeline, first[own], last[own])
+    for low, high, us in zip(*bounds, period_us.tolist(), strict=True):
+        account = account_of(timeline, first[low:high], last[low:high])
         active_us = min(account.gpu_active_us, us)
         idle_us = us - active_us if len(last) else 0.0
         found.append(replace(account, step_us=us, gpu_active_us=active_us, gpu_idle_us=idle_us))

@@ -221,12 +221,14 @@ def predict_shapes(
     must_fit: bool = False,
     recorded: bool = False,
     times: Mapping[int, HostTimes] = MappingProxyType({}),
+    fuller: Sequence[OpGraph] = (),
 ) -> Noted:
     """The step of `graphs` (one per rank) on `machine`, and what a user should know of it.
 
     `alone` is what `scheduled_ranks` makes of them; of a step that repeats, and of the `recorded`
-    steps of a trace, the period is the prediction. Raises `WorkloadError` where the fullest rank
-    does not fit into the device's memory and `must_fit`.
+    steps of a trace, the period is the prediction. The memory is that of the fullest rank, of
+    these and of `fuller` ones, which decide nothing else. Raises `WorkloadError` where that does
+    not fit into the device's memory and `must_fit`.
     """
     alone = alone or scheduled_ranks(graphs, machine, costs, times=times)
     repeats = alone.timeline.graph.carried is not None
@@ -241,8 +243,9 @@ def predict_shapes(
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
     rank = result.rank.rank
-    use, fullest = _fullest(graphs, machine)
+    use, fullest = _fullest([*graphs, *fuller], machine)
     device = machine.seen_by(fullest).node.device
+    named = {"rank": fullest} if machine.gpus > 1 else {}
     if must_fit and use is not None:
         require_fit(use, device, fullest)
     spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
@@ -259,7 +262,7 @@ def predict_shapes(
         relieved_us=relieved_us,
         families=_family_table(steps, rank),
         coverage=_coverage(steps, rank),
-        memory=None if use is None else use.to_dict(device),
+        memory=None if use is None else use.to_dict(device) | named,
         kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
         explainer=ModelExplainer(
             steps, machine, costs, {at: each.ratio for at, each in times.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 
 from perfmodel.cost.coefficients import cached_with_reads
@@ -77,14 +78,32 @@ class Step:
             self.workload, self.machine.gpus, self.linked, self.placement, self.batch
         )
 
-    def classes(self, *, every_rank: bool) -> list[RankClass]:
-        """The ranks that stand for all."""
-        every = self._every_class
-        kinds = [
-            [replace(each, ranks=own) for each in every if (own := _within(each.ranks, ranks))]
+    @property
+    def _kinds(self) -> list[list[RankClass]]:
+        """The classes of each kind of node."""
+        return [
+            [
+                replace(each, ranks=own)
+                for each in self._every_class
+                if (own := _within(each.ranks, ranks))
+            ]
             for _, ranks in self.machine.kinds
         ]
-        return [it for own in kinds for it in (own if every_rank else deciding_classes(own))]
+
+    def classes(self, *, every_rank: bool) -> list[RankClass]:
+        """The ranks that stand for all."""
+        return [it for own in self._kinds for it in (own if every_rank else deciding_classes(own))]
+
+    def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
+        """What ranks run that hold more than those that stand for all, under `edits`: nobody waits
+        for them, but their memory is to hold it. Of a placement, its tiers say that."""
+        if self.placement is not None:
+            return []
+        held = attrgetter("held_rows_bytes")
+        most = [(max(own, key=held), max(map(held, deciding_classes(own)))) for own in self._kinds]
+        graphs = [self.graph(full.ranks[0]) for full, shown in most if held(full) > shown]
+        edited = map(self_contained, graphs) if edits else graphs
+        return apply_edits(edited, edits, must_change=False)[0]
 
     def _sharers(self, rank: int) -> float:
         """Of its node's drives: as many ranks that miss as `rank` does would miss what all of the
@@ -130,11 +149,21 @@ class Step:
         )
 
     def predicted(
-        self, graphs: Sequence[OpGraph], costs: HostCosts | None, alone: ScheduledSteps
+        self,
+        graphs: Sequence[OpGraph],
+        costs: HostCosts | None,
+        alone: ScheduledSteps,
+        fuller: Sequence[OpGraph] = (),
     ) -> Noted:
-        """The period of `alone`, which is made of `graphs`."""
+        """The period of `alone`, which is made of `graphs`; the memory also of `fuller` ranks."""
         return predict_shapes(
-            graphs, self.machine, name=self.hardware, costs=costs, alone=alone, must_fit=True
+            graphs,
+            self.machine,
+            name=self.hardware,
+            costs=costs,
+            alone=alone,
+            must_fit=True,
+            fuller=fuller,
         )
 
     def tiers(self) -> tuple[TierUse, ...]:
@@ -198,7 +227,8 @@ def _period(asked: Asked) -> Noted:
     step, costs, edits = asked.step, asked.costs, asked.edits
     tiers = step.tiers()
     graphs, undone, alone, _ = _alone(asked)
-    result, found = step.predicted(graphs, costs, alone)
+    fuller = [] if asked.every_rank else step.fuller(edits)
+    result, found = step.predicted(graphs, costs, alone, fuller)
     notes = [*undone, *found]
     shown = step.classes(every_rank=asked.every_rank)
     if asked.every_rank:
@@ -286,6 +316,7 @@ def _with_tiers(result: Result, uses: Sequence[TierUse]) -> Result:
     rest = sum(use.get(f"{kind}_bytes", 0.0) for kind in ("resident", "temporary"))
     uses = with_activations(uses, rest)
     require_tiers(uses)
+    use.pop("rank", None)  # of its tables, the fullest rank is another
     held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
     use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in uses]})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
+from perfmodel.files import suffix_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +152,7 @@ def exported(path: Path | None, what: str | None = None) -> What:
     """What a file of that name is for, unless `what` says it."""
     if what is not None and what not in list(What):
         raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
-    return What(what or _BY_SUFFIX.get(path.suffix.lower() if path else "", What.TIMELINE))
+    return What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
 
 
 def export(

@@ -7,8 +7,10 @@ stream ran then.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import ranks_of
+from perfmodel.trace.columns import NONE
 from perfmodel.units import human_us
 
 LAG_FRAC = 0.005
@@ -40,6 +43,8 @@ class DeviceLags:
 
     timeline: Timeline
     periods: Periods
+    taken_us: Floats
+    """Per node."""
     step_us: Floats
     """`[ranks, steps]`, from mark to mark."""
     period_us: Floats
@@ -51,24 +56,22 @@ class DeviceLags:
         periods = Periods.of(graph, steps)
         step_us = timeline.step_us.reshape(len(ranks_of(graph)), -1)[:, steps]
         taken_us = timeline.end_us - timeline.start_us
-        return cls(timeline, periods, step_us, periods.step_us(taken_us))
+        return cls(timeline, periods, taken_us, step_us, periods.step_us(taken_us))
 
     def path(self, mark: int, walker: PathWalker) -> TimelinePath:
         """What decided when the step of a row of the marks ended, early to late; of a step that the
         device ends later than the host, what decided where the device was then. Its pieces sum to
         the step."""
         marks = self.timeline.graph.marks
-        rank = int(marks.rank[mark])
-        index = mark - int(np.flatnonzero(marks.rank == rank)[0])
-        stream = self._deciding_stream(rank, index)
+        stream = self._deciding_stream.get(mark)
         if stream is None:
             return critical_path(self.timeline, mark, walker)
         begun, over = self.timeline.end_us[[marks.start[mark], marks.end[mark]]]
-        work = np.flatnonzero(self.timeline.graph.nodes_.resource == stream)
-        later = work[self.timeline.end_us[work] > over]
-        if not len(later):
+        work, latest_us = self._work[stream]
+        first = int(np.searchsorted(latest_us, over, side="right"))
+        if first == len(work):
             return critical_path(self.timeline, mark, walker)
-        node = int(later[np.argmin(self.timeline.start_us[later])])
+        node = int(work[first])
         reached = max(float(self.timeline.start_us[node]), float(over))
         walked = walker.walk(node, reached, float(begun)).plain
         cut = [(n, e, c, b, min(o, float(over))) for n, e, c, b, o in walked if b < over]
@@ -76,25 +79,42 @@ class DeviceLags:
 
     def cycle(self, rank: int, index: int) -> TimelinePath:
         """What decides the period of a rank's step."""
-        taken_us = self.timeline.end_us - self.timeline.start_us
-        return self.periods.of_step(rank, index).path(self.timeline.graph, taken_us)
+        return self.periods.of_step[rank, index].path(self.timeline.graph, self.taken_us)
 
-    def _deciding_stream(self, rank: int, index: int) -> int | None:
-        """The resource of the device that takes most of the cycle; None where the device keeps
-        up."""
-        at = np.flatnonzero(self.periods.steps == index)
-        row = ranks_of(self.timeline.graph).index(rank)
-        if not len(at) or not self.periods.repeated:
-            return None
-        if not device_lag_us(self.period_us[row, at[0]], self.step_us[row, at[0]]):
-            return None
-        graph = self.timeline.graph
-        by_stream: dict[int, float] = {}
-        for node, _, _, start_us, end_us in self.cycle(rank, index).plain:
-            if graph.on_device[node] and graph.nodes_.rank[node] == rank:
-                stream = int(graph.nodes_.resource[node])
-                by_stream[stream] = by_stream.get(stream, 0.0) + end_us - start_us
-        return max(by_stream, key=lambda stream: by_stream[stream], default=None)
+    @cached_property
+    def _deciding_stream(self) -> dict[int, int]:
+        """By row of the marks, the resource of the device that takes most of the cycle; none of
+        steps in which the device keeps up."""
+        graph, marks = self.timeline.graph, self.timeline.graph.marks
+        place = {index: at for at, index in enumerate(self.periods.steps.tolist())}
+        rows = {rank: row for row, rank in enumerate(ranks_of(graph))}
+        seen = dict.fromkeys(rows, 0)
+        result = {}
+        for mark, rank in enumerate(marks.rank.tolist()):
+            index, seen[rank] = seen[rank], seen[rank] + 1
+            at = (rows[rank], place.get(index, NONE))
+            step = self.periods.of_step.get((rank, index))
+            if step is None or not device_lag_us(self.period_us[at], self.step_us[at]):
+                continue
+            by_stream: defaultdict[int, float] = defaultdict(float)
+            for node, _, _, start_us, end_us in self.cycle(rank, index).plain:
+                if graph.on_device[node] and graph.nodes_.rank[node] == rank:
+                    by_stream[int(graph.nodes_.resource[node])] += end_us - start_us
+            if by_stream:
+                result[mark] = max(by_stream, key=lambda stream: by_stream[stream])
+        return result
+
+    @cached_property
+    def _work(self) -> dict[int, tuple[Ints, Floats]]:
+        """By resource that decides steps: its nodes in order of start, and the latest end of each
+        and all before it."""
+        resource = self.timeline.graph.nodes_.resource
+        result = {}
+        for stream in set(self._deciding_stream.values()):
+            work = np.flatnonzero(resource == stream)
+            work = work[np.argsort(self.timeline.start_us[work], kind="stable")]
+            result[stream] = work, np.maximum.accumulate(self.timeline.end_us[work])
+        return result
 
     def cautions(self) -> Iterator[str]:
         """That the device lags, by how much, and what steps that follow one another take."""
@@ -120,6 +140,6 @@ class DeviceLags:
         if len(graph.marks.name) > len(ranks_of(graph)):
             return 0.0, 0.0
         own = (step_of_nodes(graph) == 0) & graph.on_device
-        taken_us = self.timeline.end_us - self.timeline.start_us
         earlier = earlier_work(graph)
+        taken_us = self.taken_us
         return float(taken_us[earlier[own[earlier]]].sum()), float(taken_us[own].sum())

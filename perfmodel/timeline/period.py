@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +136,8 @@ class Periods:
 
     def only(self, steps: Ints) -> Periods:
         """Those of some of the steps."""
-        kept = tuple(each for each in self.repeated if each.step.index in steps)
+        chosen = set(steps.tolist())
+        kept = tuple(each for each in self.repeated if each.step.index in chosen)
         return replace(self, steps=steps, repeated=kept)
 
     def step_us(self, duration_us: Floats) -> Floats:
@@ -148,15 +150,14 @@ class Periods:
 
     def by_rank(self, values: Sequence[float] | Sequence[Floats]) -> Floats:
         """`[ranks, steps, ...]` from one value for each of `repeated`."""
-        ranks = distinct(self.graph.marks.rank).tolist()
+        ranks = {rank: at for at, rank in enumerate(distinct(self.graph.marks.rank).tolist())}
         table = np.empty((len(ranks), len(self.steps), *np.shape(values)[1:]))
         place = {step: at for at, step in enumerate(self.steps.tolist())}
         for each, value in zip(self.repeated, values, strict=True):
-            table[[ranks.index(rank) for rank in each.step.ranks], place[each.step.index]] = value
+            table[[ranks[rank] for rank in each.step.ranks], place[each.step.index]] = value
         return table
 
-    def of_step(self, rank: int, index: int) -> RepeatedStep:
-        """The step that `rank` goes through as its `index`-th."""
-        return next(
-            each for each in self.repeated if each.step.index == index and rank in each.step.ranks
-        )
+    @cached_property
+    def of_step(self) -> dict[tuple[int, int], RepeatedStep]:
+        """By rank and index, the step that it goes through as its `index`-th."""
+        return {(rank, each.step.index): each for each in self.repeated for rank in each.step.ranks}

@@ -134,10 +134,18 @@ def _allocator_us(measured: Timeline) -> Floats:
     nodes, marks = graph.nodes_, graph.marks
     rows = np.flatnonzero(nodes.kind == NodeKind.ALLOCATOR)
     total = np.zeros(len(marks.name))
-    for mark, (begun, over) in enumerate(
-        zip(measured.end_us[marks.start], measured.end_us[marks.end], strict=True)
-    ):
-        of_rank = rows[nodes.rank[rows] == marks.rank[mark]]
-        ends = measured.end_us[of_rank].clip(begun, over)
-        total[mark] = (ends - measured.start_us[of_rank].clip(begun, over)).sum()
+    if not len(rows):
+        return total
+    rows = rows[np.lexsort((measured.start_us[rows], nodes.rank[rows]))]
+    for rank in ranks_of(graph):
+        of_rank = rows[nodes.rank[rows] == rank]
+        start_us, end_us = measured.start_us[of_rank], measured.end_us[of_rank]
+        latest_us = np.maximum.accumulate(end_us)
+        own = np.flatnonzero(marks.rank == rank)
+        begun_us, over_us = (measured.end_us[at[own]] for at in (marks.start, marks.end))
+        first = np.searchsorted(latest_us, begun_us, side="right")
+        past = np.searchsorted(start_us, over_us, side="left")
+        for mark, low, high, *bounds in zip(own, first, past, begun_us, over_us, strict=True):
+            within = slice(low, high)
+            total[mark] = (end_us[within].clip(*bounds) - start_us[within].clip(*bounds)).sum()
     return total

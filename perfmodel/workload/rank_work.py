@@ -32,13 +32,14 @@ from perfmodel.workload.tables import Table, mean_length
 class RankClass:
     """Ranks that hold equal tables in the same order; per sample each reads `looked_up` elements
     and sends `pooled`. Per batch it needs about `missed_rows` from beside its device, of
-    `missed_bytes`: buses count bytes, drives rows."""
+    `missed_bytes`: buses count bytes, drives rows. Its tables have `held_rows_bytes` in fp32."""
 
     ranks: tuple[int, ...]
     looked_up: float
     pooled: int
     missed_rows: float = 0.0
     missed_bytes: float = 0.0
+    held_rows_bytes: int = 0
 
 
 def rank_classes(
@@ -71,7 +72,12 @@ def rank_classes(
             tuple(own),
             sum(table.pooling * table.dim for table, _ in key),
             sum(table.dim for table, _ in key),
-            *(() if placement is None else _missed(key, placement, batch or workload.batch)),
+            *(
+                (0.0, 0.0)
+                if placement is None
+                else _missed(key, placement, batch or workload.batch)
+            ),
+            sum(table.rows * table.dim for table, _ in key) * FLOAT_BYTES,
         )
         for key, own in by_work.items()
     ]

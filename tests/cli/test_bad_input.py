@@ -308,6 +308,8 @@ def test_unknown_verb_and_missing_argument(run: Run) -> None:
         (MemoryError(), 2, "not enough memory"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(errno.EPIPE, "gone"), 0, ""),
+        (SystemExit(0), 2, "test_bad_input.py"),
+        (OSError(errno.ENOSPC, "full"), 2, "standard output: cannot be written"),
     ],
 )
 def test_never_a_traceback(
@@ -324,6 +326,7 @@ def test_never_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
+    monkeypatch.setattr("perfmodel.registry.IN_USE", [])
     monkeypatch.setattr("perfmodel.trace.read", fail)
     monkeypatch.setattr("perfmodel.cli.failures._forget_stdout", lambda: None)
     assert perfmodel.cli.main(["breakdown", str(trace)]) == status

@@ -1,0 +1,48 @@
+"""Memory is that of the rank with most bytes, which need not be one that decides the step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel import predict
+from perfmodel.errors import WorkloadError
+from perfmodel.hardware import cluster, load
+
+ROWS = 20_000_000
+TEXT = f"""
+schema = "perfmodel.workload/1"
+batch = 1024
+[model]
+dense_features = 13
+bottom_mlp = [64, 64]
+top_mlp = [64, 1]
+[[tables]]
+rows = 100
+dim = 64
+pooling = 200
+[[tables]]
+rows = {ROWS}
+dim = 64
+pooling = 1
+"""
+
+
+def test_the_fullest_rank_is_shown_and_decides_what_fits(tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(TEXT)
+    node = replace(load("dgx-1"), gpus=2)
+
+    def memory(*, every_rank: bool = False, **device: float) -> dict[str, Any]:
+        machine = cluster(replace(node, device=replace(node.device, **device)))
+        (result,) = predict(path, hardware=[machine], every_rank=every_rank).results
+        return result.memory or {}
+
+    few = memory()
+    assert few == memory(every_rank=True)
+    assert few["tables_bytes"] >= ROWS * 64 * 4
+    with pytest.raises(WorkloadError, match=f"rank {few['rank']} needs"):
+        memory(hbm_bytes=5e9)
