@@ -58,7 +58,7 @@ DIMENSIONLESS = {
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
-    *("value", "values", "measured", "predicted", "baseline", "present"),
+    *("value", "values", "measured", "predicted", "baseline", "present", "a", "b"),
     *(
         "by_rank_and_step",
         "per_mark",
