@@ -135,10 +135,9 @@ class What(StrEnum):
     TIMELINE = "timeline"
     GRAPH = "graph"
     CHAKRA = "chakra"
-    NSIGHT = "nsight"
 
 
-_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".sqlite": What.NSIGHT}
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA}
 
 
 def exported(path: Path | None, what: str | None = None) -> What:
@@ -156,8 +155,8 @@ def export(
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 
     `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `nsight` (the tables of an
-    Nsight Systems export): of a trace; by default the suffix of `path` decides.
+    `graph` (GraphML) or `chakra` (a linked trace, a file per rank): of a trace; by default the
+    suffix of `path` decides.
     """
     from perfmodel.files import atomic_write, check_writable
     from perfmodel.prediction.run import predict
@@ -219,10 +218,6 @@ def documents_of_trace(what: What, trace: Trace, path: Path | None) -> dict[Path
         return {path: graphml(build_graph(trace))}
     if not trace.ranks:
         raise UsageError(f"{trace.source}: an execution trace alone has no times of kernels")
-    if what is What.NSIGHT:
-        from perfmodel.trace.nsight import nsight_sqlite
-
-        return {path: nsight_sqlite(trace.ranks)}
     if path is None and len(trace.ranks) > 1:
         raise UsageError(f"{len(trace.ranks)} ranks are a file each: give -o NAME.et")
     alone = len(trace.ranks) == 1
