@@ -71,18 +71,24 @@ def diff(
     a: str | Path | Trace | Prediction | pd.DataFrame,
     b: str | Path | Trace | Prediction | pd.DataFrame,
     *,
+    fail_over: str = "",
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
 ) -> Difference:
     """What became slower between two traces (as measured) or predictions (or their JSON), and why.
 
-    Of the slowest rank: medians of the steady steps, and the critical path of the step closest to
-    the median. `max_bytes` bounds each document that is read; `steps_by` names what marks steps in
-    traces, as of `read`.
+    Of A's slowest rank and the same of B: medians of the steady steps, and the critical path of the
+    step closest to the median. `fail_over` (`step=5%,comm=10%`) says by how much figures of any
+    rank may grow: `failed` and `held` of the answer say what did by more. `max_bytes` bounds each
+    document that is read; `steps_by` names what marks steps in traces, as of `read`.
     """
-    from perfmodel.reporting.difference import difference, side_of
+    from perfmodel.reporting.difference import difference
+    from perfmodel.reporting.sides import side_of
+    from perfmodel.reporting.verdict import parse_limits
 
-    return difference(*(side_of(each, max_bytes=max_bytes, steps_by=steps_by) for each in (a, b)))
+    limits = parse_limits(fail_over)
+    before, after = (side_of(each, max_bytes=max_bytes, steps_by=steps_by) for each in (a, b))
+    return difference(before, after, limits)
 
 
 def compare(

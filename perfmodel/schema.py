@@ -7,6 +7,7 @@ the place, what was expected there, what was given, and for a name the nearest k
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -227,6 +228,10 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
+"""A TOML key of more parts than anything of ours is nested in."""
+
+
 def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Table:
     """The table of a TOML file, which errors call `where` (its path).
 
@@ -234,7 +239,10 @@ def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Tabl
     """
     where = where or str(path)
     try:
-        return tomllib.loads(read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig"))
+        text = read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig")
+        if _LONG_KEY.search(text):  # takes the square of its parts to parse
+            raise RecursionError
+        return tomllib.loads(text)
     except UnicodeDecodeError as problem:
         raise error(f"{where}: not a text file in UTF-8 (byte {problem.start})") from None
     except ValueError as problem:  # syntax, or a number of thousands of digits

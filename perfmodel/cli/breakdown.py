@@ -70,11 +70,12 @@ def predict_command(
     return predict_words(graph, trace, reading=reading, hardware=hardware, settings=settings)
 
 
-def show_gains(console: Console, listed: Sequence[Gain]) -> None:
-    """The list, each line with its command below."""
+def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
+    """The list, each line with its command below; or why there is none."""
     console.print()
     if not listed:
-        say(console, "What would help most: no what-if alone gains more than 1 % of the step.")
+        why = unrecorded or "no what-if alone gains more than 1 % of the step."
+        say(console, f"What would help most: {why}")
         return
     console.print("What would help most, each alone, by the schedule", style="bold")
     times = Times(gain.gain_us for gain in listed)
@@ -175,7 +176,9 @@ def breakdown(
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
 
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
-        show_gains(console, helps)
+        show_gains(console, helps, whole.unrecorded)
+
+    from perfmodel.timeline.completeness import completeness_line
 
     target.write(
         answer=lambda: (
@@ -185,6 +188,7 @@ def breakdown(
         table=table,
         warnings=list(selected.warnings),
         cautions=selected.cautions,
+        first=completeness_line(selected.gaps),
     )
 
 

@@ -115,6 +115,26 @@ def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableD
     if ranges:
         heads = ("range or module", "host", "of step", "count")
         _show_host(console, "Annotated ranges and modules", heads, ranges, shown, has_device)
+    _show_collectives(console, of.collectives(shown.rows))
+
+
+def _show_collectives(console: Console, records: list[dict[str, Any]]) -> None:
+    """Collectives by process group, with the bandwidth of those whose sizes are recorded."""
+    if not records:
+        return
+    times = Times(row["time_us"] for row in records)
+    rows = []
+    for row in records:
+        group, ranks = row["process_group"] or NOTHING, row["group_size"] or NOTHING
+        size_gb = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
+        rates = (size_gb, row["algbw_gb_per_s"], row["busbw_gb_per_s"])
+        figures = (NOTHING if figure is None else f"{figure:,.3f}" for figure in rates)
+        taken = (_count(row["count"]), times(row["time_us"]), percent(row["step_frac"], 1))
+        rows.append((row["collective"], group, str(ranks), *taken, *figures))
+    columns = ("collective", "group", "ranks", "count", "time", "of step", "GB", "algbw", "busbw")
+    console.show(
+        fitted(f"Collectives, per step ({times.unit}; GB/s as nccl-tests)", columns, rows, name=0)
+    )
 
 
 def _show_host(
@@ -127,14 +147,17 @@ def _show_host(
 ) -> None:
     """Host time per step, and where there is a device, the time of what was launched there."""
     times = Times(max(row["device_us"], row["host_us"]) for row in records)
+    backward = [key for key in (_BACKWARD,) if any(row.get(key) for row in records)]
     short = "name" if shown.full_names else "short_name"
     rows = []
     for row in records:
-        device = (times(row["device_us"]), percent(row["device_frac"], 1)) if has_device else ()
+        device = [times(row["device_us"]), percent(row["device_frac"], 1)] if has_device else []
+        device += [times(row[key]) for key in backward]
         host = (times(row["host_us"]), percent(row["step_frac"], 1), _count(row["count"]))
         called = (times(row["host_total_us"]) for _ in heads[4:])
         rows.append((row.get(short, row["name"]), *device, *host, *called))
-    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()), *heads[1:])
+    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()))
+    columns += (*("backward" for _ in backward), *heads[1:])
     title = f"{title}, per step ({times.unit})"
     console.show(fitted(title, columns, rows, whole=shown.full_names))
 
@@ -166,6 +189,7 @@ def _count(per_step: float) -> str:
     return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
+_BACKWARD = "backward_device_us"
 _DEVICE_COLUMNS = {
     "GPU active": "gpu_active_us",
     "GPU idle": "gpu_idle_us",
@@ -269,7 +293,7 @@ def _show_rank(console: Console, rank: RankBreakdown) -> None:
 def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
     times = Times(time_us.values())
     total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: -item[1])
+    ordered = sorted(time_us.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(value for _, value in ordered[_MAX_CAUSES:])
     shown = [(named(name), value) for name, value in ordered[:_MAX_CAUSES]]
     shown += [("others", rest)] if rest else []

@@ -17,11 +17,10 @@ from perfmodel.cli.options import (
     StrictOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_target, wrote
+from perfmodel.cli.output import FAILED, Output, check_target, wrote
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
-FAILED = 1
 TOLERANCE_FRAC = 0.05
 
 

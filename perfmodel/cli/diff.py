@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from perfmodel.cli.options import (
     max_bytes,
     no_configuration,
 )
-from perfmodel.cli.output import Output, working
+from perfmodel.cli.output import FAILED, Output, check_target, working, wrote
 from perfmodel.cli.tables import Times, filled, named, percent, say
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def diff(
     top: Annotated[
         int, typer.Option(min=1, help="Show this many changes of each kind.")
     ] = MAX_SHOWN,
+    fail_over: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIGURE=PERCENT%,...",
+            help="Exit 1 where a figure of any rank grew by more, and by more than its steps "
+            "scatter: step, comm, memory, gpu_active, gpu_idle, exposed_comm.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a comment for a pull request as well."),
+    ] = None,
     steps_by: StepsByOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -48,39 +61,57 @@ def diff(
 ) -> None:
     """What became slower between two traces or predictions, and why.
 
-    Traces as measured, of the slowest rank: medians of the steady steps, and the
-    critical path of the step closest to the median. Two stored answers of one verb
+    Traces as measured, A's slowest rank with the same rank of B: medians of the steady
+    steps, and the critical path of the step closest to the median. Windows without marks of
+    steps are compared for as much work. Two stored answers of one verb
     (predict, breakdown, compare, plan) also say whether the input or the tool moved.
 
     \b
     Examples:
       perfmodel diff before.json.gz after.json.gz
+      perfmodel diff before.json.gz after.json.gz --fail-over step=5%,comm=10%,memory=5%
       perfmodel predict trace.json.gz --hardware h100-sxm -o h100.json
       perfmodel diff trace.json.gz h100.json
       perfmodel diff of-last-release.json of-this-one.json
     """
+    from perfmodel.files import write_text
+    from perfmodel.reporting.verdict import parse_limits
+
     target = Output(format, output)
+    parse_limits(fail_over or "")
+    if markdown:
+        check_target(markdown)
     limit = max_bytes(max_memory)
 
     from perfmodel import api
 
     with working("reading"):
-        compared = api.diff(a, b, max_bytes=limit, steps_by=steps_by or "")
+        compared = api.diff(
+            a, b, fail_over=fail_over or "", max_bytes=limit, steps_by=steps_by or ""
+        )
 
-    target.write_result(compared, partial(_show, top=top))
+    if markdown:
+        write_text(markdown, compared.to_markdown())
+        wrote(markdown, "Markdown, for a comment on the pull request")
+    target.write_result(compared, partial(_show, top=top), first=compared.completeness_line)
+    if compared.failed:
+        raise typer.Exit(FAILED)
 
 
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
-    from perfmodel.reporting.difference import GROUPS
+    from perfmodel.reporting.sides import GROUPS
 
+    say(console, compared.verdict)
     say(console, f"A: {compared.a.source} ({compared.a.hardware})")
     say(console, f"B: {compared.b.source} ({compared.b.hardware})")
     if compared.remark:
         say(console, compared.remark)
+    for note in compared.notes:
+        say(console, note)
     titles = (
         *("Per step", "Critical path by kind", "What lies on it", "Device time by family"),
-        "Idle time by cause",
+        *("Idle time by cause", "Modules, by what they launch"),
     )
     for group, title in zip(GROUPS, titles, strict=True):
         changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]

@@ -17,12 +17,13 @@ from perfmodel.cli.prediction_options import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.files import atomic_write
-from perfmodel.reporting.written import What, exported
+from perfmodel.reporting.written import What, exported, require_name
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
     What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
+    What.OP: "the operator; run it with a Python that has PyTorch",
 }
 
 
@@ -35,8 +36,13 @@ def export(
         typer.Option(
             help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
             "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
-            "[default: graph for .graphml, chakra for .et, else timeline]"
+            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra for "
+            ".et, op for .py, else timeline]"
         ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="OPERATOR", help="Of --what op: which operator, as it was recorded."),
     ] = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
@@ -49,8 +55,10 @@ def export(
       perfmodel export trace.json.gz --hardware h100-sxm --steps 2:4 -o h100.json
       perfmodel export trace.json.gz -o graph.graphml
       perfmodel export traces/ -o linked.et                  linked.0.et, linked.1.et, ...
+      perfmodel export trace.json.gz --what op --name aten::addmm -o addmm.py
     """
     chosen = exported(output, what)
+    require_name(chosen, name or "")
     if output:
         check_target(output)
     if chosen is not What.TIMELINE:
@@ -66,7 +74,7 @@ def export(
         if chosen is What.TIMELINE:
             written = {output: timeline_json(options.predict(content).results[0])}
         elif isinstance(content, Trace):
-            written = documents_of_trace(chosen, content, output)
+            written = documents_of_trace(chosen, content, output, name or "")
         else:
             raise UsageError(f"a {chosen} is of a trace: FILE.py:CLASS has a predicted timeline")
     for path, document in written.items():

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from perfmodel.cli.console import Console
 
 
+FAILED = 1
+"""Exit status where a check says no."""
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -90,25 +92,26 @@ class Output:
         table: Callable[[Console], None],
         warnings: list[str],
         cautions: Sequence[str] = (),
+        first: str = "",
     ) -> None:
         """Write the answer; each form is made only when it is asked for.
 
-        JSON holds its own warnings; below a table they are part of it, those that make the answer
-        doubtful (`cautions`) above it; beside CSV they go to standard error. Lines that only inform
-        (`Note`) are shown with `-v`.
+        `first` is a line above all else. JSON holds its own warnings; below a table they are part
+        of it, those that make the answer doubtful (`cautions`) above it; beside CSV they go to
+        standard error. Lines that only inform (`Note`) are shown with `-v`.
         """
         if self.form is Format.TABLE:
-            self._table(table, warnings, cautions)
+            self._table(table, warnings, cautions, first)
             return
+        if self.path and self._with_table:
+            Output(Format.TABLE, None)._table(table, warnings, cautions, first)
+        self.text(json_text(answer()) if self.form is Format.JSON else csv())
         if self.form is Format.CSV:
+            if first:
+                print(one_line(f"perfmodel: {first}"), file=sys.stderr)
             for warning in warnings:
                 if SHOWN.get().notes or not isinstance(warning, Note):
                     print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
-        if self.path and self._with_table:
-            Output(Format.TABLE, None).write(
-                answer=answer, csv=csv, table=table, warnings=warnings, cautions=cautions
-            )
-        self.text(json_text(answer()) if self.form is Format.JSON else csv())
 
     def write_result(
         self,
@@ -116,6 +119,7 @@ class Output:
         show: Callable[[Console, R], None],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
+        first: str = "",
     ) -> None:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
@@ -124,6 +128,7 @@ class Output:
             table=lambda console: show(console, result),
             warnings=list(warnings),
             cautions=cautions,
+            first=first,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -159,13 +164,19 @@ class Output:
             ) from None
 
     def _table(
-        self, table: Callable[[Console], None], warnings: list[str], cautions: Sequence[str]
+        self,
+        table: Callable[[Console], None],
+        warnings: list[str],
+        cautions: Sequence[str],
+        first: str,
     ) -> None:
         from perfmodel.cli.console import Console
-        from perfmodel.cli.tables import show_cautions, show_warnings
+        from perfmodel.cli.tables import say, show_cautions, show_warnings
 
         to_terminal = not self.path and sys.stdout.isatty()
         console = Console(to_terminal=to_terminal)
+        if first:
+            say(console, first)
         show_cautions(console, cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]

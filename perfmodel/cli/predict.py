@@ -275,7 +275,10 @@ def predict(
 
         show_prediction(console, prediction, demo)
 
-    target.write_result(prediction, show, prediction.warnings, prediction.cautions)
+    from perfmodel.timeline.completeness import completeness_line
+
+    first = completeness_line(prediction.gaps)
+    target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)
 
 
 def _serving(

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from perfmodel.errors import UsageError
-from perfmodel.evaluation.results import FIGURES, LEFT_OUT, Evaluation, Kind, Row
+from perfmodel.evaluation.results import FIGURES, LEFT_OUT, NULLS, Evaluation, Kind, Row
 from perfmodel.files import read_bytes, write_text
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class Status(StrEnum):
     BETTER = "better"
     NEW = "new"
     SAME = "same"
+    MOVED = "moved"
+    """Of a null model: the steps scatter otherwise than they did, which fails nothing."""
 
 
 FAILING = (Status.WORSE, Status.GONE)
@@ -209,8 +211,8 @@ def compare(baseline: Sequence[Row], present: Evaluation, *, tolerance_frac: flo
     """Hold the present errors against those of a baseline.
 
     A figure is worse where its size is above the baseline's by more than `tolerance_frac` of it
-    and `FLOOR_PCT` percentage points, and where it is of fewer steps than it was. Raises
-    `UsageError` where a trace of the baseline is not among the present ones.
+    and `FLOOR_PCT` percentage points, and where it is of fewer steps than it was; one of a null
+    model never is. Raises `UsageError` where a trace of the baseline is not among the present ones.
     """
     check_tolerance(tolerance_frac)
     now = {row.key: row for row in present.rows}
@@ -245,8 +247,11 @@ def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterat
     for figure in FIGURES:
         old = None if then is None else float(getattr(then, figure))
         new = None if now is None else float(getattr(now, figure))
-        yield Change(*row.key, figure, _status(old, new, tolerance_frac), old, new)
-    if then and now and now.n < then.n:
+        status = _status(old, new, tolerance_frac)
+        if row.kind in NULLS and status is not Status.SAME:
+            status = Status.MOVED
+        yield Change(*row.key, figure, status, old, new)
+    if then and now and now.n < then.n and row.kind not in NULLS:
         yield Change(*row.key, COUNT, Status.WORSE, float(then.n), float(now.n))
 
 

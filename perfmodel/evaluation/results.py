@@ -61,6 +61,10 @@ class Kind(StrEnum):
     """The rows of one family of a measurement table, which no fit of the device has seen."""
 
 
+NULLS = (Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST)
+"""What needs no model: their errors say how steps scatter, not how good a prediction is."""
+
+
 @dataclass(frozen=True)
 class Row:
     """Errors of one thing over the steps and ranks of one trace, in percent of what was measured.

@@ -12,7 +12,7 @@ from perfmodel.graph.data import held_until_measured, without_cycles
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
-from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges
+from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges, unresolved_waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits
 from perfmodel.ops.families import is_communication
@@ -74,12 +74,18 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
 
 
 def _notes(rank: RankTrace, links: Links, nodes: Nodes, edges: Edges) -> Iterator[str]:
-    """That a file holds only a part of what ran, and how many operations that were launched one by
-    one overlap on their stream."""
+    """That a file holds only a part of what ran, how many waits for events are guessed, and how
+    many operations that were launched one by one overlap on their stream."""
     if links.recorded_frac < MIN_RECORDED_FRAC:
         yield (
             f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their "
             "ids): sampled or filtered; gaps count as recording_missing"
+        )
+    guessed, stated = unresolved_waits(rank)
+    if guessed:
+        yield (
+            f"{rank.where}: {guessed} of {stated} waits for events are for one whose record is not "
+            "in the file: what they waited for is guessed from launch order and times"
         )
     rows = np.flatnonzero(edges.kind == EdgeKind.STREAM_OVERLAP)
     correlation = rank.correlation[nodes.row]
@@ -209,6 +215,7 @@ def rank_nodes(
     resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
         f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
     )
+    resources = resources or (f"{rank.rank}/{MAIN_THREAD}",)  # of the marks of steps
     host_resource = np.zeros(count, np.int32)
     for low, high in equal_runs(pieces.thread):
         host_resource[low:high] = place[int(pieces.thread[low])]

@@ -241,7 +241,7 @@ def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
     longest = max(values, key=tensor_bytes, default=None)
     reached = []
     for each, size_bytes in zip(held, full, strict=True):
-        others = [o for o in values if o.shape[0] != each.shape[0]]
+        others = [o for o in values if o.shape[:1] != each.shape[:1]]
         is_pool = (
             longest is not None
             and len(each.shape) > 1

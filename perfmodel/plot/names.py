@@ -86,6 +86,12 @@ _LAST_PART = re.compile(r"[\w$~]+$")
 _LAST_TWO_PARTS = re.compile(r"(?:[\w$~]+::)?[\w$~]+$")
 _SAYS_NOTHING = ("kernel", "Kernel", "Kernel2", "device_kernel", "kentry", "run", "operator")
 _INNER_GEMM = re.compile(r"<(cutlass_\w+)")
+_FIRST_CLASS = re.compile(r"<(?:\d+u?l*, )?(?:(?:\w+::)*enable_\w+<)?(?:\w+::)*([A-Z]\w+)")
+"""The class that a kernel which runs any is given first."""
+_TENSILE = re.compile(r"(Cijk_\w+?_MT\d+x\d+x\d+)(?:_SN)?(?:_(MI\d+x\d+x\d+))?_")
+_WORDS = (re.compile(r"\w+"), re.compile(r"\d+|[A-Za-z]+"))
+"""What names are told apart by: words, or where they are one word (mangled) its parts."""
+_MAX_APART = 40
 _WORKS = (
     re.compile(r"\b(CUDAFunctor_\w+)"),
     re.compile(r"\b((?!gpu_kernel)\w+_(?:kernel_cuda|kernel_impl|cuda_kernel))\b"),
@@ -150,6 +156,9 @@ def readable_name(name: str) -> str:
     mangled = _MANGLED.match(name)
     if mangled:
         return _demangled(name, mangled.end()) or name
+    tensile = _TENSILE.match(name)
+    if tensile:
+        return "_".join(part for part in tensile.groups() if part)
     short = short_name(name)
     if short == name or "<" not in name:
         return short
@@ -159,8 +168,70 @@ def readable_name(name: str) -> str:
             return inner[1]
         outer = _LAST_TWO_PARTS.search(_outside_brackets(_RESULT.sub("", name)).strip())
         short = outer.group() if outer else short
+        given = _FIRST_CLASS.search(name)
+        if given:
+            return f"{short}[{given[1]}]"
     work = next((match[1] for pattern in _WORKS if (match := pattern.search(name))), "")
     return f"{short}[{work}]" if work and work not in short else short
+
+
+def readable_names(names: Sequence[str]) -> list[str]:
+    """Readable names of different kernels; where they are the same, what tells them apart behind
+    it in angle brackets: `kernel_moe_gemm<64, 2>` and `kernel_moe_gemm<128, 1>`."""
+    result = [readable_name(name) for name in names]
+    same: dict[str, list[int]] = {}
+    for at, short in enumerate(result):
+        same.setdefault(short, []).append(at)
+    for short, rows in same.items():
+        if len(rows) > 1:
+            for at, apart in zip(rows, _apart([names[at] for at in rows]), strict=True):
+                result[at] = f"{short}<{shortened(apart, _MAX_APART)}>" if apart else short
+    return result
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Of names, the words in which they differ: without call arguments where that is enough."""
+    labels = [""] * len(names)
+    for of in (_without_call, str):
+        for words in _WORDS:
+            split = [words.findall(of(name)) for name in names]
+            if max(map(len, split)) == 1:  # one word each: it is the name itself
+                continue
+            for repeats in (False, True):
+                labels = [", ".join(_listed(each, repeats)) for each in _differing(split)]
+                if len({shortened(label, _MAX_APART) for label in labels}) == len(names):
+                    return labels
+    for label in {*labels}:
+        rows = [at for at, each in enumerate(labels) if each == label]
+        if 1 < len(rows) < len(names):
+            for at, more in zip(rows, _apart([names[at] for at in rows]), strict=True):
+                labels[at] = ", ".join(filter(None, (label, more)))
+    return labels
+
+
+def _differing(split: Sequence[list[str]]) -> list[list[str]]:
+    """The words at places where not all are alike; of lists of several lengths, those that not all
+    have."""
+    if len({len(words) for words in split}) == 1:
+        places = [at for at, words in enumerate(zip(*split, strict=True)) if len({*words}) > 1]
+        return [[words[at] for at in places] for words in split]
+    common = set(split[0]).intersection(*split)
+    return [[word for word in words if word not in common] for words in split]
+
+
+def _listed(words: Sequence[str], repeats: bool) -> list[str]:
+    """Without neighbours that repeat one another, unless `repeats`."""
+    return [word for at, word in enumerate(words) if repeats or at == 0 or word != words[at - 1]]
+
+
+def _without_call(name: str) -> str:
+    """A name up to the end of its outermost template arguments."""
+    depth = 0
+    for at, char in enumerate(name):
+        depth += (char == "<") - (char == ">")
+        if char == ">" and depth == 0:
+            return name[:at]
+    return name
 
 
 def shortened(text: str, width: int) -> str:

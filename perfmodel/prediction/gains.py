@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, median
+from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
@@ -22,6 +22,7 @@ from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
+from perfmodel.timeline.unexplained import IN_OPERATOR, lacks_work
 
 MOST = 5
 MIN_FRAC = 0.01
@@ -82,6 +83,13 @@ def _threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     return sorted({thread_of(name) for name in names if "/gpu" not in name})
 
 
+def _operating_threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
+    """Those that recorded an operator: what another one does between its calls nobody knows."""
+    recorded = graph.nodes_.resource[has_code(graph.nodes_.cause, IN_OPERATOR)]
+    known = {thread_of(graph.resources[at]) for at in distinct(recorded).tolist()}
+    return [name for name in _threads(graph, on_path) if name in known]
+
+
 def _families(*classes: str) -> Callable[[ExecutionGraph, Ints], list[str]]:
     def families(graph: ExecutionGraph, on_path: Ints) -> list[str]:
         labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
@@ -98,14 +106,14 @@ def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     total: defaultdict[str, float] = defaultdict(float)
     for row, us in zip(rows.tolist(), nodes.duration_us[rows].tolist(), strict=True):
         total[graph.labels[row].rpartition(": ")[2]] += us
-    return sorted(total, key=lambda name: -total[name])[:_MAX_OPERATORS]
+    return sorted(total, key=lambda name: (-total[name], name))[:_MAX_OPERATORS]
 
 
 _COLLECTIVE = _Candidate(
     "", "", 0.0, "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
 )
+_OF_LAUNCHES = (_Candidate("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),)
 _OF_THREADS = (
-    _Candidate("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),
     _Candidate(
         "gaps between operators of {each} gone",
         "host_t1/{each}",
@@ -179,7 +187,8 @@ _REGISTRY: tuple[
     tuple[tuple[_Candidate, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...
 ] = (
     (_OF_TRACE, lambda graph, on_path: [""]),
-    (_OF_THREADS, _threads),
+    (_OF_LAUNCHES, _threads),
+    (_OF_THREADS, _operating_threads),
     (_OF_OPERATORS, _operators),
     (_OF_COMPUTE, _families(COMPUTE_BOUND)),
     (_OF_MEMORY, _families(MEMORY_BOUND)),
@@ -210,8 +219,11 @@ def gains(
     steps; what kernels and collectives cost one another stays as it is in `duration_us`.
     `command` is the one that predicts these durations; a gain's has the what-if behind it.
     `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count,
-    `periods` those of the steady steps, where they are at hand.
+    `periods` those of the steady steps, where they are at hand. None where the work was not
+    recorded (`lacks_work`).
     """
+    if lacks_work(graph):
+        return []
     truth = measured(graph)
     chosen = np.arange(_steps(graph))[steps]
     steady = chosen[np.isin(chosen, steady_steps(truth))]
@@ -301,7 +313,7 @@ def _bounded(
         taken_us += deciding.way_us[ways].sum()
         waits = bool(PARTS[scale.scope].waits) and bool(deciding.reached[ways].any())
         bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
-    return sorted(bounded, key=lambda row: -row[0])
+    return sorted(bounded, key=lambda row: (-row[0], row[1].name))
 
 
 def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:

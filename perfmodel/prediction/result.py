@@ -54,13 +54,14 @@ def summarise(
     lags: DeviceLags | None = None,
     left_out_us: Floats | None = None,
     compare: bool = True,
+    rank: int | None = None,
 ) -> Result:
     """What a schedule says of its steps, and with `lags`, those of its steady steps, of steps that
     follow one another.
 
     `left_out_us` (`[rank, step]`) is by how much steps change that are predicted from the others.
     `compare` puts the measured figures beside, where the schedule is of the machine that was
-    measured.
+    measured. `rank` stands for the job, by default the slowest.
     """
     graph = timeline.graph
     truth = measured(graph)
@@ -79,28 +80,28 @@ def summarise(
             timeline,
             truth if compare else None,
             walker,
-            rank,
+            number,
             step_us[i],
             period_us[i],
             steady,
             of_step,
         )
-        for i, rank in enumerate(ranks_of(graph))
+        for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
         beside = naive_predictions(truth, steady) if compare else None
-        ranks = [_left_out(timeline, rank, i, steady, beside) for i, rank in enumerate(ranks)]
+        ranks = [_left_out(timeline, each, i, steady, beside) for i, each in enumerate(ranks)]
     meets = rank_waiting(timeline, walker)
     if meets is not None:
         ranks = [
             replace(
-                rank,
-                transfer_us=meets.transfer_us.get(rank.rank, 0.0),
-                waiting_us=meets.waiting_us.get(rank.rank, 0.0),
+                each,
+                transfer_us=meets.transfer_us.get(each.rank, 0.0),
+                waiting_us=meets.waiting_us.get(each.rank, 0.0),
             )
-            for rank in ranks
+            for each in ranks
         ]
-    slowest = _slowest(ranks)
+    slowest = _slowest(ranks) if rank is None else ranks_of(graph).index(rank)
     low, high = None, None
     if len(steady) > 1:
         low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))

@@ -44,6 +44,7 @@ from perfmodel.prediction.sources import facts_of, sourced
 from perfmodel.prediction.step import Step, cluster_of, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
+from perfmodel.timeline.completeness import completeness
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
@@ -116,7 +117,8 @@ def _of_changed_shapes(trace: Trace, request: Request, mode: str) -> Prediction:
         for known, shapes, _ in pairs
     ]
     warnings = dict.fromkeys([*times.warnings, *after.warnings, *map(Note, notes)])
-    return Prediction(after.source, [changed(*each) for each in pairs], list(warnings))
+    results = [changed(*each) for each in pairs]
+    return Prediction(after.source, results, list(warnings), gaps=times.gaps)
 
 
 def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
@@ -168,7 +170,8 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
             result = replace(result, coverage=coverage, reads=moved.reads, explainer=explainer)
         results.append(result)
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
-    return Prediction(facts_of(trace), results, [*cautions, *warnings])
+    gaps = completeness(trace, graph)
+    return Prediction(facts_of(trace), results, [*cautions, *warnings], gaps=gaps)
 
 
 def _require_times(trace: Trace, request: Request, mode: str) -> None:
@@ -242,7 +245,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
     if not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
     source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
-    return Prediction(source, results, list(dict.fromkeys(warnings)))
+    return Prediction(source, results, list(dict.fromkeys(warnings)), gaps=completeness(trace))
 
 
 def _require_configuration(request: Request, what: str, *names: str) -> None:

@@ -15,6 +15,7 @@ from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.change import Change, change_dict, changes, gain_dict, rounded
 from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.provenance import OWN_MODELS, made_by
+from perfmodel.timeline.completeness import Gap
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained
@@ -261,6 +262,8 @@ class Prediction:
     """What a user should know, the cautions of its results first."""
     own_models: str = field(default_factory=OWN_MODELS.get, repr=False)
     """Digest of the user's models that answered; empty where the package's own did."""
+    gaps: list[Gap] = field(default_factory=list)
+    """What the recording behind it cannot tell; nothing of configurations."""
 
     @property
     def cautions(self) -> list[str]:
@@ -294,6 +297,7 @@ class Prediction:
             "schema": SCHEMA,
             "made_by": made_by(self.own_models),
             "source": self.source,
+            "completeness": [gap.to_dict() for gap in self.gaps],
             "results": [result.to_dict() for result in self.results],
             **said_dict(self.warnings),
         }

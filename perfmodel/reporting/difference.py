@@ -2,197 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from math import isfinite
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perfmodel import __version__
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
-from perfmodel.frames import is_frame
-from perfmodel.graph import build_graph
-from perfmodel.prediction.result import summarise
-from perfmodel.prediction.types import DEVICE_FIGURES, Prediction
-from perfmodel.timeline.schedule import measured
-from perfmodel.trace import Trace, read
+from perfmodel.reporting.measured_ranks import work_ratio
+from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, STEP, Side
+from perfmodel.reporting.verdict import (
+    MEMORY,
+    Held,
+    Outcome,
+    check_figures,
+    markdown,
+    verdict,
+)
+from perfmodel.timeline.completeness import completeness_line
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-STEP, PATH, PIECE, FAMILY, IDLE = GROUPS = (
-    *("step", "critical path", "on the path", "device", "idle"),
-)
-"""What is compared: figures of the step; its critical path by kind, and by what lies on it; device
-time by kernel family; idle time by cause."""
-
-Figures = Mapping[tuple[str, str], float]
-"""Microseconds per step by (group, name)."""
-MEASURED = "trace"
-_VERSION = 1
-"""Of all schemas that are read."""
-_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"perfmodel\.([\w.-]+)/(\d+)"')
-_NAMED = re.compile(rb'"made_by"\s*:\s*\{\s*"perfmodel"\s*:\s*"([^"]{1,40})"')
-_STEP_KEYS = ("step_us", *DEVICE_FIGURES)
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two: where it came from, and microseconds per step by (group, name)."""
-
-    source: str
-    hardware: str
-    figures: Figures
-    kind: str = MEASURED
-    """The word of its schema, or `trace`; predictions and traces have the same figures."""
-    made_by: Mapping[str, str] | None = None
-    """Of a stored answer that says so: version of the package, fingerprints of its data."""
-    about: str | None = None
-    """What a stored answer says of its input; None where it was made just now."""
-
-
-def stored_side(path: Path, max_bytes: int) -> Side | None:
-    """The answer stored at `path`, or None where it is something else.
-
-    Raises `UsageError` for an answer of another verb or version, and for a damaged one.
-    """
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return None
-    content = read_bytes(path, max_bytes=max_bytes)
-    match = _SCHEMA.match(content)
-    if match is None:
-        return None
-    kind, version = match[1].decode(), int(match[2])
-    schema = f"perfmodel.{kind}/{version}"
-    if kind not in _FIGURES or version != _VERSION:
-        maker = _NAMED.search(content[:400])
-        made = f", made by perfmodel {maker[1].decode(errors='replace')}" if maker else ""
-        known = ", ".join(f"{each}/{_VERSION}" for each in _FIGURES)
-        raise UsageError(
-            f"{path}: {schema}{made}: perfmodel {__version__} compares {known}; "
-            "make the answer anew with this version"
-        )
-    try:
-        answer = json.loads(content)
-        figures = _FIGURES[kind](answer)
-        made_by = {key: _text(answer["made_by"], key) for key in answer.get("made_by", ())}
-        about, hardware = _ABOUT[kind](answer)
-        described = json.dumps([kind, hardware, about], sort_keys=True)
-        return Side(str(path), hardware, figures, kind, made_by or None, described)
-    except (KeyError, IndexError) as error:
-        raise UsageError(f"{path}: not a sound {schema}: no {error}") from None
-    except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a sound {schema}: {error}") from None
-
-
-def figures_of_result(result: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Of one result of a prediction. Raises `KeyError`, `TypeError` or `ValueError`."""
-    figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for key in _STEP_KEYS:
-        figures[STEP, key.removesuffix("_us")] = _time_us(result, key)
-    for piece in result["critical_path"]:
-        for group, name in ((PATH, "kind"), (PIECE, "name")):
-            figures[group, _text(piece, name)] += _time_us(piece, "duration_us")
-    for family in result["families"]:
-        figures[FAMILY, _text(family, "family")] = _time_us(family, "time_us")
-    return dict(figures)
-
-
-def _of_prediction(answer: Mapping[str, Any]) -> Figures:
-    return figures_of_result(answer["results"][0])
-
-
-def _of_breakdown(answer: Mapping[str, Any]) -> Figures:
-    """Of the slowest rank: means over the steady steps."""
-    number = answer["slowest_rank"]
-    summary = next(each for each in answer["summary"] if each["rank"] == number)
-    rank = next(each for each in answer["ranks"] if each["rank"] == number)
-    figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for key in _STEP_KEYS:
-        if key in summary:
-            figures[STEP, key.removesuffix("_us")] = _time_us(summary, key)
-    steps = [step for step in rank["steps"] if step["role"] == "steady"] or rank["steps"]
-    for step in steps:
-        for group, key in ((PATH, "critical_path_by_kind"), (IDLE, "idle_by_cause")):
-            for name in step[key]:
-                figures[group, name] += _time_us(step[key], name) / len(steps)
-    return dict(figures)
-
-
-def _of_comparison(answer: Mapping[str, Any]) -> Figures:
-    """The step of each design that can be."""
-    rows = [row for row in answer["designs"] if row["feasible"]]
-    return {(STEP, _text(row, "design")): _time_us(row, "step_us") for row in rows}
-
-
-def _of_plan(answer: Mapping[str, Any]) -> Figures:
-    """The step as scheduled, and what the search made of it."""
-    keys = ("step_us", "surrogate_us", "bound_us")
-    return {(STEP, key.removesuffix("_us")): _time_us(answer, key) for key in keys}
-
-
-_FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Figures]] = {
-    "prediction": _of_prediction,
-    "breakdown": _of_breakdown,
-    "compare": _of_comparison,
-    "plan": _of_plan,
-}
-
-
-def _prediction_about(answer: Mapping[str, Any]) -> tuple[object, str]:
-    result, source = answer["results"][0], answer["source"]
-    keys = ("trace", "device", "ranks", "implementation", "batch", "training", "edits")
-    about = {key: source.get(key) for key in keys}
-    return [about, _text(result, "mode")], _text(result, "hardware")
-
-
-def _breakdown_about(answer: Mapping[str, Any]) -> tuple[object, str]:
-    ranks = answer["ranks"]
-    steps = [[rank["rank"], [step["name"] for step in rank["steps"]]] for rank in ranks]
-    return steps, _text(ranks[0], "device")
-
-
-def _deployment_about(answer: Mapping[str, Any]) -> tuple[object, str]:
-    keys = ("workload", "batch", "devices", "ranks", "training", "rate_per_s", "estimator")
-    return {key: answer.get(key) for key in keys}, _text(answer, "hardware")
-
-
-_ABOUT: Mapping[str, Callable[[Mapping[str, Any]], tuple[object, str]]] = {
-    "prediction": _prediction_about,
-    "breakdown": _breakdown_about,
-    "compare": _deployment_about,
-    "plan": _deployment_about,
-}
-"""What an answer says of its input, and its hardware."""
-
-
-def _time_us(holder: Mapping[str, Any], key: str) -> float:
-    value = holder[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a number")
-    return value
-
-
-def _text(holder: Mapping[str, Any], key: str) -> str:
-    value = holder[key]
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")
-    return value
-
-
 SCHEMA = "perfmodel.diff/1"
-_ALIKE = (MEASURED, "prediction")
-"""Kinds of answers with the same figures."""
 _SAME_INPUT = "same input as far as they say"
 """Of what-ifs and settings of a workload they do not."""
 MAX_SHOWN = 12
 """Changes of each group, for people."""
+MAX_MOVED = 5
+"""Changes that a comment names."""
+_OF_PARTS = GROUPS[1:]
 
 
 @dataclass(frozen=True)
@@ -203,6 +42,8 @@ class Change:
     name: str
     a_us: float
     b_us: float
+    scatter_frac: float | None = None
+    """By which share the steps scatter, the larger of both sides; of figures of the step."""
 
     @property
     def change_us(self) -> float:
@@ -216,6 +57,59 @@ class Difference:
     a: Side
     b: Side
     changes: list[Change]
+    pairs: list[tuple[int, int]]
+    """The ranks that were compared; the first is the one that `changes` are of."""
+    work_ratio: float = 1.0
+    """How many times the work of A a window of B held; figures of B are for as much as A's. Steps
+    that are marked are the unit themselves, whatever they hold."""
+    notes: list[str] = field(default_factory=list)
+    """What was compared with what, where it is not plain."""
+    held: list[Held] = field(default_factory=list)
+    """What has a limit, by rank."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something crossed its limit."""
+        return any(each.outcome is Outcome.OVER for each in self.held)
+
+    @property
+    def verdict(self) -> str:
+        """Slower, faster or neither, in one line, and what crossed its limit."""
+        return verdict(self._step, self.held)
+
+    @property
+    def completeness_line(self) -> str:
+        """What the recordings cannot tell, in one line; empty of whole ones."""
+        lines = {name: completeness_line(side.gaps) for name, side in self._sides}
+        return "; ".join(f"{name.upper()} is {line}" for name, line in lines.items() if line)
+
+    @property
+    def _sides(self) -> tuple[tuple[str, Side], ...]:
+        return ("a", self.a), ("b", self.b)
+
+    @property
+    def _step(self) -> Held | None:
+        """The step of the first pair."""
+        row = next((each for each in self.of(STEP) if each.name == STEP), None)
+        if row is None:
+            return None
+        return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, row.scatter_frac, None)
+
+    def to_markdown(self) -> str:
+        """A comment for a pull request; its first line is the verdict."""
+        moved = [
+            (f"{row.group}, {row.name}", f"{human_us(row.a_us)} to {human_us(row.b_us)}")
+            for row in sorted(self.changes, key=lambda row: -abs(row.change_us))
+            if row.group in _OF_PARTS and row.group != PIECE and abs(row.change_us) > self._floor_us
+        ][:MAX_MOVED]
+        notes = [*filter(None, (self.completeness_line, *self.notes, self.remark))]
+        return markdown(self.verdict, self.held, moved, notes)
+
+    @property
+    def _floor_us(self) -> float:
+        """Below it, a change is not worth a line: what the step changed by scatter alone."""
+        step = self._step
+        return 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
 
     def of(self, group: str) -> list[Change]:
         """The changes of one group."""
@@ -269,7 +163,7 @@ class Difference:
 
         columns = ["group", "name", "a_us", "b_us", "change_us"]
         rows = [
-            [*asdict(change).values(), change.change_us]
+            [change.group, change.name, change.a_us, change.b_us, change.change_us]
             for group in GROUPS
             for change in self.of(group)[:MAX_SHOWN]
             if change.a_us or change.b_us
@@ -282,11 +176,20 @@ class Difference:
             "schema": SCHEMA,
             **{
                 key: {"source": side.source, "hardware": side.hardware, "made_by": side.made_by}
-                for key, side in (("a", self.a), ("b", self.b))
+                for key, side in self._sides
             },
+            "completeness": [
+                {"side": key} | gap.to_dict() for key, side in self._sides for gap in side.gaps
+            ],
             "same_input": self.same_input,
             "tool_changed": self.tool_changed,
             "remark": self.remark,
+            "verdict": self.verdict,
+            "failed": self.failed,
+            "held": [each.to_dict() for each in self.held],
+            "pairs": [{"a": a, "b": b} for a, b in self.pairs],
+            "work_ratio": round(self.work_ratio, 6),
+            "notes": self.notes,
             "changes": [
                 {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}
                 for row in self._rows()
@@ -297,51 +200,113 @@ class Difference:
         """One row per figure."""
         import pandas as pd
 
-        return pd.DataFrame(self._rows(), columns=["group", "name", "a_us", "b_us", "change_us"])
+        columns = ["group", "name", "a_us", "b_us", "change_us", "scatter_frac"]
+        return pd.DataFrame(self._rows(), columns=columns)
 
     def _rows(self) -> list[dict[str, Any]]:
         return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
 
 
-def side_of(
-    source: str | Path | Trace | Prediction | pd.DataFrame,
-    *,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    steps_by: str = "",
-) -> Side:
-    """A trace (or a frame of its events) as it was measured, the first result of a prediction, or a
-    stored answer's JSON.
+def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:
+    """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
+    which figures may grow.
 
-    Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
+    Raises `UsageError` where they have no figure in common, or not one that has a limit.
     """
-    if is_frame(source):
-        source = read(source, steps_by=steps_by)
-    if isinstance(source, Prediction):
-        result = source.results[0].to_dict()
-        return Side(str(source.source["trace"]), result["hardware"], figures_of_result(result))
-    if isinstance(source, Trace):
-        side = summarise(measured(build_graph(source)), hardware=source.device, mode="measured")
-        return Side(source.source, source.device, figures_of_result(side.to_dict()))
-    path = str(source)
-    if stored := stored_side(Path(path), max_bytes):
-        return stored
-    trace = read(path, max_bytes=max_bytes, steps_by=steps_by)
-    return replace(side_of(trace), source=path)
-
-
-def difference(a: Side, b: Side) -> Difference:
-    """What differs between `a` and `b`. Raises `UsageError` where they have no figure in common."""
-    if a.kind != b.kind and not {a.kind, b.kind} <= set(_ALIKE):
+    if a.kind != b.kind and not {a.kind, b.kind} <= set(ALIKE):
         raise UsageError(
             f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
         )
-    names = dict.fromkeys([*a.figures, *b.figures])
+    pairs, notes = _like_ranks(a, b)
+    held_work = {pair: _work_ratio(a, b, pair) for pair in pairs}
+    first = pairs[0]
+    is_window = any(side.measured is not None and side.measured.is_window for side in (a, b))
+    ratios = held_work if is_window else dict.fromkeys(pairs, 1.0)
+    if held_work[first] != 1:
+        unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
+        which = "" if is_window else "A step of "
+        notes.append(
+            f"{which}B holds {held_work[first]:.3g} times the work of A, by the counts of what "
+            f"both ran: {unit}"
+        )
+    limits = limits or {}
+    check_figures(
+        limits, dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us])
+    )
+    held = [each for pair in pairs for each in _held(a, b, pair, ratios[pair], limits)]
+    unknown = dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
+    notes += [
+        f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
+    ]
+    before, after = a.figures_of(first[0]), b.figures_of(first[1])
+    has_modules = all(any(group == MODULE for group, _ in each) for each in (before, after))
+    spread = _spread(a, b, first)
     changes = [
-        Change(group, name, a.figures.get((group, name), 0.0), b.figures.get((group, name), 0.0))
-        for group, name in names
+        Change(
+            group,
+            name,
+            before.get((group, name), 0.0),
+            after.get((group, name), 0.0) / ratios[first],
+            spread.get(name) if group == STEP else None,
+        )
+        for group, name in dict.fromkeys([*before, *after])
+        if group != MODULE or has_modules
     ]
     changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
-    return Difference(a, b, changes)
+    return Difference(a, b, changes, pairs, ratios[first], notes, held)
+
+
+def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
+    """Pairs of ranks, that which stands for the job first, and what is to be said of them.
+
+    That is A's slowest; of an answer that holds the path of one rank, that one. Where no number is
+    on both sides, ranks are paired in order.
+    """
+    common = [rank for rank in a.ranks if rank in b.ranks]
+    pairs = [(rank, rank) for rank in common] or list(zip(a.ranks, b.ranks, strict=False))
+    chosen = b.rank if a.measured and not b.measured and b.rank in common else a.rank
+    pairs.sort(key=lambda pair: pair[0] != chosen)
+    first, notes = pairs[0], []
+    if len(a.ranks) > 1 or len(b.ranks) > 1 or first[0] != first[1]:
+        notes.append(f"rank {first[0]} of A with rank {first[1]} of B")
+    if b.rank != first[1]:
+        notes.append(f"the slowest of B is rank {b.rank}")
+    for side, other, name in ((0, b, "A"), (1, a, "B")):
+        every = (a, b)[side].ranks
+        alone = [str(rank) for rank in every if rank not in {pair[side] for pair in pairs}]
+        if alone and other.ranks:
+            notes.append(f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone")
+    return pairs, notes
+
+
+def _work_ratio(a: Side, b: Side, pair: tuple[int, int]) -> float:
+    """How many times A's work B's step holds, as far as traces tell."""
+    if a.measured is None or b.measured is None:
+        return 1.0
+    return work_ratio(a.measured.work(pair[0]), b.measured.work(pair[1]))
+
+
+def _spread(a: Side, b: Side, pair: tuple[int, int]) -> dict[str, float]:
+    """By which share each figure of the step scatters, the larger of both sides."""
+    sides = a.ranks[pair[0]].scatter_frac, b.ranks[pair[1]].scatter_frac
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    return {name: max(side.get(name, 0.0) for side in sides) for name in names}
+
+
+def _held(
+    a: Side, b: Side, pair: tuple[int, int], ratio: float, limits: Mapping[str, float]
+) -> Iterator[Held]:
+    """The figures of a pair of ranks that have a limit."""
+    before, after = a.ranks[pair[0]], b.ranks[pair[1]]
+    spread = _spread(a, b, pair)
+    for name, limit in limits.items():
+        values: tuple[float | None, float | None]
+        if name == MEMORY:
+            values = before.memory_bytes, after.memory_bytes
+        else:
+            us = after.medians_us.get(name)
+            values = before.medians_us.get(name), None if us is None else us / ratio
+        yield Held(name, pair[0], *values, spread.get(name), limit)
 
 
 def _tool_change(a: Side, b: Side, key: str) -> str:

@@ -135,9 +135,10 @@ class What(StrEnum):
     TIMELINE = "timeline"
     GRAPH = "graph"
     CHAKRA = "chakra"
+    OP = "op"
 
 
-_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA}
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".py": What.OP}
 
 
 def exported(path: Path | None, what: str | None = None) -> What:
@@ -151,12 +152,13 @@ def export(
     source: str | Path | Trace | Prediction | pd.DataFrame,
     path: str | Path,
     what: str | None = None,
+    name: str = "",
 ) -> list[Path]:
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 
     `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-    `graph` (GraphML) or `chakra` (a linked trace, a file per rank): of a trace; by default the
-    suffix of `path` decides.
+    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `op` (a PyTorch file that runs
+    the operator `name`): of a trace; by default the suffix of `path` decides.
     """
     from perfmodel.files import atomic_write, check_writable
     from perfmodel.prediction.run import predict
@@ -167,13 +169,14 @@ def export(
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
     chosen = exported(path, what)
+    require_name(chosen, name)
     content = source if isinstance(source, Prediction) else sourced(source)
     documents: dict[Path | None, bytes]
     if chosen is What.TIMELINE:
         prediction = content if isinstance(content, Prediction) else predict(content)
         documents = {path: timeline_json(prediction.results[0])}
     elif isinstance(content, Trace):
-        documents = documents_of_trace(chosen, content, path)
+        documents = documents_of_trace(chosen, content, path, name)
     else:
         raise UsageError(f"a {chosen} is of a trace, not of a prediction")
     for each, document in documents.items():
@@ -207,9 +210,19 @@ def timeline_json(result: Result) -> bytes:
     return perfetto_json(shown, {name: overlay_of(each) for name, each in shown.items()})
 
 
-def documents_of_trace(what: What, trace: Trace, path: Path | None) -> dict[Path | None, bytes]:
+def require_name(what: What, name: str) -> None:
+    """Raise `UsageError` where an operator has no name, or anything else has one."""
+    if what is What.OP and not name:
+        raise UsageError("an op: give --name, such as aten::addmm")
+    if name and what is not What.OP:
+        raise UsageError(f"--name: a {what} is of the whole trace; --what op is of one operator")
+
+
+def documents_of_trace(
+    what: What, trace: Trace, path: Path | None, name: str = ""
+) -> dict[Path | None, bytes]:
     """What is written of a trace as it was measured, by file; ranks of a linked trace each have
-    one."""
+    one. `name` is that of the operator of an `op`."""
     from perfmodel.graph import build_graph
     from perfmodel.graph.build import build_rank
     from perfmodel.reporting import chakra_linked, graphml
@@ -218,6 +231,10 @@ def documents_of_trace(what: What, trace: Trace, path: Path | None) -> dict[Path
         return {path: graphml(build_graph(trace))}
     if not trace.ranks:
         raise UsageError(f"{trace.source}: an execution trace alone has no times of kernels")
+    if what is What.OP:
+        from perfmodel.reporting.operator_script import operator_script
+
+        return {path: operator_script(trace, name, path.name if path else "op.py").encode()}
     if path is None and len(trace.ranks) > 1:
         raise UsageError(f"{len(trace.ranks)} ranks are a file each: give -o NAME.et")
     alone = len(trace.ranks) == 1

@@ -14,6 +14,7 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.provenance import made_by
+from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import Hotspots, NamedSums
@@ -30,7 +31,7 @@ from perfmodel.timeline.rank import (
 from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
 from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.timeline.straggler import RankWaiting, rank_waiting
-from perfmodel.timeline.unexplained import Unexplained, unexplained_warnings
+from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
 
@@ -54,8 +55,12 @@ class Breakdown(HotTables):
     warnings: list[str] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
     """What of it nobody can explain; they are the first of the warnings."""
+    unrecorded: str = ""
+    """Why nothing can be said of what would help, where the work itself was not recorded."""
     waiting: RankWaiting | None = None
     """What the ranks spend where they meet, per steady step; None where none do."""
+    gaps: list[Gap] = field(default_factory=list)
+    """What the recording cannot tell."""
 
     @property
     def slowest(self) -> RankBreakdown:
@@ -85,6 +90,7 @@ class Breakdown(HotTables):
         return {
             "schema": SCHEMA,
             "made_by": made_by(),
+            "completeness": [gap.to_dict() for gap in self.gaps],
             "warnings": self.warnings,
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
@@ -95,8 +101,8 @@ class Breakdown(HotTables):
         }
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
-        """One of the tables as a frame: `summary top_kernels top_operators annotations rates
-        queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
+        """One of the tables as a frame: `summary top_kernels top_operators annotations collectives
+        rates queue_depth memory`; of one rank, or of the job (its queues and memory rank by rank).
 
         Raises `UsageError` where there is no such table or rank.
         """
@@ -231,19 +237,32 @@ def breakdown(
             )
         )
     found_waiting = rank_waiting(timeline, walker)
+    missing = Unrecorded.of(trace, graph)
+    device = missing.device or trace.device
     ranks = []
     for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
         number = rank_trace.rank
         waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
         indices = tuple(range(len(steps[number])))
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        ranks.append(RankBreakdown(number, trace.device, steps[number], indices, hot, waited))
+        ranks.append(RankBreakdown(number, device, steps[number], indices, hot, waited))
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
-    warnings = [*cautions, *trace.warnings, *graph.warnings, *of_memory]
-    return Breakdown(trace.source, ranks, timeline, warnings, cautions, found_waiting)
+    said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
+    warnings = [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory]
+    return Breakdown(
+        trace.source,
+        ranks,
+        timeline,
+        warnings,
+        cautions,
+        missing.why,
+        found_waiting,
+        completeness(trace, graph),
+    )
 
 
 _TABLES = (
-    *("summary", "top_kernels", "top_operators", "annotations", "rates", "queue_depth", "memory"),
+    *("summary", "top_kernels", "top_operators", "annotations", "collectives", "rates"),
+    *("queue_depth", "memory"),
 )

@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.timeline.idle import interval_union
+from perfmodel.trace.autograd import differentiated_ops
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, containing_index, outermost
@@ -25,6 +26,8 @@ from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _MODULE = re.compile(r"nn\.Module: ")
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
+_NS_DIGITS = 3
+"""Totals that are the same nanoseconds tie, in whatever order they were added up."""
 Records = list[dict[str, Any]]
 _WRAPPER = re.compile(r"autograd::engine::evaluate_function: ")
 
@@ -103,10 +106,11 @@ class NamedSums:
         """A mapping per name: figures per step and shares, the largest of the columns `by` first.
 
         `step_frac` is the share of the step, of host time where there is any; `device_frac` the
-        share of the summed time of all device operations.
+        share of the summed time of all device operations. Names in order where figures tie.
         """
         key = [self.columns[name] for name in reversed(by)]
-        order = np.lexsort([-column for column in key]) if self.names else np.zeros(0, np.int64)
+        place = np.argsort(np.argsort(np.array(self.names, dtype=object), kind="stable"))
+        order = np.lexsort([place, *(-np.round(column, _NS_DIGITS) for column in key)])
         order = order[np.any([column[order] > 0 for column in key], axis=0)][:most]
         steps = max(self.step_count, 1)
         result = []
@@ -182,6 +186,21 @@ class Hotspots:
         return result
 
     @cached_property
+    def forward_op(self) -> Ints:
+        """Per device row: the operator whose derivative it computes, or -1.
+
+        That of the outermost operator around its launch call that has one, so that what a
+        backward pass computes anew is of the operator that asked for it.
+        """
+        differentiates = differentiated_ops(self.rank)
+        at, result = self.launched_by, np.full(len(self.links.device_rows), NONE, np.int64)
+        while (at >= 0).any():
+            here = _row_of(differentiates, at)
+            result = np.where(here >= 0, here, result)
+            at = _row_of(self.op_parents, at)
+        return result
+
+    @cached_property
     def kernels(self) -> NamedSums:
         """By kernel, copy and memset: how often it ran and how long."""
         rows, us = self.links.device_rows, self.device_us
@@ -222,18 +241,18 @@ class Hotspots:
         """By annotation (`record_function`, the profiler's own) and class of module.
 
         Times are those of the ranges; `device_us` that of what was launched in them, on their own
-        thread or, for those of the main thread, by the autograd threads meanwhile. Modules count
-        by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a range within one of its
-        name adds nothing.
+        thread or, for those of the main thread, by the autograd threads meanwhile;
+        `backward_device_us` that of what differentiates the operators in them, as far as it is not
+        among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
+        range within one of its name adds nothing.
         """
         rank = self.rank
         notes = rank.of(Category.ANNOTATION)
         notes = notes[~rank.name_matches(NUMBERED_MARK)[notes]]
         modules = rank.of(Category.PYTHON)
         modules = modules[rank.name_matches(_MODULE)[modules]]
-        result = [self._of_ranges(rows) for rows in (notes, modules) if len(rows)]
-        none = self._sums((), dict.fromkeys(("count", "host_us", "device_us"), np.zeros(0)))
-        return NamedSums.over([none, *result]) if len(result) != 1 else result[0]
+        both = NamedSums.over([self._of_ranges(rows) for rows in (notes, modules)])
+        return self._sums(both.names, both.columns)
 
     def _of_ranges(self, rows: Ints) -> NamedSums:
         rank = self.rank
@@ -252,15 +271,19 @@ class Hotspots:
         outer = counts[self._is_outer(rows, nesting, key)[counts]]
         count = _summed(key[counts], None, len(known))
         host = _summed(key[outer], us[outer], len(known))
-        device = np.zeros(len(known))
-        around = self._ranges_around(nesting)
-        for depth, level in enumerate(around):
-            names_here = _row_of(key, level)
-            is_new = level >= 0
-            for above in around[:depth]:
-                is_new &= _row_of(key, above) != names_here
-            device += _summed(names_here[is_new], self.device_us[is_new], len(known))
-        return self._sums(tuple(known), {"count": count, "host_us": host, "device_us": device})
+        around = [_row_of(key, level) for level in self._ranges_around(nesting)]
+        differentiated = np.flatnonzero(self.forward_op >= 0)
+        forward = [_row_of(key, x) for x in nesting.around(self.forward_op[differentiated])]
+        before = [level[differentiated] for level in around]
+        columns = {
+            "count": count,
+            "host_us": host,
+            "device_us": _once(around, [], self.device_us, len(known)),
+            "backward_device_us": _once(
+                forward, before, self.device_us[differentiated], len(known)
+            ),
+        }
+        return self._sums(tuple(known), columns)
 
     def _ranges_around(self, nesting: Nesting) -> list[Ints]:
         """Per level, for each device row the range in which it was launched, or -1."""
@@ -322,14 +345,27 @@ def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
     return np.bincount(key, values, minlength=count).astype(np.float64)
 
 
+def _once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
+    """Per key the sum of `us` over the rows that have it on a level, each once; not those that
+    have it in `before`. -1 is no key."""
+    result = np.zeros(count)
+    for depth, level in enumerate(levels):
+        is_new = level >= 0
+        for above in (*levels[:depth], *before):
+            is_new &= above != level
+        result += _summed(level[is_new], us[is_new], count)
+    return result
+
+
 def kernel_rows(sums: NamedSums, most: int | None = None) -> Records:
     """The kernels, copies and memsets, most time first, with the family of each."""
-    from perfmodel.plot.names import readable_name
+    from perfmodel.plot.names import readable_names
 
+    readable = dict(zip(sums.names, readable_names(sums.names), strict=True))
     return [
         {
             "name": row["name"],
-            "short_name": readable_name(row["name"]),
+            "short_name": readable[row["name"]],
             "family": family_of_kernel(row["name"]),
             **{key: value for key, value in row.items() if key != "name"},
             "mean_us": row["device_us"] / row["count"],

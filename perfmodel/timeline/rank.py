@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import (
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from perfmodel.timeline.rates import Rates
 
 
+UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What lowering raises of arguments that no rule expects: of those a table is left out, no more."""
+COLLECTIVES = "collectives"
 MAX_ROWS = 100
 """Of each table of what takes the time, in JSON."""
 
@@ -93,7 +97,7 @@ class HotTables(ABC):
 
     @abstractmethod
     def sums(self, of: str) -> NamedSums:
-        """One of the attributes `kernels`, `operators` and `ranges` of `Hotspots`."""
+        """One of the attributes `kernels operators ranges` of `Hotspots`, or its collectives."""
 
     def top_kernels(self, most: int | None = None) -> Records:
         """Kernels, copies and memsets, most time first; per step."""
@@ -107,12 +111,19 @@ class HotTables(ABC):
         """Annotated ranges and modules, longest on the host first; per step."""
         return range_rows(self.sums("ranges"), most)
 
+    def collectives(self, most: int | None = None) -> Records:
+        """Collectives by name and process group, most time first; per step."""
+        from perfmodel.timeline.collectives import collective_rows
+
+        return collective_rows(self.sums(COLLECTIVES), most)
+
     def hot_tables(self, most: int | None) -> dict[str, Any]:
         """These tables and the rates, at most so many rows of each, as JSON."""
         return {
             "top_kernels": rounded_records(self.top_kernels(most)),
             "top_operators": rounded_records(self.top_operators(most)),
             "annotations": rounded_records(self.annotations(most)),
+            "collectives": rounded_records(self.collectives(most)),
             "rates": self.rates.to_dict(most),
         }
 
@@ -154,7 +165,7 @@ class RankBreakdown(HotTables):
         for step in counted:
             for cause, us in (step.idle_by_cause or step.critical_path_by_kind).items():
                 causes[cause] = causes.get(cause, 0.0) + us / len(counted)
-        main = max(causes, key=lambda cause: causes[cause], default=None)
+        main = min(causes, key=lambda cause: (-causes[cause], cause), default=None)
         comm_us = account["comm_us"]
         return Summary(
             self.rank,
@@ -167,8 +178,14 @@ class RankBreakdown(HotTables):
         )
 
     def sums(self, of: str) -> NamedSums:
-        named: NamedSums = getattr(self.hot, of)
+        named: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
         return named
+
+    @cached_property
+    def _collectives(self) -> NamedSums:
+        from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
+
+        return collective_sums(self.hot)
 
     @cached_property
     def rates(self) -> Rates:
@@ -180,7 +197,11 @@ class RankBreakdown(HotTables):
 
         from perfmodel.timeline.rated_operators import rates  # lowers operators, knows devices
 
-        return rates(self.hot)
+        try:
+            return rates(self.hot)
+        except UNFIT as error:
+            what = error if isinstance(error, PerfmodelError) else repr(error)
+            return Rates((), "", 0.0, f"the shapes cannot be used: {what}")
 
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:

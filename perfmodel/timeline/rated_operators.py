@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
-from perfmodel.errors import HardwareError, PerfmodelError
+from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name
 from perfmodel.lowering.lower import Lowered, lower
 from perfmodel.lowering.observed import uses_tf32, with_placement
@@ -32,7 +32,7 @@ from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.rates import Rate, Rates
+from perfmodel.timeline.rates import Rate, Rates, by_time
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
@@ -40,11 +40,11 @@ from perfmodel.trace.window import take_rows
 
 
 def rates(hot: Hotspots) -> Rates:
-    """The rates of the operators of one rank within its steps."""
-    try:
-        device, rows, notes = _rated(hot)
-    except PerfmodelError as error:
-        return Rates((), "", 0.0, f"the shapes cannot be used: {error}")
+    """The rates of the operators of one rank within its steps.
+
+    Raises `PerfmodelError` where the shapes cannot be used.
+    """
+    device, rows, notes = _rated(hot)
     counted = ~hot.rank.named(hot.links.device_rows, is_communication)
     total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
     rated_us = sum(row.device_us for row in rows)
@@ -53,10 +53,7 @@ def rates(hot: Hotspots) -> Rates:
 
 def _rated(hot: Hotspots) -> tuple[str, list[Rate], list[str]]:
     """The catalogue's name of the rank's device ('' where it has none), the rates of operators,
-    most time first, and notes on what is missing.
-
-    Raises `PerfmodelError` where the shapes cannot be used.
-    """
+    most time first, and notes on what is missing."""
     device, notes = None, []
     if not hot.rank.devices:
         notes.append("the trace names no device: no shares of a roofline")
@@ -254,7 +251,7 @@ def _grouped_rates(
                 bound_by=("compute" if compute >= memory else "memory") if has_peaks else None,
             )
         )
-    return sorted(result, key=lambda row: -row.device_us)
+    return by_time(result)
 
 
 def _shapes_of(op: Op) -> str:

@@ -90,11 +90,16 @@ class Rates:
             same[row.operator, row.shapes, row.dtype].append(row)
         rows = [_mean_of(result, len(every)) for result in same.values()]
         return Rates(
-            tuple(sorted(rows, key=lambda row: -row.device_us)),
+            tuple(by_time(rows)),
             self.device,
             float(np.mean([each.rated_frac for each in every])),
             "; ".join(dict.fromkeys(each.note for each in every if each.note)),
         )
+
+
+def by_time(rows: Sequence[Rate]) -> list[Rate]:
+    """Most time first, then by name and shapes."""
+    return sorted(rows, key=lambda row: (-row.device_us, row.operator, row.shapes, row.dtype))
 
 
 def _mean_of(rows: Sequence[Rate], count: int) -> Rate:

@@ -8,12 +8,73 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.graph.kinds import NOT_EXPLAINED, Cause
+from perfmodel.arrays import has_code
+from perfmodel.graph.kinds import NOT_EXPLAINED, Cause, NodeKind
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.critical_path import Piece, TimelinePath
+from perfmodel.trace import Trace
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.units import human_us
+
+IN_OPERATOR = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
+"""Host time that an operator was recorded for."""
+
+
+def lacks_work(graph: ExecutionGraph) -> bool:
+    """Whether no operation of a device is there, though some were launched, or no operator either:
+    what would help nobody can say."""
+    nodes = graph.nodes_
+    if graph.on_device.any():
+        return False
+    launched = (nodes.kind == NodeKind.LAUNCH).any()
+    return bool(launched or not has_code(nodes.cause, IN_OPERATOR).any())
+
+
+class Unrecorded(NamedTuple):
+    """Of a trace that lacks its work: why nothing can be said of what would help."""
+
+    why: str = ""
+    """In a line; '' of a trace that does not."""
+    device: str = ""
+    """What it ran on, as far as that is known."""
+    is_said: bool = False
+    """Whether the warnings of the trace say it already."""
+
+    @classmethod
+    def of(cls, trace: Trace, graph: ExecutionGraph) -> Unrecorded:
+        if not lacks_work(graph):
+            return cls()
+        named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+        launches = sum(len(links.launches) for links in trace.links)
+        allocations = sum(len(rank.memory) for rank in trace.ranks)
+        gpu = [*named, "gpu"][0]
+        if launches:
+            calls = "launch call" if launches == 1 else "launch calls"
+            why = f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
+            return cls(why, gpu, is_said=True)
+        if allocations:
+            is_on_gpu = any((rank.memory.device_type > 0).any() for rank in trace.ranks)
+            why = "no operator and no GPU work was recorded, only allocations"
+            return cls(why, gpu if is_on_gpu else trace.device, is_said=True)
+        counts = {
+            words: sum(len(rank.of(kind)) for rank in trace.ranks)
+            for kind, words in _INSTEAD.items()
+        }
+        rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
+        why = (
+            f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
+            "did it run in another process or thread, or outside of the recording?"
+        )
+        return cls(why, [*named, trace.device][0])
+
+
+_INSTEAD = {
+    Category.RUNTIME: "runtime calls",
+    Category.PYTHON: "Python functions",
+    Category.ANNOTATION: "annotations",
+}
 
 
 class QueueDepth(NamedTuple):

@@ -44,6 +44,8 @@ MAX_BUSY = 10.0
 LATE_US, LATE_FRAC = 100.0, 0.03
 """How long after the profiler's own end events may end; real files: 1.7 % of its time."""
 _CALL = re.compile(r"(cuda|hip|cu)[A-Z]\w*$")
+_NUMBERS = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+"""What tells names apart that a program made (`triton_poi_fused_add_3`): they count once."""
 _STEPS = (Category.CPU_OP, Category.ANNOTATION, Category.GPU_ANNOTATION)
 _PROFILER = re.compile(r"PyTorch Profiler \(\d+\)$")
 
@@ -61,7 +63,8 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     if unnamed:
         yield f"{unnamed} events have no name: what they are is not known"
     for rows in (host, rank.of(Category.RUNTIME), np.flatnonzero(rank.is_device)):
-        lengths = [len(rank.strings[name]) for name in distinct(rank.name[rows]).tolist()]
+        names = {_NUMBERS.sub("0", rank.strings[name]) for name in distinct(rank.name[rows])}
+        lengths = [len(name) for name in names]
         most = max(lengths, default=0)
         count = lengths.count(most)
         if count >= MIN_CUT and count > CUT_FRAC * len(lengths):

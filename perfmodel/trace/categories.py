@@ -30,10 +30,11 @@ CATEGORY_OF_TEXT: dict[str, Category] = {
     "operator": Category.CPU_OP,
     "user_annotation": Category.ANNOTATION,
     "python_function": Category.PYTHON,
-    "cuda_runtime": Category.RUNTIME,
-    "cuda_driver": Category.RUNTIME,
-    "hip_runtime": Category.RUNTIME,
-    "hip_driver": Category.RUNTIME,
+    **{
+        f"{maker}_{layer}": Category.RUNTIME
+        for maker in ("cuda", "hip", "xpu", "mtia", "privateuse1")
+        for layer in ("runtime", "driver")
+    },
     "Runtime": Category.RUNTIME,
     "runtime": Category.RUNTIME,
     "kernel": Category.KERNEL,
@@ -48,10 +49,17 @@ CATEGORY_OF_TEXT: dict[str, Category] = {
 
 UNUSED_CATEGORIES = {
     *("Trace", "overhead", "external_correlation", "cpu_instant_event", "collective_comm"),
-    *("cuda_profiler_range", "gpu_pm_counter", "glow_runtime"),
-    *("mtia_runtime", "mtia_insight", "mtia_ccp_events", "mtia_counters"),
+    *("cuda_event", "cuda_profiler_range", "gpu_pm_counter", "mtia_insight", "mtia_counters"),
 }
 """What else Kineto writes, of which nothing is used; events of any other category are missed."""
+
+UNREAD_ACCELERATORS = {
+    "mtia_ccp_events": "Meta MTIA",
+    "mtia_workloadd": "Meta MTIA",
+    "hpu_op": "Intel Gaudi (HPU)",
+    "glow_runtime": "Glow",
+}
+"""Categories of what ran on devices whose events are not like a GPU's: whose they are."""
 
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
@@ -82,16 +90,17 @@ WAITING_NAME = re.compile(r"wait", re.I)
 
 LAUNCH_CALL = re.compile(
     r"(cudaLaunch(Kernel|Cooperative)|cuLaunch|cudaGraphLaunch|cuGraphLaunch"
-    r"|hip(Ext)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
-    r"|(cuda|hip|cu)Mem(cpy|set)\w*)"
+    r"|hip(Ext|Drv)?(Module)?Launch|hipGraphLaunch|hipHccModuleLaunch"
+    r"|(cuda|hip|cu)Mem(cpy|set)\w*|(ur|pi)Enqueue|zeCommandListAppend|zeCommandQueueExecute"
+    r"|mtia\w*Launch|aclrtLaunch)"
 )
 """Runtime and driver calls that put work on a stream: launches, async copies, memsets."""
 
-KERNEL_LAUNCH_CALL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*LaunchKernel")
+KERNEL_LAUNCH_CALL = re.compile(r"^(?!.*(Graph|MultiDevice))\w*(LaunchKernel|EnqueueKernelLaunch)")
 """Those of them that launch one kernel each."""
 GRAPH_LAUNCH_CALL = re.compile(r"(cuda|hip|cu)GraphLaunch")
-COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy")
-SYNC_CALL = re.compile(r"(cuda|hip|cu)\w*Synchronize")
+COPY_CALL = re.compile(r"(cuda|hip|cu)Memcpy|(ur|pi)Enqueue\w*Mem(cpy|Buffer(Read|Write|Copy))")
+SYNC_CALL = re.compile(r"(cuda|hip|cu|ze)\w*Synchronize|(ur|pi)(QueueFinish|EventWait|EventsWait)")
 DEVICE_WAIT_CALL = re.compile(r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize")
 STREAM_WAIT_CALL = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 ELAPSED_TIME_CALL = re.compile(r"(cuda|hip|cu)EventElapsedTime")

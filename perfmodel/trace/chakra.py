@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _MAX_VARINT_BYTES = 10
 _VARINT, _DELIMITED = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Wire types of numbers of one size, and that."""
 
 
 class StreamError(ValueError):
@@ -56,16 +58,19 @@ def varint(content: bytes | memoryview, start: int) -> tuple[int, int]:
 def message_fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
     """(number, wire type, bytes) of each field of a protobuf message; no bytes for a varint.
 
-    Raises `StreamError` for other wire types than varint and length-delimited.
+    Raises `StreamError` for groups, and for fields that reach beyond the message.
     """
     at = 0
     while at < len(body):
         key, at = varint(body, at)
-        size, at = varint(body, at)
-        if key & 7 == _VARINT:
+        kind = key & 7
+        size = _FIXED_BYTES.get(kind)
+        if size is None:
+            size, at = varint(body, at)
+        if key >> 3 and kind == _VARINT:
             yield key >> 3, _VARINT, None
-        elif key & 7 == _DELIMITED and size <= len(body) - at:
-            yield key >> 3, _DELIMITED, body[at : at + size]
+        elif key >> 3 and (kind == _DELIMITED or kind in _FIXED_BYTES) and size <= len(body) - at:
+            yield key >> 3, kind, body[at : at + size]
             at += size
         else:
             raise StreamError(f"no field at byte {at}")
@@ -184,8 +189,14 @@ def messages() -> Messages:
     return Messages(*classes)
 
 
-_VERSION_FIELD, _ATTRIBUTE_FIELD = 1, 2
-_LAST_NODE_FIELD = 11
+_VERSION_FIELD = 1
+_METADATA_FIELDS = {1: {_DELIMITED}, 2: {_DELIMITED}}
+_NODE_FIELDS = {
+    **{field: {_VARINT} for field in (1, 3, 6, 7)},
+    **{field: {_DELIMITED} for field in (2, 8, 9, 10)},
+    **{field: {_VARINT, _DELIMITED} for field in (4, 5)},
+}
+"""Wire types of the fields that are known; those of later schemas are passed over."""
 _MAX_VERSION_BYTES = 64
 _VERSION = re.compile(rb"[\w.+-]*")
 _INT64_MAX = 2**63 - 1
@@ -208,20 +219,20 @@ def looks_like_chakra(content: bytes) -> bool:
 
 
 def _is_metadata(body: memoryview) -> bool:
-    for field, _, value in message_fields(body):
-        if field not in (_VERSION_FIELD, _ATTRIBUTE_FIELD) or value is None:
-            return False
-        if field == _VERSION_FIELD:
-            version = bytes(value)
-            if len(version) > _MAX_VERSION_BYTES or not _VERSION.fullmatch(version):
-                return False
-    return True
+    found = list(message_fields(body))
+    versions = [bytes(value or b"") for field, _, value in found if field == _VERSION_FIELD]
+    return _fits(found, _METADATA_FIELDS) and all(
+        len(version) <= _MAX_VERSION_BYTES and _VERSION.fullmatch(version) for version in versions
+    )
 
 
 def _is_node(body: memoryview) -> bool:
-    return len(body) > 0 and all(
-        0 < field <= _LAST_NODE_FIELD for field, _, _ in message_fields(body)
-    )
+    found = list(message_fields(body))
+    return any(field in _NODE_FIELDS for field, *_ in found) and _fits(found, _NODE_FIELDS)
+
+
+def _fits(found: list[tuple[int, int, memoryview | None]], known: dict[int, set[int]]) -> bool:
+    return all(kind in known.get(field, {kind}) for field, kind, _ in found)
 
 
 def decode_chakra(content: bytes, where: str) -> ExecutionTrace:

@@ -139,6 +139,10 @@ class RankTrace:
     event_index: Ints
     """`Ev Idx`."""
     sequence: Ints
+    """Of autograd: a forward operator and those that differentiate it have the same."""
+    forward_thread: Ints
+    """`Fwd thread id` of what differentiates: which thread's numbers `sequence` is of, by
+    PyTorch's own count of threads; 0 of all others."""
     input_shapes: Ints
     input_dtypes: Ints
     input_values: Ints

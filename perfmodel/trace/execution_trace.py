@@ -116,6 +116,7 @@ _EMPTY = msgspec.Raw(b"[]")
 _NaN = float("nan")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Parent = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
 TimeUs = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
 
 
@@ -131,7 +132,7 @@ class _Header(msgspec.Struct):
 class _FlatNode(msgspec.Struct, gc=False):
     name: str
     id: Count
-    parent: Count
+    parent: Parent = None
     rf_id: Count = 0
     fw_parent: Count = 0
     seq_id: int = NONE
@@ -162,17 +163,17 @@ class _Attribute(msgspec.Struct, gc=False):
 class _NestedNode(msgspec.Struct, gc=False):
     id: Count
     name: str
-    ctrl_deps: Count
-    inputs: _Io
-    outputs: _Io
-    attrs: list[_Attribute]
+    ctrl_deps: Parent = None
+    inputs: _Io = msgspec.field(default_factory=_Io)
+    outputs: _Io = msgspec.field(default_factory=_Io)
+    attrs: list[_Attribute] = []
     ts: TimeUs | None = None
     dur: TimeUs | None = None
 
 
-_header = msgspec.json.Decoder(_Header)
-_flat = msgspec.json.Decoder(list[_FlatNode])
-_nested = msgspec.json.Decoder(list[_NestedNode])
+_header = msgspec.json.Decoder(_Header, strict=False)
+_flat = msgspec.json.Decoder(list[_FlatNode], strict=False)
+_nested = msgspec.json.Decoder(list[_NestedNode], strict=False)
 _T = TypeVar("_T")
 
 
@@ -260,7 +261,7 @@ def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
-        parent=[n.parent for n in nodes],
+        parent=[n.parent or 0 for n in nodes],
         rf_id=[n.rf_id for n in nodes],
         fw_parent=[n.fw_parent for n in nodes],
         sequence=[n.seq_id for n in nodes],
@@ -297,7 +298,7 @@ def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
-        parent=[n.ctrl_deps for n in nodes],
+        parent=[n.ctrl_deps or 0 for n in nodes],
         **columns,
         node_type=[""] * len(nodes),
         attributes=attributes,

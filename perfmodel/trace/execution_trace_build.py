@@ -114,7 +114,7 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
 
     name = texts(raw.name, "name")
     thread = numbers(raw.thread, "tid")
-    parent = _parents(numbers(raw.parent, "parent"), node_id, name, thread, strings, header, order)
+    parent = _parents(numbers(raw.parent, "parent", NONE), node_id, name, thread, strings, header)
     fw_parent_id = numbers(raw.fw_parent, "fw_parent")
     fw_parent = _rows(fw_parent_id, node_id)
     lost = int(np.count_nonzero((fw_parent == NONE) & (fw_parent_id > 0)))
@@ -169,7 +169,7 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
         outputs=outputs,
         collectives=reader.table(),
         process_groups=tuple(groups),
-        declared=_declared(raw.declared, node_id, where),
+        declared=_declared(raw.declared, node_id, warnings),
         origin_ns=origin_ns,
         start_us=start_us,
         duration_us=duration_us,
@@ -210,33 +210,27 @@ def _parents(
     thread: Ints,
     strings: Strings,
     header: Header,
-    order: Ints,
 ) -> Ints:
     """Rows of the parents; roots are their own parent, or have parent 0 or an absent node 1.
 
     PyTorch writes a node when its op returns: an op that was still open when recording stopped
-    is missing although its children name it. Its id is below theirs (ids count entries), so such
-    children go to their thread's own node, with a warning. Any other missing parent is an error.
+    is missing although its children name it, and files that were filtered lack more. Children of
+    what is missing go to their thread's own node, with a warning.
     """
     parent = _rows(parent_id, node_id)
     parent[parent_id == node_id] = NONE
     lost = (parent == NONE) & (parent_id > 1) & (parent_id != node_id)
-    wrong = np.flatnonzero(lost & (parent_id > node_id))
-    if len(wrong):
-        row = wrong[0]
-        raise TraceError(
-            f"{header.where}: nodes[{order[row]}] (id {node_id[row]}): "
-            f"its parent {parent_id[row]} does not exist"
-        )
     if lost.any():
         thread_names = [i for i, t in enumerate(strings.texts) if t.endswith("|thread]")]
         homes = np.flatnonzero(np.isin(name, thread_names) & ~lost)
         home_of = dict(zip(thread[homes].tolist(), homes.tolist(), strict=True))
         for row in np.flatnonzero(lost).tolist():
             parent[row] = home_of.get(int(thread[row]), NONE)
+        is_later = bool((parent_id > node_id)[lost].any())
+        why = "" if is_later else " (still open when recording stopped)"
         header.warnings.append(
             f"{int(lost.sum())} nodes were called by {len(np.unique(parent_id[lost]))} ops that "
-            "are not in the file (still open when recording stopped)"
+            f"are not in the file{why}"
         )
     _refuse_cycle(parent, node_id, header.where)
     return parent
@@ -262,16 +256,19 @@ def _refuse_cycle(parent: Ints, node_id: Ints, where: str) -> None:
         raise TraceError(f"{where}: the parents of nodes form a cycle: {shown}")
 
 
-def _declared(pairs: list[tuple[int, int]], node_id: Ints, where: str) -> Ints:
+def _declared(pairs: list[tuple[int, int]], node_id: Ints, warnings: list[str]) -> Ints:
     if not pairs:
         return np.zeros((0, 2), np.int64)
     ids = np.array(pairs, np.uint64)
     rows = _rows(ids.astype(np.int64).ravel(), node_id).reshape(-1, 2)
-    missing = np.flatnonzero(rows[:, 0] == NONE)
-    if len(missing):
-        before, after = pairs[missing[0]]
-        raise TraceError(f"{where}: node {after} depends on node {before}, which does not exist")
-    return np.unique(rows, axis=0)
+    is_known = rows[:, 0] != NONE
+    if not is_known.all():
+        before, after = pairs[int(np.argmin(is_known))]
+        warnings.append(
+            f"{int((~is_known).sum())} dependencies are on nodes that are not in the file: left "
+            f"out (node {after} on {before})"
+        )
+    return np.unique(rows[is_known], axis=0)
 
 
 def _times(

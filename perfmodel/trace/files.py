@@ -14,14 +14,18 @@ from typing import NamedTuple
 from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.foreign import foreign
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.processes import ranks_by_process
 from perfmodel.trace.window import Window, find_window, trim_to_window
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
 _EVENT_LIST = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,400}"ph"\s*:')
 """How a file begins that is a list of events alone."""
+_READ = re.compile(rb'"cat"\s*:\s*"(?i:kernel|gpu_memcpy)"')
+"""What only a file has whose device is read."""
 _RECORD_KEY = b'"perfmodel.collect.'
 COLLECTOR_RECORD = "record"
 """What the collector writes beside its traces: no trace, and nothing to warn of."""
@@ -41,7 +45,7 @@ class FoundDocument(NamedTuple):
 
     where: str
     part: TracePart | str | None
-    """`COLLECTOR_RECORD` beside our own traces; None for other JSON that is no trace."""
+    """`COLLECTOR_RECORD` beside our own traces; `Foreign` or None for others that are no trace."""
     window: Window | None
 
 
@@ -88,9 +92,11 @@ def _decode(
             break  # JSON holds no zero byte
         is_bare_list = not searched and _EVENT_LIST.match(head) is not None
         if is_bare_list or head.find(_KINETO_KEY, searched) >= 0:
+            if not _READ.search(head) and (named := foreign(head, is_of_events=True)):
+                return named
             document = chain((bytes(head),), chunks)
             rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
-            return rank if window is None else trim_to_window(rank, window)
+            return ranks_by_process(rank if window is None else trim_to_window(rank, window))
     content = b"".join((head, *chunks))
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:
@@ -98,6 +104,8 @@ def _decode(
     for name in FORMATS:
         if FORMATS[name].recognises(content):
             return FORMATS[name].decode(content, where)
+    if (named := foreign(content)) is not None:
+        return named
     if first == b"<":
         raise TraceError(f"{where}: this is a web page or XML, not a trace; download the raw file")
     if _RECORD_KEY in content:
@@ -147,7 +155,7 @@ def files_of(path: str | Path) -> list[Path]:
         every = sorted(path.iterdir())
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    files = [each for each in every if each.name.lower().endswith(suffixes)]
+    files = [each for each in every if _is_document(each.name, suffixes)]
     if not files:
         inner = [each.name for each in every if _holds_some(each, suffixes)]
         some = ", ".join(inner[:_MAX_FOLDERS]) + (", ..." if inner[_MAX_FOLDERS:] else "")
@@ -158,11 +166,16 @@ def files_of(path: str | Path) -> list[Path]:
     return files
 
 
+def _is_document(name: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether a file is to be looked at; what macOS keeps of one beside it (`._NAME`) is not."""
+    return name.lower().endswith(suffixes) and not name.rpartition("/")[2].startswith("._")
+
+
 def _holds_some(folder: Path, suffixes: tuple[str, ...]) -> bool:
     """Whether files of these suffixes lie in it; of what cannot be looked into, no."""
     try:
         return folder.is_dir() and any(
-            each.name.lower().endswith(suffixes) for each in folder.iterdir()
+            _is_document(each.name, suffixes) for each in folder.iterdir()
         )
     except OSError:
         return False
@@ -213,7 +226,7 @@ def _members(
         with tarfile.open(fileobj=io.BytesIO(b"".join(content))) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 file = archive.extractfile(member) if member.isfile() else None
-                if file is None or not member.name.lower().endswith(suffixes):
+                if file is None or not _is_document(member.name, suffixes):
                     continue
                 members = True
                 name = f"{where}:{member.name}"

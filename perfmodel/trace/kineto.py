@@ -7,6 +7,7 @@ its own rule.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -24,6 +25,7 @@ from perfmodel.trace.categories import (
     CATEGORY_OF_TEXT,
     DEVICE_CATEGORIES,
     OLD_ANNOTATION_NAME,
+    UNREAD_ACCELERATORS,
     UNUSED_CATEGORIES,
     Category,
 )
@@ -36,6 +38,7 @@ from perfmodel.trace.columns import (
     rounded_ns,
 )
 from perfmodel.trace.event_columns import EventColumns, TextIndex, TextRows, packed
+from perfmodel.trace.impossible_times import stray_warnings, strays
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,
@@ -54,13 +57,14 @@ from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
 _MAX_NAMED = 4
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
 _INTEGER_COLUMNS = (
     *("file_index", "name", "pid", "thread", "stream", "device", "correlation"),
-    *("op_id", "sequence", "input_shapes", "input_dtypes", "size_bytes", "grid"),
+    *("op_id", "sequence", "forward_thread", "input_shapes", "input_dtypes", "size_bytes", "grid"),
     *("input_values", "input_strides", "collective_dtype", "in_split", "out_split"),
     *("collective", "process_group", "group_size", "in_elements", "out_elements"),
     *("sync_stream", "sync_source_stream", "sync_record_correlation"),
@@ -124,7 +128,7 @@ _SYNC = _Group(
 _GROUPS = (
     _Group(
         _of(*_HOST),
-        ("event_index", "op_id", "sequence"),
+        ("event_index", "op_id", "sequence", "forward_thread"),
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
         has_links=True,
     ),
@@ -165,10 +169,12 @@ def decode_kineto(
     start_ns, duration_ns = rows.column("start_ns"), rows.column("duration_ns")
     event_index = rows.column("event_index")
     order = _order(start_ns, duration_ns, event_index)
+    is_stray = strays(start_ns, np.frombuffer(rows.codes, np.uint8))
+    order = order[~is_stray[order]]
     columns: dict[str, Any] = {name: rows.column(name, order) for name in _INTEGER_COLUMNS}
     if len(rows):
         _check_durations(duration_ns[order], columns["file_index"], where)
-    first_ns = int(start_ns.min()) if len(rows) else 0
+    first_ns = int(start_ns[order].min()) if len(rows) else 0
     origin_ns = first_ns + file.baseTimeNanoseconds
     if abs(origin_ns) >= 2**63:
         raise TraceError(f"{where}: baseTimeNanoseconds {file.baseTimeNanoseconds}: out of range")
@@ -191,7 +197,7 @@ def decode_kineto(
         event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
-        warnings=list(rows.left_out()),
+        warnings=[*rows.left_out(), *stray_warnings(is_stray)],
     )
 
 
@@ -234,6 +240,11 @@ class _EventRows:
 
     def __len__(self) -> int:
         return len(self._columns.category)
+
+    @property
+    def codes(self) -> bytearray:
+        """The category of each."""
+        return self._columns.category
 
     def column(self, name: str, order: Ints | None = None) -> NDArray[Any]:
         """The rows of a column in this order, or as they stand in the file; once each.
@@ -283,7 +294,9 @@ class _EventRows:
         if self._begun:
             yield f"{self._begun} events are left out: their ends are events of their own (ph B, E)"
         others = [text for text, code in self._codes.items() if not code]
-        unknown = sorted({*others} - UNUSED_CATEGORIES)
+        for maker in sorted({UNREAD_ACCELERATORS[e] for e in others if e in UNREAD_ACCELERATORS}):
+            yield f"what ran on the device is not known: events of {maker} are not read"
+        unknown = sorted({*others} - UNUSED_CATEGORIES - {*UNREAD_ACCELERATORS})
         some = ", ".join(map(repr, unknown[:_MAX_NAMED]))
         if unknown:
             yield f"events of {len(unknown)} categories that are not known are left out: {some}"
@@ -349,7 +362,7 @@ class _EventRows:
                 return np.frombuffer(packed("q", values), np.int64) * 1000
             except struct.error:
                 return rounded_ns(np.frombuffer(packed("d", values)))
-        value_ns, is_known = nanoseconds(values)
+        value_ns, is_known = nanoseconds(list(map(_unquoted, values)))
         if not is_known.all():
             at = int(np.argmin(is_known))
             result = bytes(values[at])[:30].decode(errors="replace")
@@ -396,6 +409,15 @@ class _EventRows:
         processes = [each.process_group for each in args]
         self._columns.put("process_group", self._names.of(processes), is_among)
         self._put_fields(_COLLECTIVES, args, is_among)
+
+
+def _unquoted(value: msgspec.Raw) -> bytes:
+    """A number that may be written as a text; no number for any other."""
+    text = bytes(value)
+    if text.startswith(b'"'):
+        text = text[1:-1].strip()
+        return text if _NUMBER.fullmatch(text) else b"null"
+    return text
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:

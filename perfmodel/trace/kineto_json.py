@@ -44,6 +44,7 @@ class Args(msgspec.Struct, gc=False):
     old_external_id: _Id | str = msgspec.field(default=NONE, name="external id")
     op_id: _Id = msgspec.field(default=NONE, name="Record function id")
     sequence: _Id = msgspec.field(default=NONE, name="Sequence number")
+    forward_thread: _Id = msgspec.field(default=NONE, name="Fwd thread id")
     input_shapes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input Dims")
     input_dtypes: msgspec.Raw = msgspec.field(default=NO_RAW, name="Input type")
     input_values: msgspec.Raw = msgspec.field(default=NO_RAW, name="Concrete Inputs")
@@ -80,6 +81,7 @@ VALUES_OF: Mapping[str, Callable[[list[Args]], list[Any]]] = {
     "event_index": lambda args: [each.event_index for each in args],
     "op_id": lambda args: [each.op_id for each in args],
     "sequence": lambda args: [each.sequence for each in args],
+    "forward_thread": lambda args: [each.forward_thread for each in args],
     "input_shapes": lambda args: [each.input_shapes for each in args],
     "input_dtypes": lambda args: [each.input_dtypes for each in args],
     "input_values": lambda args: [each.input_values for each in args],
@@ -211,15 +213,16 @@ OTHERS = tuple(map(_tagged, _OTHER_PHASES))
 """Events that are checked, and not used."""
 
 
-def _decoder(timed: Any) -> msgspec.json.Decoder[list[Event]]:
+def _decoder(timed: Any, *, strict: bool = True) -> msgspec.json.Decoder[list[Event]]:
     event = reduce(or_, OTHERS, timed | Metadata)
-    return msgspec.json.Decoder(GenericAlias(list, (event,)))
+    return msgspec.json.Decoder(GenericAlias(list, (event,)), strict=strict)
 
 
 ExactComplete, ExactInstant = _tagged("X", Complete, ("ts", "dur")), _tagged("i", Instant, ("ts",))
-"""Their times stay text, to be parsed exactly."""
-_QUICK, _EXACT = _decoder(Complete | Instant), _decoder(ExactComplete | ExactInstant)
-_FILE_DECODER = msgspec.json.Decoder(File)
+"""Their times stay text, to be parsed exactly; where they are read, a number may be a text."""
+_QUICK = _decoder(Complete | Instant)
+_EXACT = _decoder(ExactComplete | ExactInstant, strict=False)
+_FILE_DECODER = msgspec.json.Decoder(File, strict=False)
 _RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 _DAMAGES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -1,24 +1,23 @@
 """Memory snapshots of PyTorch (`torch.cuda.memory._snapshot()`), as pickles or as JSON.
 
 Source: the schema in `torch/cuda/_memory_viz.py` and the documentation of `torch.cuda.memory`
-("Understanding CUDA Memory Usage"). No file that PyTorch wrote was at hand: this is written from
-the schema alone.
+("Understanding CUDA Memory Usage").
 
 A pickle is never given to `pickle`: `values_of_pickle` reads the few operations that dictionaries,
 lists, texts and numbers need, and refuses all others, so that no code of a file is ever run.
 
-Sizes are those that were asked for (`requested_size`), as the trace's events have them. Memory is
-free with `free_completed` (`free` in old files). What was held at the end is known from the
-segments, so totals are absolute even where the trace has lost its beginning.
+Sizes are those of blocks, multiples of 512 bytes, as `torch.cuda.memory_allocated` counts them; the
+trace's events have what was asked for. Memory is free with `free_completed` (`free` in old files).
+What was held at the end is known from the segments, so totals are absolute even where the trace
+has lost its beginning, and they are all there is where no history was recorded.
 """
 
 from __future__ import annotations
 
 import json
 import pickletools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,24 +36,32 @@ FAILED = "oom"
 HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 """States of a block whose memory nobody else can have."""
 NAME = "memory snapshot"
+BLOCK_BYTES = 512
+"""Blocks are multiples of it. What the allocator leaves in a block beyond that (up to 1 MiB) is
+known of blocks that are in use at the end."""
+_OF_SEGMENTS = (b"total_size", b"blocks", b"active_size")
 _CUDA = 1
 _PROTOCOL = b"\x80"
 _MOST = 2**62
 
 
 def looks_like_memory_snapshot(content: bytes) -> bool:
-    """Whether `content` is a pickle or JSON that names traces of devices."""
-    return content[:1] in (_PROTOCOL, b"{") and TRACES.encode() in content
+    """Whether `content` is a pickle or JSON that names traces of devices, or lists segments."""
+    if content[:1] not in (_PROTOCOL, b"{", b"["):
+        return False
+    return TRACES.encode() in content or all(key in content for key in _OF_SEGMENTS)
 
 
 def decode_memory_snapshot(content: bytes, where: str) -> RankTrace:
     """The allocations of one process, under an annotation as long as they; `where` names the file.
 
     Raises `TraceError`, naming place and field: for a pickle of anything but plain values, for
-    missing fields, values of another type, and for a snapshot without events.
+    missing fields, values of another type, and for a snapshot without events and segments.
     """
     found = _values(content, where)
-    traces = found.get(TRACES) if isinstance(found, dict) else None
+    if isinstance(found, list):  # of torch.cuda.memory_snapshot()
+        found = {SEGMENTS: found}
+    traces = found.get(TRACES, []) if isinstance(found, dict) else None
     if not isinstance(traces, list) or not all(isinstance(each, list) for each in traces):
         raise TraceError(f"{where}: {TRACES}: expected a list of events per device")
     if sum(map(len, traces)) > len(content):
@@ -68,7 +75,11 @@ def decode_memory_snapshot(content: bytes, where: str) -> RankTrace:
         failed += sum(action == FAILED for action, *_ in plain)
         if sum(size for *_, size in plain) >= _MOST:
             raise TraceError(f"{place}: sizes that sum to 4 EiB or more")
-        rows += _of_device(plain, device, *at_the_end.get(device, at_the_end[_OTHERS]))
+        rows += _of_device(plain, device, at_the_end.get(device, at_the_end[_OTHERS]))
+    has_history = bool(rows)
+    if not has_history:
+        ends = {device: end for device, end in at_the_end.items() if device != _OTHERS}
+        rows = [(0, at, 0, NONE, end.allocated, end.reserved) for at, end in ends.items()]
     if not rows:
         raise TraceError(f"{where}: a memory snapshot without events: record the history first")
     rows.sort(key=lambda row: row[0])
@@ -77,6 +88,11 @@ def decode_memory_snapshot(content: bytes, where: str) -> RankTrace:
     event = {"category": int(Category.ANNOTATION), "name": NAME, "thread": 0} | span
     rank = rank_from_events(where, [event])
     rank.warnings.append("a memory snapshot: nothing is known but what allocators did")
+    if not has_history:
+        rank.warnings.append(
+            "no history was recorded (torch.cuda.memory._record_memory_history): totals of the "
+            "snapshot's segments at its end are all that is known"
+        )
     if failed:
         rank.warnings.append(f"{failed} allocations failed for lack of memory")
     kinds = np.full(len(rows), _CUDA)
@@ -121,16 +137,27 @@ _OTHERS = NONE
 """Devices that no segment is of."""
 
 
-def _at_the_end(segments: object, where: str, most_blocks: int) -> dict[int, tuple[int, int]]:
-    """Bytes that are allocated and reserved in the segments, by device; `NONE` of all devices
-    without any list of them."""
+@dataclass
+class _End:
+    """What a device held when the snapshot was taken; `NONE` where no segments are in it."""
+
+    allocated: int = 0
+    reserved: int = 0
+    blocks: dict[int, int] = field(default_factory=dict)
+    """Bytes of those in use, by address."""
+
+
+def _at_the_end(segments: object, where: str, most_blocks: int) -> dict[int, _End]:
+    """What is held in the segments, by device."""
     if segments is None:
-        return {_OTHERS: (NONE, NONE)}
-    allocated, reserved = Counter[int](), Counter[int]()
+        return {_OTHERS: _End(NONE, NONE)}
+    ends = {_OTHERS: _End()}
     for at, segment in enumerate(_dictionaries(segments, f"{where}: {SEGMENTS}")):
         place = f"{where}: {SEGMENTS}[{at}]"
-        device = _whole(segment.get("device", 0), f"{place}.device")
-        reserved[device] += _whole(segment.get("total_size"), f"{place}.total_size")
+        end = ends.setdefault(_whole(segment.get("device", 0), f"{place}.device"), _End())
+        total = _whole(segment.get("total_size"), f"{place}.total_size")
+        address = _whole(segment.get("address", 0), f"{place}.address")
+        end.reserved += total
         blocks = _dictionaries(segment.get("blocks"), f"{place}.blocks")
         most_blocks -= len(blocks)
         if most_blocks < 0:
@@ -138,12 +165,15 @@ def _at_the_end(segments: object, where: str, most_blocks: int) -> dict[int, tup
         for number, block in enumerate(blocks):
             if not isinstance(block.get("state"), str):
                 raise TraceError(f"{place}.blocks[{number}].state: expected a text")
+            size = _whole(block.get("size"), f"{place}.blocks[{number}].size")
             if block["state"] in HELD:
-                key = "requested_size" if "requested_size" in block else "size"
-                allocated[device] += _whole(block.get(key), f"{place}.blocks[{number}].{key}")
-        if max(allocated[device], reserved[device]) >= _MOST:
+                end.allocated += size
+                if address:
+                    end.blocks[address] = size
+            address += size if address else 0
+        if max(end.allocated, end.reserved) >= _MOST:
             raise TraceError(f"{place}: sizes that sum to 4 EiB or more")
-    return {_OTHERS: (0, 0)} | {each: (allocated[each], reserved[each]) for each in reserved}
+    return ends
 
 
 def _dictionaries(given: object, place: str) -> Sequence[dict[str, Any]]:
@@ -152,18 +182,31 @@ def _dictionaries(given: object, place: str) -> Sequence[dict[str, Any]]:
     return given
 
 
-def _of_device(
-    events: Sequence[Event], device: int, allocated: int, reserved: int
-) -> Iterator[tuple[int, ...]]:
+def _of_device(events: Sequence[Event], device: int, end: _End) -> Iterator[tuple[int, ...]]:
     """Per event of a device: time, device, change, address, and the totals after it."""
     known = sorted((e for e in events if e[0] in _KNOWN), key=lambda event: event[1])
-    changes = np.array([ALLOCATED.get(action, 0) * size for action, _, _, size in known], np.int64)
-    moves = np.array([RESERVED.get(action, 0) * size for action, _, _, size in known], np.int64)
-    totals = [_ending_at(changes, allocated), _ending_at(moves, reserved)]
+    sizes = _block_sizes(known, end)
+    signs = [(ALLOCATED.get(action, 0), RESERVED.get(action, 0)) for action, *_ in known]
+    changes = np.array([s * size for (s, _), size in zip(signs, sizes, strict=True)], np.int64)
+    moves = np.array([s * size for (_, s), size in zip(signs, sizes, strict=True)], np.int64)
+    totals = [_ending_at(changes, end.allocated), _ending_at(moves, end.reserved)]
     for (action, at_ns, address, _), change, *held in zip(
         known, changes.tolist(), *(each.tolist() for each in totals), strict=True
     ):
         yield at_ns, device, change, address if action in ALLOCATED else NONE, *held
+
+
+def _block_sizes(known: Sequence[Event], end: _End) -> list[int]:
+    """Bytes that each event takes or gives back: of its block, not what was asked for."""
+    last = {address: at for at, (action, _, address, _) in enumerate(known) if action in ALLOCATED}
+    return [
+        size
+        if action not in ALLOCATED
+        else end.blocks[address]
+        if action == "alloc" and last[address] == at and address in end.blocks
+        else max(-(-size // BLOCK_BYTES), 1) * BLOCK_BYTES
+        for at, (action, _, address, size) in enumerate(known)
+    ]
 
 
 def _ending_at(changes: Ints, last: int) -> Ints:

@@ -1,9 +1,8 @@
 """Nsight Systems exports (`nsys export --type sqlite`).
 
 Sources: the tables of Nsight Systems' User Guide (SQLite Schema Reference, 2021.5 to 2025) and
-CUPTI's activity records. No file that the tool wrote was at hand: this is written from the schema
-alone. Ranges that perfmodel itself wrote (earlier versions, the tests) have what the schema
-has no column for (collectives, types of inputs) in their JSON payload.
+CUPTI's activity records. What the schema has no column for (collectives, types of inputs) is in
+the JSON payload of ranges that perfmodel itself wrote: earlier versions, and the tests.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ PAYLOAD_KEY = "perfmodel"
 _VERSION_OF_CALL = re.compile(r"(_pt[sd]z)?_v\d+$")
 
 
+_WHOLE_GRAPH = re.compile(r"CUDA graph \d+$")
 _OF_COLUMNS = ("category", "name", "start_ns", "duration_ns", "file_index", "pid", "thread")
 """Of an event, what the schema has columns for; the others are in the payload of a range."""
 PAYLOAD_COLUMNS = {each.name for each in fields(RankTrace)} - {*_OF_COLUMNS}
@@ -90,7 +90,14 @@ def _ranks_of_tables(db: Database) -> tuple[RankTrace, ...]:
         row["globalTid"] & (1 << PID_BITS) - 1: texts.get(row["nameId"], "")
         for row in db.rows(THREADS, ("nameId", "globalTid"))
     }
-    return ranks_of(db.where, processes, devices, names)
+    ranks = ranks_of(db.where, processes, devices, names)
+    for rank in ranks:
+        if whole := int(rank.name_matches(_WHOLE_GRAPH)[rank.is_device].sum()):
+            rank.warnings.append(
+                f"{whole} launches of CUDA graphs were traced as a whole, each as one kernel: what "
+                "runs in them is not known (nsys profile --cuda-graph-trace=node tells)"
+            )
+    return ranks
 
 
 def _of_thread(row: Row) -> dict[str, int]:

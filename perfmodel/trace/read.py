@@ -14,9 +14,10 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import FRAME_NAME, is_frame
 from perfmodel.trace.bookkeeping import bookkeeping_faults
-from perfmodel.trace.categories import Category
+from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.files import FoundDocument, Options, decode, files_of
+from perfmodel.trace.foreign import Foreign
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import (
     check_rank,
@@ -111,9 +112,13 @@ class Trace:
 
     @property
     def device(self) -> str:
-        """Name of the first GPU that the trace names, or `cpu`."""
+        """Name of the first GPU that the trace names, or `cpu` where nothing was put on one."""
         names = [d.name for rank in self.ranks for d in rank.devices if d.name]
-        has_work = any(rank.is_device.any() for rank in self.ranks)
+        has_work = any(
+            rank.is_device.any()
+            or rank.name_matches(KERNEL_LAUNCH_CALL)[rank.of(Category.RUNTIME)].any()
+            for rank in self.ranks
+        )
         return names[0] if names and has_work else "gpu" if has_work else "cpu"
 
     def _repr_html_(self) -> str:
@@ -163,11 +168,11 @@ def read(
     """
     result = _decode_files(path, Options(max_bytes, steps, context, steps_by), workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
-    ignored = [each.where for each in result if each.part is None]
+    ignored = [e for e in result if e.part is None or isinstance(e.part, Foreign)]
     if not parts:
-        raise TraceError(
-            f"{result[0].where}: JSON without traceEvents or nodes: this is not a trace"
-        )
+        why = ignored[0].part if ignored else None
+        why = why or "JSON without traceEvents or nodes: this is not a trace"
+        raise TraceError(f"{result[0].where}: {why}")
     ranks = [part for part in parts if isinstance(part, RankTrace)]
     if steps_by:
         if not ranks:
@@ -192,7 +197,8 @@ def read(
             *bookkeeping_faults(rank, is_whole=steps is None),
         ]
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
-    trace.warnings.extend(f"{where}: no trace, ignored" for where in ignored)
+    trace.warnings.extend(f"{e.where}: no trace, ignored" for e in ignored if not e.part)
+    trace.warnings.extend(f"{e.where}: ignored: {e.part}" for e in ignored if e.part)
     if len(result) > 1 or Path(trace.source).is_dir():
         trace.warnings.extend(_missing_ranks(trace))
     if strict and trace.warnings:

@@ -22,6 +22,7 @@ from perfmodel.arrays import Floats, Ints, Mask, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
+    GRAPH_LAUNCH_CALL,
     KERNEL_LAUNCH_CALL,
     LAUNCH_CALL,
     STEP_NAME,
@@ -29,6 +30,8 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.impossible_times import OVERLAP_US as DEVICE_OVERLAP_US
+from perfmodel.trace.impossible_times import endless, without_overlong
 from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.nesting import crossing_at, crossings_us
 from perfmodel.trace.window import find_steps, take_rows
@@ -64,13 +67,9 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 
     Where no shift does, nothing is changed and the fault is only said.
     """
-    is_endless = _is_endless(rank)
-    faults = [
-        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, more than ten times "
-        "the time in which all events begin: a damaged duration?"
-        for row in np.flatnonzero(is_endless)[:1]
-    ]
-    launched = _launched(rank, ~is_endless)
+    rank, faults = without_overlong(rank)
+    faults = [*endless(rank), *faults]
+    launched = _launched(rank)
     if not len(launched.work):
         return rank, [*faults, *_untied(rank)]
     late_us, clock_faults = _device_clock_late_us(rank, launched)
@@ -79,7 +78,7 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     return rank, [
         *faults,
         *clock_faults,
-        *_lost_kernels(rank, launched),
+        *_lost_kernels(rank),
         *_references(rank, launched),
         *_calls(rank, launched),
     ]
@@ -88,26 +87,20 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
 def _untied(rank: RankTrace) -> Iterator[str]:
     """Where no operation has its launch call in the file: what of the two is missing."""
     work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
-    launches = int(rank.name_matches(KERNEL_LAUNCH_CALL)[calls].sum())
+    launching = rank.name_matches(KERNEL_LAUNCH_CALL) | rank.name_matches(GRAPH_LAUNCH_CALL)
+    launches = int(launching[calls].sum())
     if work and (launches or len(rank.of(Category.CPU_OP))):
         yield f"none of the {work} device operations has its launch call in the file"
     elif launches and not work:
         yield f"{launches} kernel launches, but no device operation is in the file"
 
 
-def _is_endless(rank: RankTrace) -> Mask:
-    if not len(rank):
-        return np.zeros(0, np.bool_)
-    span_us = float(rank.start_us[-1] - rank.start_us[0])
-    return np.greater(rank.duration_us, 10 * span_us + 1e6)
-
-
-def _launched(rank: RankTrace, among: Mask) -> _Launched:
+def _launched(rank: RankTrace) -> _Launched:
     runtime = rank.of(Category.RUNTIME)
     calls = runtime[rank.name_matches(LAUNCH_CALL)[runtime]]
     calls = calls[rank.correlation[calls] > 0]
     calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
-    work = np.flatnonzero(rank.is_device & (rank.correlation > 0) & among)
+    work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
     if not len(calls):
         return _Launched(calls, work, np.zeros(len(work), np.bool_), calls, calls)
     at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
@@ -116,21 +109,28 @@ def _launched(rank: RankTrace, among: Mask) -> _Launched:
     return _Launched(calls, work, is_launched, work[is_launched], call[is_launched])
 
 
-def _lost_kernels(rank: RankTrace, launched: _Launched) -> list[str]:
-    """Launches without a kernel, before the last one that has its own or that a call waited for."""
+def lost_launches(rank: RankTrace) -> tuple[int, int]:
+    """How many kernel launches lack their kernel, and of how many that must have one.
+
+    Those are the ones up to the last that has its own or that a call waited for; without any
+    operation of the device, all.
+    """
+    launched = _launched(rank)
     one_kernel = launched.calls[rank.name_matches(KERNEL_LAUNCH_CALL)[launched.calls]]
+    if not rank.is_device.any():
+        return len(one_kernel), len(one_kernel)
     waits = rank.of(Category.RUNTIME)
     waits = waits[rank.name_matches(DEVICE_WAIT_CALL)[waits]]
-    certain_us = rank.start_us[np.concatenate([launched.call, waits])].max()
-    earlier = one_kernel[rank.start_us[one_kernel] < certain_us]
+    certain_us = rank.start_us[np.concatenate([launched.call, waits])].max(initial=-np.inf)
+    earlier = one_kernel[rank.start_us[one_kernel] <= certain_us]
     has_work = is_among(rank.correlation[earlier], rank.correlation[rank.is_device])
-    lost = int((~has_work).sum())
-    if not lost:
-        return []
-    return [
-        f"{lost} of {len(earlier)} kernel launches have no kernel in the file (lost buffers?): "
-        "device time is missing"
-    ]
+    return int((~has_work).sum()), len(earlier)
+
+
+def _lost_kernels(rank: RankTrace) -> list[str]:
+    lost, of = lost_launches(rank)
+    text = f"{lost} of {of} kernel launches have no kernel in the file (lost buffers?)"
+    return [f"{text}: device time is missing"] if lost else []
 
 
 def _references(rank: RankTrace, launched: _Launched) -> Iterator[str]:
@@ -282,9 +282,6 @@ PYTHON_OVERLAP_US, CALL_OVERLAP_US = 1e3, 1e4
 """What Python functions and calls may end after the annotations and operators that they begin in:
 recorders of their own, on other clocks; real files: 0.2 and 2.5 ms. Among themselves a thread's
 functions are a stack and its calls return in turn: real files cross by less than 0.001 us."""
-DEVICE_OVERLAP_US = 25.0
-"""What operations of one stream may overlap by, as timestamps are off; real files: up to 13. Those
-of one graph launch may run at the same time."""
 MAX_RANK = 2**31 - 1
 _LISTS = {
     "input_shapes": "Input Dims",

@@ -25,6 +25,8 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
+from perfmodel.trace.foreign import foreign
+from perfmodel.trace.impossible_times import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"
 _JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"
@@ -35,6 +37,7 @@ _OF_EMIT_NVTX = re.compile(
     re.DOTALL,
 )
 _ROCM_COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
+_LATEST_NS = 2**62
 _ROCM_STRINGS = re.compile(r"rocpd_string(.*)")
 
 Row: TypeAlias = dict[str, Any]
@@ -119,6 +122,9 @@ def text_of(texts: Mapping[int, str], number: int, row: Row, column: str) -> str
 
 
 def event_of(row: Row, category: Category, name: str, **columns: Any) -> Row:
+    for key in ("start", "end"):
+        if abs(row[key]) >= _LATEST_NS:
+            raise TraceError(f"{row['place']}.{key}: {row[key]} is no time in nanoseconds")
     duration_ns = row["end"] - row["start"]
     if duration_ns < 0:
         raise TraceError(f"{row['place']}: ends {-duration_ns} ns before it begins")
@@ -170,7 +176,9 @@ def rank_from_events(
         columns[name] = narrow(np.array(values, np.int64), keep=name in WIDE_COLUMNS)
     category = np.array([row["category"] for row in rows], np.uint8)
     order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
-    origin_ns = int(start_ns.min()) if len(rows) else 0
+    is_stray = strays(start_ns, category)
+    order = order[~is_stray[order]]
+    origin_ns = int(start_ns[order].min()) if len(rows) else 0
     return RankTrace(
         where=where,
         rank=rank,
@@ -183,6 +191,7 @@ def rank_from_events(
         start_us=(start_ns[order] - origin_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
         **{name: values[order] for name, values in columns.items()},
+        warnings=stray_warnings(is_stray),
     )
 
 
@@ -255,12 +264,11 @@ def decode_sqlite(content: bytes, where: str) -> tuple[RankTrace, ...]:
     """
     with opened(content, where) as db:
         matches = list(filter(None, map(_ROCM_STRINGS.fullmatch, db.columns)))
-        if matches:
+        if matches and not foreign(content):
             return _rocpd(db, [str(match[1]) for match in matches])
         names = ", ".join(sorted(db.columns)[:4]) or "none"
-    raise TraceError(
-        f"{where}: neither an export of Nsight Systems nor a rocpd database (its tables: {names})"
-    )
+    other = "neither an export of Nsight Systems nor a rocpd database"
+    raise TraceError(f"{where}: {foreign(content) or f'{other} (its tables: {names})'}")
 
 
 def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:

@@ -76,7 +76,7 @@ _NOTE = re.compile(
     + _TEXT
     + rb'|cpu_op"\s*,\s*"name"\s*:\s*"(ProfilerStep#\d+)")'
     rb'[^{}"]{0,4}"pid"[^{}]{0,100}?"tid"\s*:\s*([^,{}]{1,100}),[^{}]{0,100}?'
-    rb'"ts"\s*:\s*([\d.]+)\s*,\s*"dur"\s*:\s*([\d.]+)'
+    rb'"ts"\s*:\s*"?([\d.]+)"?\s*,\s*"dur"\s*:\s*"?([\d.]+)'
 )
 _OVERLAP_BYTES = 1024
 

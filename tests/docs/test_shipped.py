@@ -75,9 +75,33 @@ def test_the_action_checks_and_comments(tmp_path: Path) -> None:
     assert (tmp_path / "perfmodel-comment.md").read_text().startswith("<!-- perfmodel check -->")
 
 
+@pytest.mark.slow
+def test_the_action_compares_two_traces(tmp_path: Path) -> None:
+    perfmodel = f'#!/bin/sh\nexec "{sys.executable}" -P -m perfmodel "$@"\n'
+    script(tmp_path / "perfmodel" / "bin" / "perfmodel", perfmodel)
+    script(tmp_path / "gh", '#!/bin/sh\necho "$@" >> calls\n')
+    slower = tmp_path / "slower.json"
+    for scale, path in (("1", tmp_path / "plain.json"), ("3", slower)):
+        words = ["predict", str(TRACES), "--scale", f"host={scale}", "-o", str(path)]
+        subprocess.run([sys.executable, "-m", "perfmodel", *words], check=True, capture_output=True)
+    values = {"BEFORE": tmp_path / "plain.json", "AFTER": slower, "FAIL_OVER": "step=5%"}
+    assert set(action_step("Diff")["env"]) == set(values)
+    assert run_step("Diff", tmp_path, **values) == 1
+    assert run_step("Diff", tmp_path, **values | {"AFTER": values["BEFORE"]}) == 0
+    slow, same = re.findall(r"^\*\*.*", (tmp_path / "summary.md").read_text(), re.MULTILINE)
+    assert " slower: step " in slow
+    assert same.startswith("**no change: step ")
+    report = (tmp_path / "output").read_text().splitlines()[-1].removeprefix("report=")
+    said = {"REPORT": report, "NUMBER": 7, "REPOSITORY": "o/r", "GH_TOKEN": "x"}
+    assert run_step("Comment", tmp_path, **said) == 0
+    assert (tmp_path / "perfmodel-comment.md").read_text().startswith("<!-- perfmodel diff -->")
+
+
 def test_the_hooks_are_commands() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    assert {hook["id"] for hook in hooks} == {"perfmodel-check", "perfmodel-hardware"}
+    assert {hook["id"] for hook in hooks} == {
+        *("perfmodel-check", "perfmodel-diff", "perfmodel-hardware"),
+    }
     for hook in hooks:
         assert hook["language"] == "python"
         program, *words = hook["entry"].split()

@@ -55,6 +55,18 @@ def test_better_and_new_pass_gone_and_fewer_do_not() -> None:
     assert held([row()], evaluation(row(n=7))).passed
 
 
+@pytest.mark.parametrize("kind", [Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST])
+def test_a_null_model_never_fails(kind: Kind) -> None:
+    """A step that became faster scatters more in percent: that is no worse prediction."""
+    now = row(kind=kind, mape_pct=9.0, n=3)
+    found = held([row(), row(kind=kind)], evaluation(row(), now))
+    assert found.passed
+    assert [change.figure for change in found.of(Status.MOVED)] == ["mape_pct"]
+    gone = held([row(), row(kind=kind)], evaluation(row()))
+    assert gone.passed
+    assert "1 worse" not in markdown(gone)
+
+
 def test_a_new_trace_is_a_note_and_one_that_is_gone_an_error() -> None:
     found = held([row("a")], evaluation(row("a"), row("b")))
     assert found.passed

@@ -235,7 +235,8 @@ def read_log(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_prediction(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.reporting.difference import difference, side_of
+    from perfmodel.reporting.difference import difference
+    from perfmodel.reporting.sides import side_of
 
     side = side_of(str(path))
     return difference(side, side).to_dict(), []

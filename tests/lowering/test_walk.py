@@ -293,6 +293,14 @@ def test_of_a_pool_the_fallback_streams_a_row_per_index() -> None:
     assert streamed_bytes(op) == pytest.approx(2.0 * (read + rows))
 
 
+def test_a_tensor_without_dimensions_is_no_pool() -> None:
+    slots, scale = T((32,), KEYS), T((), "fp32")
+    op = Op("_C_cache_ops::reshape_and_cache_flash", (TOKENS, scale, CACHE, slots, "auto"))
+    rows = 32 * 16 * 8 * 128
+    read = rows + 32 * 8 * 128 + 2 + 32 * 4
+    assert streamed_bytes(op) == pytest.approx(2.0 * (read + rows))
+
+
 def test_a_pool_is_streamed_no_more_than_once() -> None:
     small = T((4, 16, 8, 128), "bf16")
     op = Op("mylib::attend", (T((2, 8, 128), "bf16"), small, T((2, 64), "int32")))

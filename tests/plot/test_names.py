@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.plot.names import readable_name, shortened
+from perfmodel.plot.names import readable_name, readable_names, shortened
 
 NATIVE = "at::native::"
 
@@ -46,6 +46,23 @@ NATIVE = "at::native::"
         ),
         ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Pipeline", "Rmsnorm2dFwd"),
         ("_ZN12_GLOBAL__N_19sort_kernIfEvPT_", "sort_kern"),
+        (
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::C<64>>>(X)",
+            "cutlass::device_kernel[GemmUniversal]",
+        ),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<X>>>(X)",
+            "cutlass::device_kernel[FlashAttnFwdSm90]",
+        ),
+        ("void ck_tile::kentry<2, ck_tile::SortKernel<int>>(X)", "ck_tile::kentry[SortKernel]"),
+        (
+            "Cijk_Alik_Bljk_BBS_BH_MT64x16x256_MI16x16x1_SN_LDSB1_AFC1_WG16_4_4",
+            "Cijk_Alik_Bljk_BBS_BH_MT64x16x256_MI16x16x1",
+        ),
+        (
+            "Cijk_Ailk_Bljk_SB_MT128x128x16_SN_1LDSA0_WGM8",
+            "Cijk_Ailk_Bljk_SB_MT128x128x16",
+        ),
         ("triton_poi_fused_add_native_layer_norm_3", "triton_poi[add_native_layer_norm]_3"),
         ("triton__0d1d2d", "triton__0d1d2d"),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
@@ -67,3 +84,40 @@ def test_readable_names(name: str, readable: str) -> None:
 def test_long_names_lose_their_middle(width: int, text: str) -> None:
     assert shortened("abcdefghij", width) == text
     assert len(text) <= width
+
+
+def test_kernels_of_one_short_name_are_told_apart_by_what_differs() -> None:
+    gemm = "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<{}>>>(X)"
+    names = [gemm.format(tile) for tile in ("C<64>, C<128>", "C<128>, C<128>", "C<128>, C<256>")]
+    short = "cutlass::device_kernel[GemmUniversal]"
+    assert readable_names([*names, "gemm"]) == [
+        *(f"{short}<{apart}>" for apart in ("64, 128", "128", "128, 256")),
+        "gemm",
+    ]
+    assert readable_names(names[:1]) == [short]
+
+    native = "void ns::cat<{}>(int)"
+    assert readable_names([native.format(x) for x in ("float, 4", "long, 4")]) == [
+        "cat<float>",
+        "cat<long>",
+    ]
+
+    mangled = "_ZN5aiter4normILi{}ELb{}EEvPT_"
+    assert readable_names([mangled.format(*x) for x in ((256, 0), (256, 1))]) == [
+        "norm<0>",
+        "norm<1>",
+    ]
+
+    tensile = "Cijk_Alik_Bljk_BBS_BH_MT64x16x256_MI16x16x1_SN_LDSB{}_WG16_4_4"
+    assert [name[-3:] for name in readable_names([tensile.format(x) for x in (0, 1)])] == [
+        "<0>",
+        "<1>",
+    ]
+
+
+def test_names_of_several_lengths_and_names_that_differ_in_the_call_alone() -> None:
+    names = ["void k<int, 1, true>(X)", "void k<int, 1, false>(X)", "void k<int>(X)"]
+    assert len({*readable_names(names)}) == 3
+    assert readable_names(["void k<int>(float)", "void k<int>(long)"]) == ["k<float>", "k<long>"]
+    assert readable_names(["void k<int>(X)", "void k<int>( X)"]) == ["k", "k"]
+    assert readable_names([]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,41 @@ def test_waiting_for_requests_can_be_gone() -> None:
     t.event("python_function", "queue.py(154): get", (100, 900), 1)
     t.op("aten::b", 900, 1000)
     assert by_option(of(t.trace()))["--remove input"] == pytest.approx(800)
+
+
+def test_a_thread_without_operators_gets_no_advice() -> None:
+    """The main thread has a mark and an annotation; the autograd thread works for 10 us."""
+    t = Tiny()
+    t.step(1, 0, 1000)
+    t.note("## backward ##", 100, 900)
+    t.op("autograd::engine::evaluate_function: MmBackward0", 400, 410, thread=2)
+    t.launch(402, 405, kernel=(500, 550), thread=2)
+    assert not [gain.name for gain in of(t.trace()) if "main" in gain.name]
+
+
+def launches_without_kernels() -> Tiny:
+    t = Tiny()
+    t.op("aten::mm", 0, 100)
+    t.call("cudaLaunchKernel", 10, 20)
+    return t
+
+
+def calls_alone() -> Tiny:
+    t = Tiny()
+    t.call("cudaGetDeviceCount", 0, 100)
+    t.call("cudaDeviceSynchronize", 300, 900)
+    return t
+
+
+def python_alone() -> Tiny:
+    t = Tiny()
+    t.event("python_function", "train.py(1): main", (0, 1000), 1)
+    return t
+
+
+@pytest.mark.parametrize("made", [launches_without_kernels, calls_alone, python_alone])
+def test_where_the_work_was_not_recorded_nothing_is_advised(made: Callable[[], Tiny]) -> None:
+    assert of(made().trace()) == []
 
 
 def test_a_gain_is_of_the_schedule_not_of_the_sum() -> None:

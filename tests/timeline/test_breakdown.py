@@ -75,3 +75,20 @@ def test_two_ranks_have_their_own_devices() -> None:
     graph = build_graph(trace_of(*ranks))
     assert len(nodes_named(graph, GEMM)) == 4
     assert np.unique(graph.nodes_.rank).tolist() == [0, 1]
+
+
+def test_where_the_work_was_not_recorded_the_answer_says_so() -> None:
+    launched = Tiny()
+    launched.call("cudaLaunchKernel", 10, 20)
+    found = breakdown(launched.trace())
+    assert found.unrecorded.startswith("no GPU work was recorded, but 1 launch call")
+    assert found.ranks[0].device == "Tesla V100-SXM2-16GB"
+
+    calls = Tiny()
+    calls.call("cudaDeviceSynchronize", 300, 900)
+    found = breakdown(calls.trace())
+    assert "no operator and no GPU work was recorded, only runtime calls (1)" in found.warnings[0]
+
+    whole = Tiny()
+    whole.op("aten::mm", 0, 20)
+    assert (breakdown(whole.trace()).unrecorded, breakdown(whole.trace()).warnings) == ("", [])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, Tiny, trace_of
+from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 
 from perfmodel.errors import UsageError
 from perfmodel.timeline.breakdown import breakdown
@@ -97,6 +97,75 @@ def test_ranges_hold_what_autograd_launches_meanwhile() -> None:
     assert rows["## loss ##"]["device_us"] == 0
     names = [row["short_name"] for row in operator_rows(hot(t).operators)]
     assert names == ["MmBackward0", "aten::add"]
+
+
+def test_ranges_and_modules_of_one_trace_keep_their_own_times() -> None:
+    t = Tiny()
+    for number in range(2):
+        at = 100 * number
+        t.step(number, at, at + 100)
+        t.note("exchange", at + 5, at + 35)
+        t.event("python_function", "nn.Module: Linear_0", (at + 40, at + 60), MAIN)
+        t.op("aten::mm", at + 42, at + 58)
+        t.launch(at + 45, at + 50, (at + 50, at + 65))
+    rows = {row["name"]: row for row in range_rows(hot(t).ranges)}
+    assert (rows["exchange"]["count"], rows["exchange"]["host_us"]) == (1, 30)
+    linear = rows["nn.Module: Linear"]
+    assert (linear["count"], linear["host_us"], linear["device_us"]) == (1, 20, 15)
+    assert linear["step_frac"] == pytest.approx(0.2)
+
+
+def differentiated(t: Tiny, at: float, sequence: int, forward_thread: int, us: float) -> None:
+    """A backward operator on the autograd thread, with a kernel of so many microseconds."""
+    of = {"Sequence number": sequence, "Fwd thread id": forward_thread}
+    t.op(EVALUATE + "MmBackward0", at, at + 8, thread=AUTOGRAD, **of)
+    t.op("aten::mm", at + 1, at + 6, thread=AUTOGRAD)
+    t.launch(at + 2, at + 3, (at + 4, at + 4 + us), thread=AUTOGRAD)
+
+
+def test_backward_time_of_a_module_is_joined_by_sequence_number() -> None:
+    t = Tiny()
+    t.step(0, 0, 200)
+    t.note("iteration", 0, 190)
+    for number, (name, at) in enumerate((("Tower", 10), ("Head", 30))):
+        t.event("python_function", f"nn.Module: {name}_0", (at, at + 15), MAIN)
+        of = {"Sequence number": 41 + number, "Fwd thread id": 0}
+        t.op("aten::t", at + 1, at + 2, **of)
+        t.op("aten::mm", at + 3, at + 12, **of)
+        t.launch(at + 5, at + 6, (at + 7, at + 17))
+    differentiated(t, 100, 42, 1, 20)
+    differentiated(t, 130, 41, 1, 30)
+    differentiated(t, 170, 7, 1, 10)  # its forward operator was not recorded
+    rows = {row["name"]: row for row in range_rows(hot(t).ranges)}
+    found = {name: (row["device_us"], row["backward_device_us"]) for name, row in rows.items()}
+    assert found == {
+        "iteration": (80, 0),  # it holds the backward pass itself
+        "nn.Module: Tower": (10, 30),
+        "nn.Module: Head": (10, 20),
+    }
+
+
+def test_threads_that_count_the_same_numbers_are_told_apart() -> None:
+    t = Tiny()
+    t.step(0, 0, 200)
+    for name, thread, at in (("left", MAIN, 10), ("right", WORKER, 20)):
+        t.note(name, at, at + 15, thread=thread)
+        t.op("aten::mm", at + 3, at + 12, thread, **{"Sequence number": 5, "Fwd thread id": 0})
+    differentiated(t, 100, 5, 2, 20)
+    differentiated(t, 130, 5, 1, 30)
+    rows = {row["name"]: row["backward_device_us"] for row in range_rows(hot(t).ranges)}
+    assert rows == {"left": 30, "right": 20}
+
+
+def test_rows_that_tie_stand_by_name() -> None:
+    t = Tiny()
+    t.step(0, 0, 100)
+    for at, name in ((10, "delta"), (30, "alpha"), (50, "charlie")):
+        t.op(f"my::{name}", at, at + 10)
+        t.launch(at + 1, at + 2, (at + 5, at + 12), name=name)
+    assert [row["name"] for row in kernel_rows(hot(t).kernels)] == ["alpha", "charlie", "delta"]
+    operators = operator_rows(hot(t).operators)
+    assert [row["name"] for row in operators] == ["my::alpha", "my::charlie", "my::delta"]
 
 
 def test_modules_count_by_class_and_a_module_within_its_class_once() -> None:

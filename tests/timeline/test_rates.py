@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tiny import Tiny, trace_of
 
+from perfmodel.errors import PerfmodelError
+from perfmodel.timeline import rated_operators
 from perfmodel.timeline.breakdown import breakdown
 from perfmodel.timeline.rates import Rates
 
@@ -111,3 +113,32 @@ def test_of_several_ranks_the_mean() -> None:
         product(t, 0, us)
     (row,) = breakdown(trace_of(*ranks)).rates.rows
     assert (row.count, row.device_us, row.flop) == (1, 300, 2 * 1024 * 512 * 2048)
+
+
+@pytest.mark.parametrize("error", [IndexError("tuple index"), PerfmodelError("a.json: no shape")])
+def test_arguments_that_no_rule_expects_cost_the_rates_alone(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def unfit(hot: object) -> Rates:
+        raise error
+
+    monkeypatch.setattr(rated_operators, "rates", unfit)
+    t = Tiny()
+    t.step(0, 0, 1000)
+    product(t, 0, 200)
+    answer = breakdown(t.trace()).to_dict()
+    assert str(error) in answer["rates"]["note"]
+    assert answer["rates"]["rows"] == []
+    assert answer["top_kernels"][0]["device_us"] == 200
+
+
+@pytest.mark.parametrize("dims", [[[], [64], [8, 4]], [[8, 4], [], []], [[], [], []]])
+def test_operands_without_dimensions_beside_indices(dims: list[Any]) -> None:
+    """A table, indices and a scalar in any order, of an operator that has no rule."""
+    t = Tiny()
+    t.step(0, 0, 1000)
+    t.op(
+        "mylib::write", 0, 10, **{"Input Dims": dims, "Input type": ["float", "long int", "float"]}
+    )
+    t.launch(2, 4, (10, 30))
+    assert found(t).note == ""

@@ -127,9 +127,15 @@ def test_events_without_a_name() -> None:
 def test_names_that_were_cut(length: int, is_said: bool) -> None:
     events = ops()
     for number, each in enumerate(events):
-        each["name"] = f"{number:02}{'x' * number}"[:length]
+        each["name"] = f"{chr(ord('g') + number)}y{'x' * number}"[:length]
     said = "10 of 20 names are 12 characters long: were they cut?"
     assert (said in faults(events)) is is_said
+
+
+@pytest.mark.parametrize("name", ["triton_poi_fused_add_{}", "step {:02}", "k_{:08x}_fwd"])
+def test_names_that_a_program_numbered_were_not_cut(name: str) -> None:
+    events = [each | {"name": name.format(number)} for number, each in enumerate(ops())]
+    assert faults(events) == []
 
 
 def launched() -> Tiny:

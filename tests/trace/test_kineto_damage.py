@@ -113,7 +113,7 @@ def test_wrong_type_names_event_and_field(
         ('"ph": "X"', '"ph": "?"', f"Invalid value '?' - at traceEvents[{AT}].ph"),
         ('"ph": "X", ', "", f"missing required field ph - at traceEvents[{AT}]"),
         ('"args": {', '"args": 5, "x": {', f"at traceEvents[{AT}].args"),
-        ('"tid": 1', '"tid": 1e2', f"at traceEvents[{AT}].tid"),
+        ('"tid": 1', '"tid": 1.5', f"at traceEvents[{AT}].tid"),
         ('"correlation": 3', '"correlation": 9223372036854775808', f"traceEvents[{AT}].args.corr"),
         ('"name": "k"', '"name": ["k"]', f"at traceEvents[{AT}].name"),
     ],
@@ -154,7 +154,7 @@ def test_other_keys_of_the_document() -> None:
         document(deviceProperties=[{}, {"numSms": "many"}])
     )
     assert "at distributedInfo.rank" in error_of(document(distributedInfo={"rank": "x"}))
-    for base in (2**63, 10**30, 1.5, "0"):
+    for base in (2**63, 10**30, 1.5, "x"):
         assert "baseTimeNanoseconds" in error_of(document(baseTimeNanoseconds=base))
     assert "baseTimeNanoseconds" in error_of(document(EVENT, baseTimeNanoseconds=2**63 - 1))
 

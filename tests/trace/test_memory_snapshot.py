@@ -26,18 +26,18 @@ def event(action: str, time_us: int, size: int, addr: int = 4096, **more: object
 
 
 def snapshot() -> dict[str, Any]:
-    """Of GPU 1: 20 MB reserved before, 10 more later; 3 MB held before, then 4 + 5 - 4."""
-    block = {"size": 6 * MB, "requested_size": 5 * MB, "state": "active_allocated"}
+    """Of GPU 1: 20 MB reserved before, 10 more later; 3 MB held before, then 4 + 6 - 4."""
+    block = {"size": 6 * MB, "requested_size": 5 * MB - 1, "state": "active_allocated"}
     old = {"size": 3 * MB, "state": "active_awaiting_free"}
     free = {"size": 11 * MB, "requested_size": 0, "state": "inactive"}
     segments = [
         {"device": 1, "total_size": 20 * MB, "blocks": [old, free], "segment_pool_id": (0, 0)},
-        {"device": 1, "total_size": 10 * MB, "blocks": [block]},
+        {"device": 1, "address": 8192, "total_size": 10 * MB, "blocks": [block]},
     ]
     events = [
-        event("alloc", 1_000, 4 * MB, frames=[{"name": "f", "filename": "a.py", "line": 3}]),
+        event("alloc", 1_000, 4 * MB - 511, frames=[{"name": "f", "filename": "a.py", "line": 3}]),
         event("segment_alloc", 1_010, 10 * MB, addr=9999),
-        event("alloc", 1_020, 5 * MB, addr=8192),
+        event("alloc", 1_020, 5 * MB - 1, addr=8192),
         event("free_requested", 1_030, 4 * MB),
         event("free_completed", 1_050, 4 * MB),
         {"action": "oom", "size": 99, "device_free": 1},
@@ -53,13 +53,13 @@ def test_totals_by_hand(protocol: int, tmp_path: Path) -> None:
     trace = perfmodel.read(path)
     memory = trace.ranks[0].memory
     assert memory.at_us.tolist() == [0.0, 10.0, 20.0, 50.0]
-    assert (memory.size_bytes / MB).tolist() == [4, 0, 5, -4]
-    assert (memory.allocated_bytes / MB).tolist() == [7, 7, 12, 8]
+    assert (memory.size_bytes / MB).tolist() == [4, 0, 6, -4]
+    assert (memory.allocated_bytes / MB).tolist() == [7, 7, 13, 9]
     assert (memory.reserved_bytes / MB).tolist() == [20, 30, 30, 30]
     assert list(memory.by_device()) == ["cuda:1"]
     assert "1 allocations failed for lack of memory" in trace.warnings[1]
     (timeline,) = perfmodel.breakdown(trace).ranks[0].memory
-    assert timeline.to_dict()["peak_allocated_bytes"] == 12 * MB
+    assert timeline.to_dict()["peak_allocated_bytes"] == 13 * MB
     assert timeline.to_dict()["peak_at_us"] == 20.0
     assert not timeline.is_relative
 
@@ -68,7 +68,7 @@ def test_json_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.json"
     path.write_text(json.dumps(snapshot()))
     memory = perfmodel.read(path).ranks[0].memory
-    assert (memory.allocated_bytes / MB).tolist() == [7, 7, 12, 8]
+    assert (memory.allocated_bytes / MB).tolist() == [7, 7, 13, 9]
 
 
 def test_without_segments_it_is_what_came_on_top() -> None:
@@ -77,6 +77,30 @@ def test_without_segments_it_is_what_came_on_top() -> None:
     rank = decode_memory_snapshot(pickle.dumps(given_), "s")
     assert set(rank.memory.allocated_bytes.tolist()) == {-1}
     assert rank.memory.by_device()["cuda:1"].size_bytes.tolist() == [4 * MB, 0, 5 * MB, -4 * MB]
+
+
+WITHOUT_HISTORY = [
+    snapshot() | {"device_traces": [[], []]},
+    {"segments": snapshot()["segments"]},
+    [each | {"active_size": 0} for each in snapshot()["segments"]],
+]
+
+
+@pytest.mark.parametrize("found", WITHOUT_HISTORY, ids=["empty", "none", "list of segments"])
+@pytest.mark.parametrize("write", [pickle.dumps, lambda found: json.dumps(found).encode()])
+def test_without_history_it_is_what_segments_hold(
+    write: Callable[[object], bytes], found: Any, tmp_path: Path
+) -> None:
+    text = write(found)
+    if isinstance(found, dict) and "device_traces" not in found:
+        found["segments"][0]["active_size"] = 0
+        text = write(found)
+    (tmp_path / "s.pickle").write_bytes(text)
+    trace = perfmodel.read(tmp_path / "s.pickle")
+    memory = trace.ranks[0].memory
+    assert (memory.allocated_bytes / MB).tolist() == [9]
+    assert (memory.reserved_bytes / MB).tolist() == [30]
+    assert "no history was recorded" in trace.warnings[1]
 
 
 PLAIN = st.recursive(
@@ -140,15 +164,15 @@ FIRST: Callable[[dict[str, Any]], Any] = lambda found: found["device_traces"][1]
         (changed(FIRST, "time_us", 1e300), r"device_traces[1][0].time_us: expected microseconds"),
         (changed(FIRST, "action", 3), r"device_traces[1][0]: expected an event with an action"),
         (changed(lambda found: found, "device_traces", [3]), "expected a list of events per"),
-        (changed(lambda found: found, "device_traces", [[]]), "snapshot without events"),
+        ({"device_traces": [[]], "segments": []}, "snapshot without events"),
         (changed(lambda found: found, "segments", 3), "segments: expected a list of dictionaries"),
         (
             changed(lambda found: found["segments"][1], "total_size", 1.5),
             "segments[1].total_size: expected a whole number, found '1.5'",
         ),
         (
-            changed(lambda found: found["segments"][1]["blocks"][0], "requested_size", "x"),
-            "segments[1].blocks[0].requested_size: expected a whole number",
+            changed(lambda found: found["segments"][1]["blocks"][0], "size", "x"),
+            "segments[1].blocks[0].size: expected a whole number",
         ),
         (
             changed(lambda found: found["segments"][0], "device", "1"),

@@ -90,8 +90,9 @@ def test_launches_without_kernels_are_counted() -> None:
 def test_a_duration_beyond_the_trace_is_said_and_moves_no_clock() -> None:
     t = recorded()
     t.launch(320, 325, kernel=(380, 1e15))
-    _, (fault,) = checked_recording(t.rank_trace())
-    assert fault.startswith("volta_sgemm_128x64 takes 1e+09 s")
+    rank, (fault,) = checked_recording(t.rank_trace())
+    assert fault.startswith("1 device operations cannot have lasted as long as the file says")
+    assert rank.duration_us[rank.is_device].tolist() == [50] * 5
 
 
 def test_strict_refuses_what_is_said(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     of its last launch call to its end, T4 each launch call, T5 the gap between its consecutive
     launch calls; an op that launches nothing is one sample of `op_without_launch`. A launch
     belongs to an op only if it also ends within it. Where neighbours overlap (files in whole
-    microseconds) the gap is 0.
+    microseconds, an op that outlives its caller) the earlier ends where the later begins.
 
     `profiler_us_per_event`: microseconds that the profiler spends on recording one host event.
     That much is taken off a sample per event recorded inside it, and once more off T1 (for the
@@ -239,7 +239,7 @@ def _intervals(
     rank: RankTrace, links: Links, intervals: _Found
 ) -> tuple[NDArray[np.int8], Ints, Floats, Floats]:
     """Type code, operator, start and end of every sample, type after type."""
-    op_start, op_end = rank.start_us[links.top_ops], rank.end_us[links.top_ops]
+    op_start, op_end = rank.start_us[links.top_ops], _cut_ends_us(rank, links.top_ops)
     call_start, call_end = rank.start_us[intervals.launches], rank.end_us[intervals.launches]
     launching = intervals.owner[intervals.first]
     last_end = np.maximum.reduceat(call_end, intervals.first) if len(intervals.first) else call_end
@@ -247,7 +247,7 @@ def _intervals(
         T1: (intervals.after, op_end[intervals.after - 1], op_start[intervals.after]),
         T2: (launching, op_start[launching], call_start[intervals.first]),
         T3: (launching, last_end, op_end[launching]),
-        T4: (intervals.owner, call_start, call_end),
+        T4: (intervals.owner, call_start, np.minimum(call_end, op_end[intervals.owner])),
         T5: (
             intervals.owner[intervals.left],
             call_end[intervals.left],
@@ -258,6 +258,15 @@ def _intervals(
     op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
     sizes = [len(parts[name][0]) for name in TYPES]
     return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int32), start, end
+
+
+def _cut_ends_us(rank: RankTrace, ops: Ints) -> Floats:
+    """Ends of outermost operators, none after the start of the next one on its thread: one that
+    outlives its caller leaves both outermost, and a thread does one thing at a time."""
+    end: Floats = rank.end_us[ops].copy()
+    same = np.flatnonzero(rank.thread[ops[1:]] == rank.thread[ops[:-1]])
+    end[same] = np.minimum(end[same], rank.start_us[ops[same + 1]])
+    return end
 
 
 def _recorded(rank: RankTrace, links: Links, intervals: _Found) -> Ints:

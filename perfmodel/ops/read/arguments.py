@@ -132,18 +132,32 @@ class ProfileArguments:
         )
 
     def _argument(self, word: str, dims: Any, value: str, strides: Any, dtype: str) -> Argument:
-        if word == _LIST_OF_TENSORS or (dims and isinstance(dims[0], list)):
-            steps = strides if len(strides) == len(dims) else [()] * len(dims)
-            return tuple(
-                Tensor(tuple(d), dtype, strides=tuple(s)) for d, s in zip(dims, steps, strict=True)
-            )
+        if not isinstance(dims, list):
+            dims = [dims] if isinstance(dims, int) else []
+        if any(isinstance(each, list) for each in dims):
+            fit = isinstance(strides, list) and len(strides) == len(dims)
+            steps = strides if fit else [()] * len(dims)
+            return tuple(_profiled(d, dtype, s) for d, s in zip(dims, steps, strict=True))
+        if word == _LIST_OF_TENSORS:
+            return (_profiled(dims, dtype, strides),) if dims else ()
         known = dtype_of_torch(word)
         if known is not None:
-            return Tensor(tuple(dims), known, strides=tuple(strides))
+            return _profiled(dims, known, strides)
         if dims:
             self.unknown_dtypes[word] += 1
-            return Tensor(tuple(dims), word or dtype, strides=tuple(strides))
+            return _profiled(dims, word or dtype, strides)
         return _concrete(value)
+
+
+def _profiled(dims: Any, dtype: str, strides: Any) -> Tensor:
+    """A tensor of a profile; what is no list of sizes, or strides that do not fit, say nothing."""
+    sizes, steps = (_whole(each) for each in (dims, strides))
+    return Tensor(sizes, dtype, strides=steps if len(steps) == len(sizes) else ())
+
+
+def _whole(numbers: Any) -> tuple[int, ...]:
+    given = numbers if isinstance(numbers, list) else [numbers]
+    return tuple(given) if all(isinstance(each, int) for each in given) else ()
 
 
 @lru_cache(maxsize=1 << 14)

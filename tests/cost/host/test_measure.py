@@ -45,12 +45,29 @@ def test_every_type_of_one_thread() -> None:
     assert values(samples, "T4") == [("aten::linear", 5), ("aten::linear", 8), ("aten::add", 6)]
     assert values(samples, "T5") == [("aten::linear", 5)]
     assert values(samples, "op_without_launch") == [
-        ("aten::view", 10),
+        ("aten::view", 9),  # its last microsecond is the next operator's
         ("aten::relu", 21),
         ("between", 3),
         ("aten::mul", 10),
     ]
     assert not samples.blocking.any()
+
+
+def test_an_operator_that_outlives_its_caller_is_counted_once() -> None:
+    samples = measure(
+        *rank_of(
+            step(0, 0, 1000),
+            event("aten::linear", 100, 200),
+            event("aten::addmm", 150, 230),
+            call("cudaLaunchKernel", 180, 185),
+            event("aten::relu", 225, 285),
+            call("cudaLaunchKernel", 240, 245),
+        )
+    )
+    assert values(samples, "op_without_launch") == [("aten::linear", 50)]
+    assert values(samples, "T2") == [("aten::addmm", 30), ("aten::relu", 15)]
+    assert values(samples, "T3") == [("aten::addmm", 40), ("aten::relu", 40)]
+    assert values(samples, "T1") == [("aten::addmm", 0), ("aten::relu", 0)]
 
 
 def test_an_operator_between_two_steps_belongs_to_the_earlier() -> None:

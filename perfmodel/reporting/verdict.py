@@ -1,0 +1,168 @@
+"""Whether a change helped: figures of like ranks against limits and the steps' own scatter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from perfmodel.errors import UsageError
+from perfmodel.units import BYTES_PER_GB, human_us
+
+STEP, MEMORY = "step", "memory"
+_LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")
+ROUNDING_FRAC = 5e-4
+"""What is shown as 0.0 %."""
+MAX_OVER, MAX_ROWS = 4, 12
+"""Figures over their limit that a verdict names, and rows of a comment."""
+
+
+class Outcome(StrEnum):
+    """What became of a figure that has a limit, or of the step."""
+
+    OVER = "over"
+    """It grew by more than the limit and by more than steps scatter."""
+    GREW = "grew"
+    SAME = "unchanged"
+    """What changed is within the steps' own scatter."""
+    BETTER = "better"
+    UNKNOWN = "not recorded"
+
+
+def parse_limits(text: str) -> dict[str, float]:
+    """`step=5%,comm=10%` as shares by figure. Raises `UsageError` for anything else."""
+    limits: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        found = _LIMIT.fullmatch(part)
+        if found is None or found[1] in limits:
+            why = "twice" if found else "expected FIGURE=PERCENT%, such as step=5%,comm=10%"
+            raise UsageError(f"--fail-over {part.strip()[:60]!r}: {why}")
+        limits[found[1]] = float(found[2]) / 100
+    return limits
+
+
+@dataclass(frozen=True)
+class Held:
+    """A figure of one pair of ranks against its limit: microseconds per step, or bytes."""
+
+    figure: str
+    rank: int
+    a: float | None
+    b: float | None
+    scatter_frac: float | None
+    """By which share steps scatter around their median, the larger of both sides."""
+    limit_frac: float | None
+
+    @property
+    def change_frac(self) -> float | None:
+        """Of A; None where one is not known, or A has none of it."""
+        return self.b / self.a - 1 if self.a and self.b is not None else None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.a is None or self.b is None:
+            return Outcome.UNKNOWN
+        change, scatter = self.b - self.a, (self.scatter_frac or 0.0) * self.a
+        if abs(change) <= max(scatter, ROUNDING_FRAC * self.a):
+            return Outcome.SAME
+        if change < 0:
+            return Outcome.BETTER
+        is_over = self.limit_frac is not None and change > self.limit_frac * self.a
+        return Outcome.OVER if is_over else Outcome.GREW
+
+    @property
+    def change_text(self) -> str:
+        """`+13.0 %`."""
+        if self.a == self.b == 0 or self.outcome is Outcome.UNKNOWN:
+            return "-"
+        return "from nothing" if self.change_frac is None else f"{100 * self.change_frac:+.1f} %"
+
+    def size_text(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        return f"{value / BYTES_PER_GB:,.2f} GB" if self.figure == MEMORY else human_us(value)
+
+    def to_dict(self) -> dict[str, Any]:
+        change = self.change_frac
+        return {
+            "figure": self.figure,
+            "rank": self.rank,
+            "a": None if self.a is None else round(self.a, 4),
+            "b": None if self.b is None else round(self.b, 4),
+            "change_frac": None if change is None else round(change, 6),
+            "scatter_frac": None if self.scatter_frac is None else round(self.scatter_frac, 6),
+            "limit_frac": self.limit_frac,
+            "outcome": self.outcome.value,
+        }
+
+
+def check_figures(limits: Mapping[str, float], known: Iterable[str]) -> None:
+    """Raise `UsageError` where a limit is of a figure that neither side has."""
+    names = [*known, MEMORY]
+    for name in limits:
+        if name not in names:
+            raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(names)}")
+
+
+def verdict(step: Held | None, held: Sequence[Held]) -> str:
+    """In one line: slower, faster or neither, and what is over its limit."""
+    parts = [] if step is None else [_step_text(step)]
+    over = [each for each in held if each.outcome is Outcome.OVER]
+    if over:
+        names_rank = len({each.rank for each in held}) > 1
+        named = [_over_text(each, names_rank) for each in over[:MAX_OVER]]
+        more = [f"{len(over) - MAX_OVER} more"] if len(over) > MAX_OVER else []
+        parts.append("over the limit: " + ", ".join([*named, *more]))
+    elif held:
+        parts.append("no limit crossed")
+    return "; ".join(parts)
+
+
+def _step_text(step: Held) -> str:
+    """What became of the step, with its scatter."""
+    change, scatter = step.change_frac, step.scatter_frac
+    sizes = f"step {step.size_text(step.a)} to {step.size_text(step.b)}"
+    if change is None:
+        return sizes
+    own = "" if scatter is None else f" (steps scatter by {100 * scatter:.1f} %)"
+    if step.outcome is Outcome.SAME:
+        within = "" if scatter is None else f" is within the steps' own {100 * scatter:.1f} %"
+        return f"no change: {sizes}, {step.change_text}{within}"
+    word = "faster" if step.outcome is Outcome.BETTER else "slower"
+    return f"{100 * abs(change):.1f} % {word}: {sizes}{own}"
+
+
+def _over_text(held: Held, names_rank: bool) -> str:
+    of = f" of rank {held.rank}" if names_rank else ""
+    return f"{held.figure}{of} {held.change_text} (limit {100 * (held.limit_frac or 0):g} %)"
+
+
+def markdown(
+    line: str, held: Sequence[Held], moved: Sequence[tuple[str, str]], notes: Sequence[str]
+) -> str:
+    """A comment for a pull request: the verdict, limits, what moved most, and notes."""
+    lines = [f"**{_plain(line)}**", ""]
+    shown = [each for each in held if each.rank == held[0].rank or each.outcome is Outcome.OVER]
+    if shown:
+        lines += ["| figure | rank | A | B | change | scatter | limit | |", "|---" * 8 + "|"]
+        rows = (" | ".join(map(_plain, _cells(each))) for each in shown[:MAX_ROWS])
+        lines += [*(f"| {row} |" for row in rows), ""]
+    lines += [f"- {_plain(name)}: {text}" for name, text in moved]
+    lines += [f"- {_plain(text)}" for text in notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cells(held: Held) -> Iterator[str]:
+    """One line of the table of limits."""
+    yield from (held.figure, str(held.rank), held.size_text(held.a), held.size_text(held.b))
+    yield held.change_text
+    for share in (held.scatter_frac, held.limit_frac):
+        yield "-" if share is None else f"{100 * share:.3g} %"
+    yield held.outcome.value
+
+
+def _plain(text: str) -> str:
+    """Nothing that a name in a trace could break a table or a line with."""
+    return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")

@@ -1,0 +1,144 @@
+"""Times that cannot be: events far from all others, and device operations that outlast their room.
+
+Profilers write such where a buffer was lost or a counter overflowed: a start of 0, a kernel of a
+second in a step of 10 ms. Operations of one stream may overlap a little (programmatic dependent
+launch), hold others, and run beside others of the same graph launch; what is far longer than that
+is cut where the next one begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.arrays import Floats, Ints, Mask, has_code
+from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import equal_runs, stream_keys
+from perfmodel.trace.window import take_rows
+
+HOUR_NS = 3_600 * 10**9
+FAR = 1000
+"""An event is far from its like where it is an hour and so many times their usual distance off."""
+FEW = 3
+"""Of fewer it is not known where they lie."""
+OVERLAP_US = 25.0
+"""What neighbours of a stream may overlap by. Real files: up to 13."""
+MANY = 10
+"""How much longer than its room, and than its like, what is cut is at least."""
+LONG_US = 1e5
+"""What an operation takes at least, beside so many times the whole recording, that is cut though
+none of another launch follows."""
+COVERED = 8
+"""Successors that an operation without its like must run over to be cut."""
+_ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
+
+
+def strays(start_ns: Ints, category: NDArray[np.uint8]) -> Mask:
+    """Events that begin far from all others of host or device: their times mean nothing."""
+    result = np.zeros(len(start_ns), np.bool_)
+    if not len(start_ns) or int(start_ns.max()) - int(start_ns.min()) <= HOUR_NS:
+        return result
+    is_device, is_known = has_code(category, _ON_DEVICE), category != Category.OTHER
+    enough = min(is_device.sum(), (~is_device & is_known).sum()) >= FEW
+    for like in (is_device, ~is_device) if enough else (~result,):
+        known = start_ns[like & is_known]
+        if len(known) >= FEW:
+            middle_ns = int(np.partition(known, len(known) // 2)[len(known) // 2])
+            usual_ns = int(np.median(np.abs(known - middle_ns)))
+            result |= like & (np.abs(start_ns - middle_ns) > max(HOUR_NS, FAR * usual_ns))
+    return result
+
+
+def stray_warnings(is_stray: Mask) -> list[str]:
+    """The line that says how many were left out."""
+    count = int(is_stray.sum())
+    return [f"{count} events begin hours from all others: left out"] if count else []
+
+
+def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
+    """`rank` with device operations that cannot have lasted so long cut short, and a line of it."""
+    work = np.flatnonzero(rank.is_device)
+    if not len(work):
+        return rank, []
+    work = work[np.argsort(stream_keys(rank, work), kind="stable")]
+    start_us, took_us = rank.start_us[work], rank.duration_us[work]
+    next_us, covered, is_inner = _successors(rank, work)
+    room_us = next_us - start_us
+    is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us)
+    is_last = np.isinf(next_us)
+    is_endless = is_last & _ends_alone(rank, work)
+    is_long |= is_endless | (is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US))
+    if not is_long.any():
+        return rank, []
+    others = np.ones(len(rank), np.bool_)
+    others[work[is_long]] = False
+    until_us = float(rank.end_us[others].max(initial=float(start_us.min())))
+    usual_us = _usual_us(rank.name[work], took_us, ~is_long)
+    is_over = is_long & (
+        is_endless
+        | (~is_last & (start_us + took_us / 2 > until_us))
+        | (took_us >= MANY * usual_us)
+        | (np.isnan(usual_us) & (covered >= COVERED))
+    )
+    if not is_over.any():
+        return rank, []
+    duration_us = rank.duration_us.copy()
+    end_us = np.fmin(np.where(is_inner, start_us + usual_us, np.inf), next_us)
+    end_us = np.where(np.isinf(end_us), np.maximum(until_us, start_us), end_us)
+    duration_us[work[is_over]] = (end_us - start_us)[is_over]
+    cut = replace(rank, duration_us=duration_us)
+    return take_rows(cut, np.lexsort((-duration_us, rank.start_us))), [
+        f"{int(is_over.sum())} device operations cannot have lasted as long as the file says (up "
+        f"to {took_us[is_over].max():.4g} us): cut where the next of their stream begins, the last "
+        "to what others of its name take"
+    ]
+
+
+def endless(rank: RankTrace) -> list[str]:
+    """A line of the first host event that lasts hours beyond the time in which all events begin."""
+    span_us = float(np.ptp(rank.start_us)) if len(rank) else 0.0
+    is_long = ~rank.is_device & (rank.duration_us > MANY * span_us + HOUR_NS / 1e3)
+    return [
+        f"{rank.text(row)[:60]} takes {rank.duration_us[row] / 1e6:.3g} s, hours more than the "
+        "time in which all events begin: a damaged duration?"
+        for row in np.flatnonzero(is_long)[:1]
+    ]
+
+
+def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
+    """Of operations by stream: when the next one of another launch begins, how many of those begin
+    before it ends, and whether none begins right after it (others of its launch do, or none)."""
+    next_us, covered = np.full(len(work), np.inf), np.zeros(len(work), np.int64)
+    is_inner = np.ones(len(work), np.bool_)
+    keys, correlation = stream_keys(rank, work), rank.correlation[work]
+    for low, high in equal_runs(keys):
+        start_us, end_us = rank.start_us[work[low:high]], rank.end_us[work[low:high]]
+        launch = correlation[low:high]
+        is_last = np.append((launch[1:] != launch[:-1]) | (launch[1:] <= 0), True)
+        lasts = np.flatnonzero(is_last)
+        after = lasts[np.searchsorted(lasts, np.arange(high - low))] + 1
+        next_us[low:high] = np.append(start_us, np.inf)[after]
+        covered[low:high] = np.searchsorted(start_us, end_us) - after
+        is_inner[low:high] = ~is_last | (after == high - low)
+    return next_us, covered, is_inner
+
+
+def _ends_alone(rank: RankTrace, work: Ints) -> Mask:
+    """Which end long after all other events do."""
+    latest = np.argsort(rank.end_us)[-2:]
+    others_us = np.where(work == latest[-1], rank.end_us[latest[0]], np.inf)
+    span_us = others_us - float(rank.start_us[0])
+    return np.greater(rank.end_us[work] - others_us, MANY * span_us + 1e6)
+
+
+def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
+    """Per operation: the median duration of the sound ones of its name; NaN without any."""
+    result = np.full(len(name), np.nan)
+    for each in np.unique(name[~is_sound]).tolist():
+        like = name == each
+        if (like & is_sound).any():
+            result[like] = np.median(took_us[like & is_sound])
+    return result
