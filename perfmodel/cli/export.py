@@ -23,7 +23,6 @@ _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
     What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
-    What.NSIGHT: "the tables of an Nsight Systems export; perfmodel breakdown reads them",
     What.OP: "the operator; run it with a Python that has PyTorch",
 }
 
@@ -37,9 +36,8 @@ def export(
         typer.Option(
             help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
             "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
-            "nsight: the tables of an Nsight Systems export. op: a PyTorch file that times one "
-            "operator. [default: graph for .graphml, chakra for .et, nsight for .sqlite, op for "
-            ".py, else timeline]"
+            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra for "
+            ".et, op for .py, else timeline]"
         ),
     ] = None,
     name: Annotated[

@@ -24,7 +24,6 @@ from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
 from perfmodel.hardware.reads import OfDevice, cached_per_device, is_recorded
 from perfmodel.ops.rows import Kind, Rows
-from perfmodel.ops.small_operands import with_small_operands
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
 
@@ -356,16 +355,14 @@ def durations(
     """Durations of a frame in the measurement-table schema on a device, node or cluster.
 
     `hardware` is a name of the catalogue, a TOML file or a part; `models` are kernel models by
-    family, or a directory that `perfmodel fit kernels` wrote. Of a table of graphs (columns `graph
-    node_idx`, rows in order) operands that cannot be of full size are taken for numbers
-    (`perfmodel.ops.rows`). Returns `duration_us low_us high_us model source` under the index of
-    `ops`: microseconds, a 90 % interval, the model and what it rests on. Raises `ModelError` for an
-    unknown op or dtype and for dims that are missing, zero, negative or not finite, `HardwareError`
-    for unknown hardware.
+    family, or a directory that `perfmodel fit kernels` wrote. Returns `duration_us
+    low_us high_us model source` under the index of `ops`: microseconds, a 90 % interval, the model
+    and what it rests on. Raises `ModelError` for an unknown op or dtype and for dims that are
+    missing, zero, negative or not finite, `HardwareError` for unknown hardware.
     """
     part = load(hardware) if isinstance(hardware, (str, Path)) else hardware
     if not isinstance(part, (Device, Node, Cluster)):
         raise UsageError(f"{part.name}: kernels run on a device, a node or a cluster")
     chosen = load_models(models) if isinstance(models, (str, Path)) else models
-    rows = Rows.from_frame(with_small_operands(ops))
+    rows = Rows.from_frame(ops)
     return durations_of(rows, part, chosen).to_frame(ops.index)

@@ -136,16 +136,10 @@ class What(StrEnum):
     TIMELINE = "timeline"
     GRAPH = "graph"
     CHAKRA = "chakra"
-    NSIGHT = "nsight"
     OP = "op"
 
 
-_BY_SUFFIX = {
-    ".graphml": What.GRAPH,
-    ".et": What.CHAKRA,
-    ".sqlite": What.NSIGHT,
-    ".py": What.OP,
-}
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".py": What.OP}
 
 
 def exported(path: Path | None, what: str | None = None) -> What:
@@ -164,9 +158,8 @@ def export(
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 
     `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `nsight` (the tables of an
-    Nsight Systems export) or `op` (a PyTorch file that runs the operator `name`): of a trace; by
-    default the suffix of `path` decides.
+    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `op` (a PyTorch file that runs
+    the operator `name`): of a trace; by default the suffix of `path` decides.
     """
     from perfmodel.files import atomic_write, check_writable
     from perfmodel.prediction.run import predict
@@ -243,10 +236,6 @@ def documents_of_trace(
         from perfmodel.reporting.operator_script import operator_script
 
         return {path: operator_script(trace, name, path.name if path else "op.py").encode()}
-    if what is What.NSIGHT:
-        from perfmodel.trace.nsight import nsight_sqlite
-
-        return {path: nsight_sqlite(trace.ranks)}
     if path is None and len(trace.ranks) > 1:
         raise UsageError(f"{len(trace.ranks)} ranks are a file each: give -o NAME.et")
     alone = len(trace.ranks) == 1

@@ -201,20 +201,6 @@ def narrow(values: Ints, *, keep: bool) -> Ints:
     return values if keep or (narrow != values).any() else narrow
 
 
-def events_of(rank: RankTrace) -> Iterator[dict[str, Any]]:
-    """What `rank_from_events` takes: per event what the file says of it, in order."""
-    texts = rank.strings.texts
-    start_ns = rank.origin_ns + np.rint(rank.start_us * 1e3).astype(np.int64)
-    times = {"start_ns": start_ns, "duration_ns": np.rint(rank.duration_us * 1e3).astype(np.int64)}
-    named = {each.name: getattr(rank, each.name) for each in fields(rank) if each.type == "Ints"}
-    names = ("category", *times, *named)
-    columns = [rank.category, *times.values(), *named.values()]
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        known = {name: value for name, value in zip(names, row, strict=True) if value != NONE}
-        known |= {name: texts[known[name]] for name in TEXT_COLUMNS if name in known}
-        yield known
-
-
 def of_emit_nvtx(text: str) -> Row:
     """What PyTorch's `emit_nvtx` writes into the name of an operator's range."""
     match = _OF_EMIT_NVTX.fullmatch(text)

@@ -16,11 +16,12 @@ import pytest
 from byte_damage import damaged, reads_or_says_in_one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nsight_writer import nsight_sqlite
 
 from perfmodel import breakdown, read
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import Category
-from perfmodel.trace.nsight import decode_nsight, nsight_sqlite
+from perfmodel.trace.nsight import decode_nsight
 from perfmodel.trace.sqlite import decode_sqlite
 
 NSIGHT = """
@@ -247,7 +248,7 @@ TRACES = (
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_our_own_export_read_back_gives_the_same_breakdown(
+def test_a_trace_written_as_tables_and_read_back_gives_the_same_breakdown(
     name: str, reference: Path, tmp_path: Path
 ) -> None:
     """All but the memory and the number of ranks, which the schema has no place for, within a
