@@ -16,9 +16,12 @@ from perfmodel.hardware import Device
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction import predict
 from perfmodel.prediction.ratio_by_bound import transfer_ratio
+from perfmodel.prediction.result import recorded_figures
 from perfmodel.prediction.transferred import source_machine
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, begun, silent
+from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
 
 if TYPE_CHECKING:
@@ -180,17 +183,17 @@ def _transferred(source: _Side, target: _Side) -> Direction:
     result = predict(source.trace, hardware=target.device.name).results[0]
     ratio = source.roofline(target.device)
     here, there = source.times_us, target.times_us
-    predicted = {name: getattr(result.rank, f"{name}_us") for name in TIMES}
+    predicted = _recorded_us(result)
 
     def compared(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
         roofline_us = before_us * ratio[name] if name in ratio else None
         return TransferredTime(name, us, before_us, roofline_us, measured_us)
 
-    before, after, measured = (
+    before, after, true = (
         {row["family"]: row["time_us"] for row in each.families or ()}
         for each in (source.result, result, target.result)
     )
-    names = sorted({*after, *measured}, key=lambda name: -measured.get(name, 0.0))
+    names = sorted({*after, *true}, key=lambda name: -true.get(name, 0.0))
     assert result.low_us is not None
     assert result.high_us is not None
     return Direction(
@@ -201,10 +204,18 @@ def _transferred(source: _Side, target: _Side) -> Direction:
         high_us=result.high_us,
         times=tuple(compared(name, predicted[name], here[name], there[name]) for name in TIMES),
         families=tuple(
-            compared(name, *(each.get(name, 0.0) for each in (after, before, measured)))
+            compared(name, *(each.get(name, 0.0) for each in (after, before, true)))
             for name in names
         ),
     )
+
+
+def _recorded_us(result: Result) -> dict[str, float]:
+    """Of a moved trace, from mark to mark: what the other trace measured is, too."""
+    graph = result.timeline.graph
+    marks = np.flatnonzero(graph.marks.rank == result.rank.rank)[steady_steps(measured(graph))]
+    figures = recorded_figures(result.timeline, result.rank.rank, marks)
+    return {name: figures[f"{name}_us"] for name in TIMES}
 
 
 def _mean(errors_pct: Sequence[float | None]) -> float:

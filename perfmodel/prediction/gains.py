@@ -233,32 +233,39 @@ def gains(
     every_us = every.step_us(duration_us).max(axis=0)
     near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")
     typical = np.sort(steady[near[: max(MAX_NODES * len(steady) // len(graph), 1)]])
-    periods = every.only(typical)
-    base_us = _typical_us(periods, duration_us)
-    deciding = _Deciding.of(periods, duration_us)
+    few = every.only(typical)
+    deciding, base_us = _Deciding.of(few, duration_us), _typical_us(few, duration_us)
+
+    def gain_us(scale: Scale, of: Periods) -> float:
+        """What the median of these steps gains."""
+        changed, taken_us = what_if(graph, duration_us, [scale])
+        again = of if changed is graph else Periods.of(changed, of.steps)
+        return _typical_us(of, duration_us) - _typical_us(again, taken_us)
+
     ranked: list[tuple[float, _Candidate]] = []
     for bound_us, candidate, scale in _bounded(graph, deciding, straggler):
         enough = sorted((us for us, _ in ranked), reverse=True)[:MOST][MOST - 1 :]
         if bound_us < max(MIN_FRAC * base_us, *enough, 0.0):
             break
         try:
-            changed, taken_us = what_if(graph, duration_us, [scale])
+            ranked.append((gain_us(scale, few), candidate))
         except UsageError:  # there is nothing of it
             continue
-        again = periods if changed is graph else Periods.of(changed, typical)
-        gain_us = base_us - _typical_us(again, taken_us)
-        if gain_us >= MIN_FRAC * base_us > 0:
-            ranked.append((gain_us, candidate))
     ranked.sort(key=lambda row: (-row[0], row[1].name))
+    if len(few.steps) < len(every.steps):
+        ranked = [(gain_us(each.scale, every), each) for _, each in ranked[:MOST]]
+        ranked.sort(key=lambda row: (-row[0], row[1].name))
+    whole_us = _typical_us(every, duration_us)
     return [
         Gain(
             name=candidate.name,
             command=shlex.join([*command, *candidate.option]),
-            gain_us=gain_us,
-            gain_frac=gain_us / base_us,
+            gain_us=us,
+            gain_frac=us / whole_us,
             advice=candidate.advice,
         )
-        for gain_us, candidate in ranked[:MOST]
+        for us, candidate in ranked[:MOST]
+        if us >= MIN_FRAC * whole_us > 0
     ]
 
 

@@ -180,7 +180,7 @@ def _rank(
         rank=rank,
         step_us=median(period_us),
         **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
-        measured=None if truth is None else _measured(truth, rank, marks[steady]),
+        measured=None if truth is None else recorded_figures(truth, rank, marks[steady]),
         steps=steps,
     )
 
@@ -192,8 +192,9 @@ def _unexplained_frac(rank: RankPrediction, steady: Ints) -> float:
     return sum(s.unexplained.frac * s.step_us for s in steps) / total_us if total_us else 0.0
 
 
-def _measured(truth: Timeline, rank: int, marks: Ints) -> dict[str, float]:
-    figures = _medians(truth, rank, marks)
+def recorded_figures(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
+    """Medians over the steps of these rows of the marks, each from mark to mark."""
+    figures = _medians(timeline, rank, marks)
     return {key: figures[key] for key in ("step_us", *DEVICE_FIGURES)}
 
 

@@ -253,7 +253,7 @@ class _EventRows:
         """
         values = self._columns.taken(name)
         if values is None:
-            return self._blank
+            return self._blank if order is None else self._blank[: len(order)]
         if name in _WIDE:
             values = values.astype(np.int64, copy=False)
         return values if order is None else values[order]

@@ -121,8 +121,8 @@ def test_real_recordings_fit_their_books_and_are_sound(reference: Path) -> None:
         ("dlrm_gpu_clock_plus_1s", "clock is 999.9"),
         ("gpu_clock_plus_1s", "clock is 1000.0"),
         ("dlrm_half_kernels_lost", "126 of 251 kernel launches"),
-        ("bert_last_kernel_1e15us", "takes 1e+09 s"),
-        ("last_kernel_1e15us", "takes 1e+09 s"),
+        ("bert_last_kernel_1e15us", "cannot have lasted as long"),
+        ("last_kernel_1e15us", "cannot have lasted as long"),
     ],
 )
 def test_recordings_that_went_wrong(reference: Path, name: str, word: str) -> None:
