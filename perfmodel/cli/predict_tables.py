@@ -32,8 +32,7 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
-    from perfmodel.prediction.change import Change
-    from perfmodel.prediction.types import StepPrediction
+    from perfmodel.prediction.types import Change, StepPrediction
 
 
 _DEVICE_COLUMNS = dict(

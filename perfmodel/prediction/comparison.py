@@ -14,6 +14,7 @@ from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
 from perfmodel.prediction.explain.modelled import ModelExplainer
+from perfmodel.prediction.intervals import ratio_interval
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
@@ -242,7 +243,7 @@ class Comparison:
         other, speed_up = self._named(over), self.speed_up(row, over)
         if speed_up is None or other is None or row.result is None or other.result is None:
             return None
-        ends = other.result.ratio_interval(row.result)
+        ends = ratio_interval(other.result, row.result)
         if ends is None:
             return None
         batches = speed_up / (other.result.step_us / row.result.step_us)

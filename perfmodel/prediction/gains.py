@@ -7,6 +7,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -63,7 +64,8 @@ class _Candidate:
     def of(self, each: str) -> _Candidate:
         quoted = re.escape(each).replace(r"\ ", " ")
         what = self.what.replace("{each}", each).replace("{quoted}", quoted)
-        return replace(self, name=self.name.replace("{each}", each), what=what)
+        advice = _ADVICE_OF_FAMILY.get(what, self.advice)
+        return replace(self, name=self.name.replace("{each}", each), what=what, advice=advice)
 
     @property
     def option(self) -> tuple[str, str]:
@@ -90,13 +92,10 @@ def _operating_threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     return [name for name in _threads(graph, on_path) if name in known]
 
 
-def _families(*classes: str) -> Callable[[ExecutionGraph, Ints], list[str]]:
-    def families(graph: ExecutionGraph, on_path: Ints) -> list[str]:
-        labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
-        names = sorted({family_of_kernel(label) for label in labels})
-        return [name for name in names if name not in SCOPES and CLASS_OF_FAMILY[name] in classes]
-
-    return families
+def _families(of_class: str, graph: ExecutionGraph, on_path: Ints) -> list[str]:
+    labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
+    names = sorted({family_of_kernel(label) for label in labels})
+    return [name for name in names if name not in SCOPES and CLASS_OF_FAMILY[name] == of_class]
 
 
 def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
@@ -109,91 +108,83 @@ def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
     return sorted(total, key=lambda name: (-total[name], name))[:_MAX_OPERATORS]
 
 
-_COLLECTIVE = _Candidate(
-    "", "", 0.0, "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
+_COLLECTIVES = {
+    "all-reduces": "all_?reduce",
+    "all-to-alls": "all_?to_?all|send_?recv",
+    "all-gathers": "all_?gather",
+    "reduce-scatters": "reduce_?scatter",
+    "broadcasts": "broadcast",
+    "collectives whose names do not tell which": (
+        "^(?!.*(all_?reduce|all_?to_?all|send_?recv|gather|scatter|broadcast))"
+    ),
+}
+_OVERLAP = "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
+_OF_TRACE = (
+    ("data loading gone", "data_loading", 0.0, "more workers, or prefetch"),
+    ("waiting for input gone", "input", 0.0, "more load, or requests queued ahead"),
+    ("copies from and to the host gone", "memcpy_host", 0.0, "data kept on the device"),
+    ("copies within the device gone", IN_DEVICE, 0.0, "fused kernels, views in place of clones"),
+    (
+        "blocking copies do not block",
+        "blocking_call:(?i)memcpy",
+        0.0,
+        "pinned memory and non_blocking=True",
+    ),
+    (
+        "synchronising calls gone",
+        "blocking_call:(?i)synchronize|wait",
+        0.0,
+        "no .item(), .cpu() or print of a tensor within the step",
+    ),
+    ("hidden synchronisation gone", "hidden_sync", 0.0, "read timing events later"),
+    (
+        "allocator calls gone",
+        "allocator",
+        0.0,
+        "a warm caching allocator: equal shapes, expandable_segments",
+    ),
+    ("launch latency halved", "launch_latency", 0.5, "CUDA graphs"),
+    *((f"{name} gone", f"comm:(?i){text}", 0.0, _OVERLAP) for name, text in _COLLECTIVES.items()),
 )
-_OF_LAUNCHES = (_Candidate("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),)
 _OF_THREADS = (
-    _Candidate(
+    (
         "gaps between operators of {each} gone",
         "host_t1/{each}",
         0.0,
         "less Python between operators: torch.compile",
     ),
-    _Candidate(
+    (
         "operators of {each} halved (host)",
         "operators/{each}",
         0.5,
         "fewer and larger operators: torch.compile, foreach and fused variants",
     ),
 )
-_OF_OPERATORS = (
-    _Candidate(
-        "{each} halved (host)",
-        r"host_op_without_launch: {quoted}( in |$)",
-        0.5,
-        "a faster or fused variant, fewer calls, more threads",
-    ),
+_OF_OPERATOR = (
+    "{each} halved (host)",
+    r"host_op_without_launch: {quoted}( in |$)",
+    0.5,
+    "a faster or fused variant, fewer calls, more threads",
 )
-_OF_COMPUTE = (
-    _Candidate(
-        "{each} kernels halved", "{each}", 0.5, "a lower precision (tensor cores), or fewer FLOP"
-    ),
-)
-_OF_MEMORY = (
-    _Candidate(
-        "{each} kernels halved", "{each}", 0.5, "fused kernels (torch.compile), or a narrower type"
-    ),
-)
-_OF_TRACE = (
-    _Candidate("data loading gone", "data_loading", 0.0, "more workers, or prefetch"),
-    _Candidate("waiting for input gone", "input", 0.0, "more load, or requests queued ahead"),
-    _Candidate("copies from and to the host gone", "memcpy_host", 0.0, "data kept on the device"),
-    _Candidate(
-        "copies within the device gone", IN_DEVICE, 0.0, "fused kernels, views in place of clones"
-    ),
-    _Candidate(
-        "blocking copies do not block",
-        "blocking_call:(?i)memcpy",
-        0.0,
-        "pinned memory and non_blocking=True",
-    ),
-    _Candidate(
-        "synchronising calls gone",
-        "blocking_call:(?i)synchronize|wait",
-        0.0,
-        "no .item(), .cpu() or print of a tensor within the step",
-    ),
-    _Candidate("hidden synchronisation gone", "hidden_sync", 0.0, "read timing events later"),
-    _Candidate(
-        "allocator calls gone",
-        "allocator",
-        0.0,
-        "a warm caching allocator: equal shapes, expandable_segments",
-    ),
-    _Candidate("launch latency halved", "launch_latency", 0.5, "CUDA graphs"),
-    replace(_COLLECTIVE, name="all-reduces gone", what="comm:(?i)all_?reduce"),
-    replace(_COLLECTIVE, name="all-to-alls gone", what="comm:(?i)all_?to_?all|send_?recv"),
-    replace(_COLLECTIVE, name="all-gathers gone", what="comm:(?i)all_?gather"),
-    replace(_COLLECTIVE, name="reduce-scatters gone", what="comm:(?i)reduce_?scatter"),
-    replace(_COLLECTIVE, name="broadcasts gone", what="comm:(?i)broadcast"),
-    replace(
-        _COLLECTIVE,
-        name="collectives whose names do not tell which gone",
-        what="comm:(?i)^(?!.*(all_?reduce|all_?to_?all|send_?recv|gather|scatter|broadcast))",
-    ),
-)
-_REGISTRY: tuple[
-    tuple[tuple[_Candidate, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...
-] = (
+_FEWER_FLOP = "a lower precision (tensor cores), or fewer FLOP"
+_FEWER_BYTES = "fused kernels (torch.compile), or a narrower type"
+_Row = tuple[str, str, float, str]
+_REGISTRY: tuple[tuple[tuple[_Row, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...] = (
     (_OF_TRACE, lambda graph, on_path: [""]),
-    (_OF_LAUNCHES, _threads),
+    ((("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),), _threads),
     (_OF_THREADS, _operating_threads),
-    (_OF_OPERATORS, _operators),
-    (_OF_COMPUTE, _families(COMPUTE_BOUND)),
-    (_OF_MEMORY, _families(MEMORY_BOUND)),
+    ((_OF_OPERATOR,), _operators),
+    ((("{each} kernels halved", "{each}", 0.5, _FEWER_FLOP),), partial(_families, COMPUTE_BOUND)),
+    ((("{each} kernels halved", "{each}", 0.5, _FEWER_BYTES),), partial(_families, MEMORY_BOUND)),
 )
 """Candidates, and for what of the critical path there is one each. Another cause is another row."""
+_ADVICE_OF_FAMILY = {
+    "attention": "a fused attention kernel (scaled_dot_product_attention)",
+    "convolution": "channels_last, a lower precision, cudnn.benchmark",
+    "embedding": "table-batched lookups, a cache of hot rows, narrower rows",
+    "optimizer": "a fused optimizer (fused=True)",
+}
+"""In the place of what helps kernels of their class."""
 _LATE = {
     HOST: ("host", "host work", "move work to other ranks; look at what its thread does"),
     DATA_LOADING: ("data_loading", "data loading", "more workers, or prefetch"),
@@ -225,7 +216,7 @@ def gains(
     if lacks_work(graph):
         return []
     truth = measured(graph)
-    chosen = np.arange(_steps(graph))[steps]
+    chosen = np.arange(len(graph.marks.name) // max(len(ranks_of(graph)), 1))[steps]
     steady = chosen[np.isin(chosen, steady_steps(truth))]
     steady = steady if len(steady) else chosen
     known = periods is not None and bool(np.isin(steady, periods.steps).all())
@@ -267,10 +258,6 @@ def gains(
         for us, candidate in ranked[:MOST]
         if us >= MIN_FRAC * whole_us > 0
     ]
-
-
-def _steps(graph: ExecutionGraph) -> int:
-    return len(graph.marks.name) // max(len(ranks_of(graph)), 1)
 
 
 def _typical_us(periods: Periods, duration_us: Floats) -> float:
@@ -328,34 +315,19 @@ def _bounded(
 def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:
     for rows, each_of in _REGISTRY:
         for each in each_of(graph, on_path):
-            for candidate in rows:
-                candidates = candidate.of(each)
-                yield replace(
-                    candidates, advice=_ADVICE_OF_FAMILY.get(candidates.what, candidates.advice)
-                )
-
-
-_ADVICE_OF_FAMILY = {
-    "attention": "a fused attention kernel (scaled_dot_product_attention)",
-    "convolution": "channels_last, a lower precision, cudnn.benchmark",
-    "embedding": "table-batched lookups, a cache of hot rows, narrower rows",
-    "optimizer": "a fused optimizer (fused=True)",
-}
-"""In the place of what helps kernels of their class."""
+            yield from (_Candidate(*row).of(each) for row in rows)
 
 
 def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterator[_Candidate]:
     """The rank that the others wait for, with no more of what makes it late than their mean."""
-    late = _LATE.get(straggler["cause"]) if straggler else None
-    if straggler is None or late is None:
+    if straggler is None or straggler["cause"] not in _LATE:
         return
-    what, words, advice = late
+    what, words, advice = _LATE[straggler["cause"]]
     rank, ranks = int(straggler["rank"]), ranks_of(graph)
     nodes = graph.nodes_
     chosen = Scale.parse(f"{what}=1").among(graph, np.arange(len(graph)))
-    total_us = dict.fromkeys(ranks, 0.0)
-    for r in ranks:
-        total_us[r] = float(nodes.duration_us[chosen[nodes.rank[chosen] == r]].sum())
+    own = {r: chosen[nodes.rank[chosen] == r] for r in ranks}
+    total_us = {r: float(nodes.duration_us[rows].sum()) for r, rows in own.items()}
     others_us = float(np.mean([us for r, us in total_us.items() if r != rank]))
     if total_us[rank] > others_us:
         factor = round(others_us / total_us[rank], 3)

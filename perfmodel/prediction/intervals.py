@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import exp, hypot, log, pi, sqrt, tan
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from perfmodel.timeline.steps import ranks_of
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.kernel_table import KernelTable
+    from perfmodel.prediction.types import Result
 
 HOST = "host"
 DRAWS = 64
@@ -65,18 +65,7 @@ to 64 GPUs and batches of 32,768 to 160,000, rms error 0.097; without it 7 of th
 intervals. Source: `benchmarks/step_ratios.py`, which also shows two ratios that it has not seen."""
 
 
-class FromShapes(Protocol):
-    """A result: its step, under `DRAWS` draws too where it is from shapes, and its kernels."""
-
-    @property
-    def step_us(self) -> float: ...
-    @property
-    def draws_us(self) -> Floats | None: ...
-    @property
-    def kernels(self) -> KernelTable | None: ...
-
-
-def ratio_interval(one: FromShapes, other: FromShapes) -> tuple[float, float] | None:
+def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
     """90 % interval of the ratio of two steps; None where either is not from shapes.
 
     On one device models are off alike in both, so that the ratio is known better than the steps;

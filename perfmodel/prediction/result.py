@@ -14,10 +14,9 @@ from perfmodel.graph.recorded_steps import step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
-from perfmodel.prediction.leave_out import NaivePredictions, naive_predictions
+from perfmodel.prediction.leave_out import LeaveOneOut, NaivePredictions, naive_predictions
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
-    LeaveOneOut,
     PathPiece,
     RankPrediction,
     Result,

@@ -28,13 +28,12 @@ from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
-from perfmodel.prediction.changed import changed
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.deployment import deployment_period, least_deployment_us
-from perfmodel.prediction.explain.measured import ReplayExplainer, TransferExplainer
+from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
-from perfmodel.prediction.measured_steps import Durations, comm_warnings, steps_result
+from perfmodel.prediction.measured_steps import Durations, changed, comm_warnings, steps_result
 from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import with_codecs
 from perfmodel.prediction.request import Request
@@ -161,13 +160,12 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
                 before = plain.moved(again.duration_us)
             baseline = steps_result(trace, before, mode, hardware, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
-        replayed = ReplayExplainer(trace, given.graph, taken.duration_us, scales, host)
-        result = replace(result, explainer=replayed)
+        explainer = MeasuredExplainer(trace, given.graph, taken.duration_us, scales, host, moved)
+        result = replace(result, explainer=explainer)
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
             coverage = result.coverage | {"modelled_frac": round(moved.modelled_frac, 6)}
-            explainer = TransferExplainer(replayed, moved)
-            result = replace(result, coverage=coverage, reads=moved.reads, explainer=explainer)
+            result = replace(result, coverage=coverage, reads=moved.reads)
         results.append(result)
     cautions = dict.fromkeys(line for result in results for line in result.cautions)
     gaps = completeness(trace, graph)

@@ -7,7 +7,7 @@ draws at most, where it is known, scales all parts together, so fans and losses 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,9 @@ IDLE_FRAC = {"device": 0.13, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 
 Source: assumed: data-centre GPUs report 50 to 70 of 400 to 700 W; servers of the last ten years
 idle at a third to a half of their peak; adapters and drives hardly rest.
 """
+UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
+"""Assumed where a part's peak is not in its file: a server's socket, an adapter, a drive, a card of
+memory."""
 REST_FRAC = 0.2
 """Assumed: what boards, fans and conversion draw beyond the parts where no one said what the whole
 node draws. (DGX A100: 6.5 kW for 4.6 kW of parts, switches among them.)"""
@@ -34,63 +37,20 @@ MEMORY_W_PER_GB = 0.375
 """3 W per 8 GB of DDR4. Source: Crucial, how much power does memory use, recalled."""
 MEMORY_USD_PER_GB = 4.0
 """Assumed: about what registered DDR4 cost from 2020 to 2023."""
-
-
-@dataclass(frozen=True)
-class PartCost:
-    """One kind of part of a node: how many, what one draws at most, what one costs."""
-
-    part: str
-    name: str
-    count: float
-    peak_w: float
-    price_usd: float | None
-    source: str
-
-    @property
-    def idle_frac(self) -> float:
-        return IDLE_FRAC[self.part]
-
-
-def share_of_node(node: Node) -> float:
-    """Of its usual node that a machine takes which was named by its device alone."""
-    usual = node.device.usual_node
-    if node.name != node.device.name or usual is None:
-        return 1.0
-    whole = load(usual, "node")
-    return min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
-
-
-def parts_of(node: Node, share: float) -> tuple[PartCost, ...]:
-    parts = [_part_cost("device", node.device, node.gpus)]
-    if node.device.target != "cpu":
-        parts.append(_part_cost("host", node.host, node.sockets * share))
-    if node.host_memory_bytes:
-        gb = node.host_memory_bytes / 1e9 * share
-        text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
-        text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        parts.append(PartCost("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
-    if node.nic is not None and node.nics:
-        parts.append(_part_cost("nic", node.nic, node.nics * share))
-    if node.expansion is not None:
-        parts.append(replace(_part_cost("expansion", node.expansion, share), part="memory"))
-    if node.storage is not None:
-        parts.append(_part_cost("storage", node.storage, (node.drives or 1) * share))
-    return tuple(parts)
-
-
-UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
-"""Assumed where a part's peak is not in its file: a server's socket, an adapter, a drive, a card of
-memory."""
-
-
-def _part_cost(kind: str, part: Part, count: float) -> PartCost:
-    peak_w, price_usd = getattr(part, "tdp_w", None), getattr(part, "price_usd", None)
-    told = part.sources.get("tdp_w", "not stated")
-    if peak_w is None:
-        peak_w, told = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
-    source = f"{part.name}: {told}; price: {part.sources.get('price_usd', 'not known')}"
-    return PartCost(kind, part.name, count, peak_w, price_usd, source)
+ASSUMED = {
+    "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
+    "used_frac": "assumed: the machine does nothing else, and always this",
+    "usd_per_kwh": "US industrial average of 2023, about (EIA), recalled",
+    "facility_ratio": "assumed: a modern data centre's PUE",
+}
+"""Where the defaults of `Prices` come from."""
+BOUGHT = ("purchase_usd", "years", "usd_per_kwh", "facility_ratio")
+"""Prices that a rent includes."""
+HOURS_PER_YEAR = 8_766.0
+SECONDS_PER_HOUR = 3_600.0
+J_PER_KWH = 3.6e6
+MILLION = 1e6
+Number = float | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -115,36 +75,14 @@ class Prices:
             value = getattr(self, part.name)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise UsageError(f"prices: {part.name} of {value:g}: expected 0 or more")
-        said = [name for name in BOUGHT if not is_default(self, name)]
+        said = [name for name in BOUGHT if not self.is_default(name)]
         if said and self.usd_per_hour is not None:
             raise UsageError(f"prices: {said[0]} beside usd_per_hour: a rent includes it")
         if not (self.years > 0 and 0 < self.used_frac <= 1):
             raise UsageError("prices: expected years above 0 and a used_frac above 0, at most 1")
 
-
-BOUGHT = ("purchase_usd", "years", "usd_per_kwh", "facility_ratio")
-"""What a rent leaves nothing to say of."""
-
-ASSUMED = {
-    "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
-    "used_frac": "assumed: the machine does nothing else, and always this",
-    "usd_per_kwh": "US industrial average of 2023, about (EIA), recalled",
-    "facility_ratio": "assumed: a modern data centre's PUE",
-}
-"""Where the defaults of `Prices` come from."""
-
-
-def is_default(said: Prices, key: str) -> bool:
-    """Whether nobody changed a figure."""
-    return bool(getattr(said, key) == getattr(Prices, key))
-
-
-Number = float | NDArray[np.float64]
-
-HOURS_PER_YEAR = 8_766.0
-SECONDS_PER_HOUR = 3_600.0
-J_PER_KWH = 3.6e6
-MILLION = 1e6
+    def is_default(self, name: str) -> bool:
+        return bool(getattr(self, name) == getattr(Prices, name))
 
 
 @dataclass(frozen=True)
@@ -166,83 +104,94 @@ class Activity:
         """Of a machine that works `frac` of the time."""
         return Activity(*(frac * getattr(self, part.name) for part in fields(self)))
 
-    def of(self, part: str) -> Number:
-        """Of `device`, `host`, …; memory works as its host does."""
-        activity: Number = getattr(self, f"{'host' if part == 'memory' else part}_frac")
-        return activity
+
+@dataclass(frozen=True)
+class _Parts:
+    """One kind of part of a node; memory works as its host does."""
+
+    kind: str
+    name: str
+    count: float
+    peak_w: float
+    price_usd: float | None
+    source: str
+
+    def power_w(self, activity: Activity) -> Number:
+        busy: Number = getattr(activity, f"{'host' if self.kind == 'memory' else self.kind}_frac")
+        return self.count * self.peak_w * (IDLE_FRAC[self.kind] + (1 - IDLE_FRAC[self.kind]) * busy)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Equal nodes of a cluster: `scale` is what one draws over the sum of its parts, `price_usd` of
+    one, or its rent per hour."""
+
+    count: int
+    parts: tuple[_Parts, ...]
+    scale: float
+    price_usd: float | None
+    is_rented: bool
+    sources: dict[str, str]
 
 
 @dataclass(frozen=True)
 class OperatingCosts:
-    """What running `nodes` equal nodes, and the cluster's `others`, takes, before it is known how
-    busy they are.
+    """What running a machine takes, before it is known how busy it is. `sources`: per figure of its
+    first kind of nodes, where it comes from."""
 
-    `scale`: what a node draws over the sum of its parts. `purchase_usd` is of one node, None where
-    it, or a part of it, has no price; `rent_usd_per_hour` of one node, None unless rented.
-    """
-
-    nodes: int
-    parts: tuple[PartCost, ...]
-    scale: float
-    purchase_usd: float | None
-    rent_usd_per_hour: float | None
+    nodes: tuple[_Nodes, ...] = field(repr=False)
     prices: Prices
     sources: dict[str, str] = field(compare=False)
-    others: OperatingCosts | None = None
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many figures as `activity` has."""
-        drawn: Number = 0.0
-        for part in self.parts:
-            share = part.idle_frac + (1 - part.idle_frac) * activity.of(part.part)
-            drawn = drawn + part.count * part.peak_w * share
-        own = drawn * self.scale * self.nodes
-        return own if self.others is None else own + self.others.power_w(activity)
+        total: Number = 0.0
+        for each in self.nodes:
+            drawn: Number = 0.0
+            for part in each.parts:
+                drawn = drawn + part.power_w(activity)
+            total = total + drawn * each.scale * each.count
+        return total
 
     def usd_per_hour(self, power_w: Number) -> Number | None:
         """What all nodes cost while they draw `power_w`; None where nobody knows a price, and where
         some are rented and others bought."""
-        held, prices = self._held_usd_per_hour, self.prices
-        if held is None or self.rent_usd_per_hour is not None:
-            return held
-        return held + power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh
-
-    @property
-    def _held_usd_per_hour(self) -> float | None:
-        """Rent, or purchase spread over the hours worked."""
-        rent, others = self.rent_usd_per_hour, self.others
-        hours = 1.0 if rent is not None else self.prices.years * HOURS_PER_YEAR
-        price = self.purchase_usd if rent is None else rent
-        own = None if price is None else price * self.nodes / hours / self.prices.used_frac
-        if own is None or others is None:
-            return own
-        beside = others._held_usd_per_hour
-        is_alike = (others.rent_usd_per_hour is None) == (rent is None)
-        return own + beside if beside is not None and is_alike else None
+        prices, is_rented = self.prices, self.nodes[0].is_rented
+        hours = 1.0 if is_rented else prices.years * HOURS_PER_YEAR
+        held = 0.0
+        for each in self.nodes:
+            if each.price_usd is None or each.is_rented != is_rented:
+                return None
+            held += each.price_usd * each.count / hours / prices.used_frac
+        return (
+            held
+            if is_rented
+            else held + (power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh)
+        )
 
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
         """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
         if not (np.asarray(samples_per_s) > 0).all():
             raise UsageError(f"economics: {np.min(samples_per_s):g} samples per second")
         power_w = self.power_w(activity or Activity())
-        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w), self)
+        return Economics(samples_per_s, power_w, self.usd_per_hour(power_w), self.sources)
 
 
 @dataclass(frozen=True)
 class Economics:
     """Power, energy and money of a machine at a rate of samples; arrays where rates are.
 
-    Money is None where a part has no price.
+    Energy is of the machine itself, without its building. Money is None where a part has no price.
+    `sources`: figure to where it comes from, assumptions among them.
     """
 
     samples_per_s: Number
     power_w: Number
     usd_per_hour: Number | None
-    running: OperatingCosts
+    sources: dict[str, str] = field(compare=False)
 
     @property
     def energy_j_per_sample(self) -> Number:
-        """Of the machine itself, without its building."""
         return self.power_w / self.samples_per_s
 
     @property
@@ -255,17 +204,10 @@ class Economics:
             return None
         return self.usd_per_hour / SECONDS_PER_HOUR / self.samples_per_s * MILLION
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """Figure to where it comes from, assumptions among them."""
-        return self.running.sources
-
     def to_dict(self) -> dict[str, Any]:
         """The figures, lists where they are arrays, and their sources."""
         names = ("samples_per_s", "power_w", "energy_j_per_sample", "kwh_per_million_samples")
-        figures = {name: getattr(self, name) for name in names}
-        figures["usd_per_hour"] = self.usd_per_hour
-        figures["usd_per_million_samples"] = self.usd_per_million_samples
+        figures = {n: getattr(self, n) for n in (*names, "usd_per_hour", "usd_per_million_samples")}
         plain = {key: None if v is None else np.asarray(v).tolist() for key, v in figures.items()}
         return plain | {"sources": self.sources}
 
@@ -281,44 +223,72 @@ class Economics:
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     said = prices or Prices()
-    node, others = machine.node, machine.others
-    count = len(machine.kinds[0][1]) // node.gpus
-    share = share_of_node(node)
-    parts = parts_of(node, share)
-    peak_w = sum(part.count * part.peak_w for part in parts)
-    sources = {part.part: part.source for part in parts}
-    sources |= {key: text for key, text in ASSUMED.items() if is_default(said, key)}
+    kinds = [_nodes(node, len(ranks) // node.gpus, said) for node, ranks in machine.kinds]
+    return OperatingCosts(tuple(kinds), said, kinds[0].sources)
+
+
+def _nodes(node: Node, count: int, said: Prices) -> _Nodes:
+    share, usual = 1.0, node.device.usual_node
+    if node.name == node.device.name and usual is not None:  # named by its device alone
+        whole = load(usual, "node")
+        share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
+    parts = _parts(node, share)
+    sources = {part.kind: part.source for part in parts}
+    sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
     sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
     if node.power_w is None:
         scale = 1 + REST_FRAC
         sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
     else:
-        scale = node.power_w * share / peak_w
+        scale = node.power_w * share / sum(part.count * part.peak_w for part in parts)
         sources["power_w"] = node.sources.get("power_w", "not stated")
-    purchase_usd, rent = _money(node, share, parts, said, sources)
-    behind = None if others is None else operating_costs(others, said)
-    return OperatingCosts(count, parts, scale, purchase_usd, rent, said, sources, behind)
+    price, is_rented, source = _price(node, share, parts, said)
+    sources["usd_per_hour" if is_rented else "purchase_usd"] = source
+    return _Nodes(count, parts, scale, price, is_rented, sources)
 
 
-def _money(
-    node: Node, share: float, parts: tuple[PartCost, ...], said: Prices, sources: dict[str, str]
-) -> tuple[float | None, float | None]:
-    """Price of one node, and its rent per hour where it is rented; says which in `sources`."""
-    if said.usd_per_hour is not None:
-        sources["usd_per_hour"] = "given"
-        return None, said.usd_per_hour
-    if said.purchase_usd is not None:
-        sources["purchase_usd"] = "given"
-        return said.purchase_usd, None
-    if node.price_usd is not None:
-        sources["purchase_usd"] = node.sources.get("price_usd", "not stated")
-        return node.price_usd * share, None
-    if node.price_usd_per_hour is not None:
-        sources["usd_per_hour"] = node.sources.get("price_usd_per_hour", "not stated")
-        return None, node.price_usd_per_hour * share
+def _parts(node: Node, share: float) -> tuple[_Parts, ...]:
+    """The parts of a node that have a price or draw power, of which `share` is in use."""
+
+    def of(kind: str, part: Part, count: float) -> _Parts:
+        peak_w, price_usd = getattr(part, "tdp_w", None), getattr(part, "price_usd", None)
+        source = part.sources.get("tdp_w", "not stated")
+        if peak_w is None:
+            peak_w, source = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
+        source = f"{part.name}: {source}; price: {part.sources.get('price_usd', 'not known')}"
+        kind = "memory" if kind == "expansion" else kind
+        return _Parts(kind, part.name, count, peak_w, price_usd, source)
+
+    parts = [of("device", node.device, node.gpus)]
+    if node.device.target != "cpu":
+        parts.append(of("host", node.host, node.sockets * share))
+    if node.host_memory_bytes:
+        gb = node.host_memory_bytes / 1e9 * share
+        text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
+        text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
+        parts.append(_Parts("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
+    if node.nic is not None and node.nics:
+        parts.append(of("nic", node.nic, node.nics * share))
+    if node.expansion is not None:
+        parts.append(of("expansion", node.expansion, share))
+    if node.storage is not None:
+        parts.append(of("storage", node.storage, (node.drives or 1) * share))
+    return tuple(parts)
+
+
+def _price(
+    node: Node, share: float, parts: tuple[_Parts, ...], said: Prices
+) -> tuple[float | None, bool, str]:
+    """What one node costs, or takes per hour where it is rented (True), and the source of that."""
+    if said.usd_per_hour is not None or said.purchase_usd is not None:
+        is_rented = said.usd_per_hour is not None
+        return said.usd_per_hour if is_rented else said.purchase_usd, is_rented, "given"
+    for key, is_rented in (("price_usd", False), ("price_usd_per_hour", True)):
+        price = getattr(node, key)
+        if price is not None:
+            return price * share, is_rented, node.sources.get(key, "not stated")
     unpriced = [part.name for part in parts if part.price_usd is None]
     if unpriced:
-        sources["purchase_usd"] = f"not known: {', '.join(unpriced)} without a price"
-        return None, None
-    sources["purchase_usd"] = "sum of the parts, without boards, case and power supplies"
-    return sum(part.count * (part.price_usd or 0.0) for part in parts), None
+        return None, False, f"not known: {', '.join(unpriced)} without a price"
+    total = sum(part.count * (part.price_usd or 0.0) for part in parts)
+    return total, False, "sum of the parts, without boards, case and power supplies"

@@ -31,12 +31,15 @@ from perfmodel.prediction.ratios import (
     COPY,
     KERNEL,
     KINDS,
+    ComparedOps,
     OpDurations,
     OpPieces,
     Source,
 )
 from perfmodel.trace import Trace
 
+ComparedOn = tuple[ComparedOps, Source, OpPieces]
+"""An op, its pieces on the source as modelled and measured, and those on the target."""
 _KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 
 
@@ -59,6 +62,8 @@ class TransferredDurations:
     """Likewise, by the models of its op; NaN where none is known."""
     by_name: Floats
     """Likewise, by kernels of its name."""
+    compared: dict[int, ComparedOn]
+    """By place of `ratio`, what `by_op` compares."""
     reads: tuple[FigureRead, ...]
     """The figures of both machines that the ratios follow from."""
 
@@ -79,10 +84,11 @@ def transfer_durations(
     notes = unknown_generations([before.node.device, after.node.device])
     ratio = np.ones(len(rows))
     by_op = by_name = np.full(len(rows), np.nan)
+    compared: dict[int, ComparedOn] = {}
     if before.node.device != after.node.device:
         ratio = _roofline(graph, rows, duration_us, source.node.device, machine.node.device)
         try:
-            by_op, by_name = _modelled(trace, graph, rows, taken, source, machine)
+            by_op, by_name, compared = _modelled(trace, graph, rows, taken, source, machine)
         except TraceError as error:
             notes.append(f"no op has shapes for the kernel models ({error})")
     ratio = np.select([~np.isnan(by_op), ~np.isnan(by_name)], [by_op, by_name], ratio)
@@ -113,6 +119,7 @@ def transfer_durations(
         ratio,
         by_op,
         by_name,
+        compared,
         tuple(dict.fromkeys(reads)),
     )
 
@@ -179,15 +186,16 @@ def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
 
 def _modelled(
     trace: Trace, graph: ExecutionGraph, rows: Ints, taken: Floats, source: Cluster, target: Cluster
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, dict[int, ComparedOn]]:
     """Per device operation the ratio of its op's models, and that of its namesakes; NaN where none
-    is known.
+    is known; and what the models of ops compare.
 
     Namesakes are those of its rank, name and grid, else of its rank and name, and count by time.
     Kernels that were launched before the recording began have no op; later ones like them have.
     Raises `TraceError` where the trace records no shapes.
     """
     modelled, unexplained = np.full((2, len(rows)), np.nan)
+    compared: dict[int, ComparedOn] = {}
     for launched in launches(trace, graph, rows):
         before, after = launched.on_source(source, taken), launched.pieces_on(target)
         there = after.by_op(after.duration_us(target))
@@ -196,6 +204,7 @@ def _modelled(
             if chosen is not None:
                 modelled[at] = chosen.sum_us(there) / chosen.sum_us(before.modelled)
                 unexplained[at] = before.unexplained_log(chosen)
+                compared[at] = chosen, before, after
     left = 1.0 - carried_frac(source.node.device, target.node.device)
     key = kernel_keys(trace, graph, rows)
     by_op, by_name = (
@@ -205,7 +214,7 @@ def _modelled(
             (mean_of_same_key(key, each, taken) for each in (modelled, unexplained)),
         )
     )
-    return by_op, by_name
+    return by_op, by_name, compared
 
 
 def mean_of_same_key(key: Ints, values: Floats, taken: Floats) -> Floats:

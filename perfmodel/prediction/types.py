@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
-from perfmodel.prediction.change import Change, change_dict, changes, gain_dict, rounded
-from perfmodel.prediction.intervals import ratio_interval
+from perfmodel.prediction.leave_out import LeaveOneOut
 from perfmodel.provenance import OWN_MODELS, made_by
 from perfmodel.timeline.completeness import Gap
 from perfmodel.timeline.schedule import Timeline
@@ -31,21 +30,29 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.prediction/1"
 DEVICE_FIGURES = ("gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
+DEVICE_WORK = (*DEVICE_FIGURES, "kernel_sum_us")
+INTERVAL = ("step_us", "low_us", "high_us")
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
-    """A step that was predicted from the others, and what needs no model. Microseconds."""
+class Change:
+    """What a what-if makes of one time. Microseconds."""
 
-    low_us: float
-    """90 % interval of the step, from the errors of leaving the others out."""
-    high_us: float
-    null_mean_us: float | None
-    """Predictions without a model (`prediction.leave_out.NaivePredictions`): the mean of the other
-    steps, that mean with the difference in device time added, the last step before; None where
-    there are no other steps."""
-    null_mean_gpu_us: float | None
-    null_last_us: float | None
+    baseline_us: float
+    what_if_us: float
+
+    @property
+    def gain_us(self) -> float:
+        """How much shorter; negative where it gets longer."""
+        return self.baseline_us - self.what_if_us
+
+    @property
+    def gain_frac(self) -> float | None:
+        """Of the baseline."""
+        return self.gain_us / self.baseline_us if self.baseline_us else None
+
+
+_CHANGE = ("baseline_us", "gain_us", "gain_frac")
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class RankPrediction:
 
     rank: int
     step_us: float
-    """The period of steps that follow one another; of a window, of a pass, what it takes."""
+    """The period of steps that follow one another; of a window or a pass, its length."""
     gpu_active_us: float
     gpu_idle_us: float
     kernel_sum_us: float
@@ -85,7 +92,7 @@ class RankPrediction:
     transfer_us: float | None = None
     """Of the collectives where ranks meet, per step; None for a rank alone."""
     waiting_us: float | None = None
-    """For the last rank to come to them, per step."""
+    """For the last rank to come to them."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +123,8 @@ class Result:
     memory: dict[str, Any] | None = None
     """Bytes that the rank needs at its peak, where the ops tell (`MemoryUse`)."""
     device_lag_us: float | None = None
-    """By how much `step_us`, the period of steps that follow one another, is longer than the step
-    from mark to mark: the device, or a collective, falls behind the host. 0 where it keeps up, None
-    for what has no recorded steps."""
+    """By how much `step_us`, a period, is longer than the step from mark to mark: the device falls
+    behind the host. 0 where it keeps up, None without recorded steps."""
     latency_us: float | None = None
     """One step alone, idle machine to idle machine, where `step_us` is the period of many."""
     draws_us: Floats | None = field(default=None, repr=False, compare=False)
@@ -126,8 +132,8 @@ class Result:
     bound_by: dict[str, float] | None = None
     """Microseconds of the period by resource, along the cycle of dependencies that decides it."""
     relieved_us: dict[str, float] | None = None
-    """The period if a resource with a notable part of it had half to do; where a GPU's host has the
-    largest, also in CUDA graphs (`shapes.GRAPHS`) and without the host (`shapes.NO_HOST`)."""
+    """The period if a resource with a notable part of it had half to do; of a GPU's host also in
+    CUDA graphs (`shapes.GRAPHS`) and without it (`shapes.NO_HOST`)."""
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)
@@ -137,7 +143,7 @@ class Result:
     straggler: dict[str, Any] | None = None
     """The rank that the others wait for most, and why (`timeline.straggler`); None for one."""
     cautions: tuple[str, ...] = ()
-    """What makes the answer doubtful: much that nobody can explain, a replay that is off."""
+    """What makes the answer doubtful."""
     baseline: Result | None = field(default=None, repr=False)
     """Of a what-if: what is predicted without it, on the same hardware."""
 
@@ -148,12 +154,12 @@ class Result:
 
     def gains_of_ranks(self) -> list[Change | None]:
         """The same for each of `ranks`."""
-        return changes(None if self.baseline is None else self.baseline.ranks, self.ranks)
+        return _changes(self.baseline and self.baseline.ranks, self.ranks)
 
     def gains_of_steps(self) -> list[Change | None]:
         """The same for each step of the slowest rank."""
-        before = None if self.baseline is None else self.baseline.ranks[self.slowest].steps
-        return changes(before, self.rank.steps)
+        before = self.baseline and self.baseline.ranks[self.slowest].steps
+        return _changes(before, self.rank.steps)
 
     @property
     def rank(self) -> RankPrediction:
@@ -166,10 +172,7 @@ class Result:
 
     @property
     def median_mark(self) -> int:
-        """Row of the graph's marks of the slowest rank's step that is closest to its median.
-
-        Warm-up does not count where there are other steps.
-        """
+        """Row of the graph's marks of the slowest rank's steady step closest to its median."""
         steps = self.rank.steps
         steady = [i for i, step in enumerate(steps) if step.role == StepRole.STEADY]
         steady = steady or list(range(len(steps)))
@@ -195,7 +198,7 @@ class Result:
         return tuple(each for each in self.reads if each.grounds != SOURCED)
 
     def explain(self, node: str | int) -> Explained:
-        """Why a node takes what it takes: by its number, its operator, its kernel or its label.
+        """Why a node takes what it takes: by its number, operator, kernel or label.
 
         Raises `UsageError` where there is no such node.
         """
@@ -204,31 +207,27 @@ class Result:
         return explain(self.timeline, self.explainer, self.hardware, self.mode, str(node))
 
     def to_dict(self) -> dict[str, Any]:
-        rank, before = self.rank, self.baseline
-        measured = rank.measured
+        rank, before, measured = self.rank, self.baseline, self.rank.measured
         errors = None
         if measured:
             recorded_us = rank.step_us - (self.device_lag_us or 0.0)
             errors = {
-                "step": rounded(error_pct(recorded_us, measured["step_us"])),
-                "gpu_active": rounded(error_pct(rank.gpu_active_us, measured["gpu_active_us"])),
+                "step": error_pct(recorded_us, measured["step_us"]),
+                "gpu_active": error_pct(rank.gpu_active_us, measured["gpu_active_us"]),
             }
+        steps = zip(rank.steps, self.gains_of_steps(), strict=True)
         return {
             "hardware": self.hardware,
             "mode": self.mode,
-            **self._interval_dict(),
-            "device_lag_us": rounded(self.device_lag_us),
-            "latency_us": rounded(self.latency_us),
+            **_picked(self, (*INTERVAL, "device_lag_us", "latency_us")),
             "bound_by": _rounded(self.bound_by),
-            **_device_dict(rank),
+            **_picked(rank, DEVICE_WORK),
             "measured": _rounded(measured),
-            "error_pct": errors,
-            "baseline": before and {**before._interval_dict(), **_device_dict(before.rank)},
-            **gain_dict(self.gain),
-            "steps": [
-                _step_dict(step) | change_dict(change)
-                for step, change in zip(rank.steps, self.gains_of_steps(), strict=True)
-            ],
+            "error_pct": _rounded(errors),
+            "baseline": before
+            and {**_picked(before, INTERVAL), **_picked(before.rank, DEVICE_WORK)},
+            **_picked(self.gain, _CHANGE[1:]),
+            "steps": [_step_dict(step) | _picked(change, _CHANGE) for step, change in steps],
             "per_rank": self._rank_dicts(),
             "families": self.families,
             "coverage": self.coverage,
@@ -241,15 +240,9 @@ class Result:
             ],
         }
 
-    ratio_interval = ratio_interval
-
-    def _interval_dict(self) -> dict[str, float | None]:
-        step_us, low_us, high_us = map(rounded, (self.step_us, self.low_us, self.high_us))
-        return {"step_us": step_us, "low_us": low_us, "high_us": high_us}
-
     def _rank_dicts(self) -> list[dict[str, Any]]:
         pairs = zip(self.ranks, self.gains_of_ranks(), strict=True)
-        return [_rank_dict(rank) | change_dict(change) for rank, change in pairs]
+        return [_rank_dict(rank) | _picked(change, _CHANGE) for rank, change in pairs]
 
 
 @dataclass(frozen=True)
@@ -267,12 +260,10 @@ class Prediction:
 
     @property
     def cautions(self) -> list[str]:
-        """What makes the answer doubtful, over all results."""
         return list(dict.fromkeys(line for result in self.results for line in result.cautions))
 
     def paths_by_cause(self) -> dict[str, dict[str, float]]:
-        """Microseconds per cause along what decides the typical step: as measured, where it was,
-        and as each result and its baseline say."""
+        """Microseconds per cause along the typical step: measured, of each result and baseline."""
         from perfmodel.timeline.critical_path import PathWalker
         from perfmodel.timeline.device_lag import DeviceLags
         from perfmodel.timeline.schedule import measured
@@ -322,17 +313,16 @@ class Prediction:
         return step_figure(chosen.timeline, chosen.median_mark, path=path)
 
     def __repr__(self) -> str:
-        steps = ", ".join(
-            f"{result.hardware} {human_us(result.step_us)}"
-            + (f" ({human_us(low)} to {human_us(high)})" if low and high else "")
-            for result in self.results
-            for low, high in [(result.low_us, result.high_us)]
-        )
+        steps = []
+        for each in self.results:
+            bounds = [human_us(us) for us in (each.low_us, each.high_us) if us]
+            interval = f" ({' to '.join(bounds)})" if len(bounds) == 2 else ""
+            steps.append(f"{each.hardware} {human_us(each.step_us)}{interval}")
+        steps = ", ".join(steps)
         return f"Prediction({self.source['trace']!r}: {steps}; {len(self.warnings)} warnings)"
 
     def _repr_html_(self) -> str:
-        """Per machine the step with its interval, and how many times as fast as the trace, or as
-        the first machine, it is; then each rank; then warnings."""
+        """Machines with their speed-up over the trace, or the first of them; ranks; warnings."""
         from perfmodel.plot import table_html
         from perfmodel.plot.names import list_html
 
@@ -340,20 +330,19 @@ class Prediction:
         rows = []
         for result in self.results:
             before = (result.rank.measured or {}).get("step_us") or first.step_us
-            interval = result._interval_dict()
+            interval = _picked(result, INTERVAL).values()
             speedup = f"{before / result.step_us:.2f}x" if result.step_us else None
-            rows.append([result.hardware, result.mode, *interval.values(), speedup])
-        columns = ["hardware", "mode", *first._interval_dict(), "speed-up"]
+            rows.append([result.hardware, result.mode, *interval, speedup])
+        columns = ["hardware", "mode", *INTERVAL, "speed-up"]
         ranks = [
-            [result.hardware, *_rank_dict(rank).values()]
-            for result in self.results
-            for rank in result.ranks
+            {"hardware": each.hardware} | _rank_dict(rank)
+            for each in self.results
+            for rank in each.ranks
         ]
-        of_ranks = ["hardware", *_rank_dict(first.rank)]
         kept = [line for line in self.warnings if not isinstance(line, Note)]
         return (
             table_html(rows, columns, f"Prediction of {self.source['trace']}")
-            + table_html(ranks, of_ranks, "Ranks")
+            + table_html([row.values() for row in ranks], list(ranks[0]), "Ranks")
             + list_html(kept, "Warnings")
         )
 
@@ -367,12 +356,27 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
+def _changes(
+    before: Sequence[RankPrediction | StepPrediction] | None,
+    after: Sequence[RankPrediction | StepPrediction],
+) -> list[Change | None]:
+    """From each one's step to the other's; None where there is nothing `before`."""
+    if before is None:
+        return [None] * len(after)
+    return [Change(a.step_us, b.step_us) for a, b in zip(before, after, strict=True)]
+
+
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
-    return {key: rounded(value) for key, value in values.items()} if values else None
+    return {name: rounded(value) for name, value in values.items()} if values else None
 
 
-def _device_dict(rank: RankPrediction) -> dict[str, float | None]:
-    return {key: rounded(getattr(rank, key)) for key in (*DEVICE_FIGURES, "kernel_sum_us")}
+def _picked(values: object, names: Iterable[str]) -> dict[str, Any]:
+    """Numbers of `values` by name, rounded; all None of nothing."""
+    return {name: rounded(getattr(values, name, None)) for name in names}
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 4)
 
 
 def _step_dict(step: StepPrediction) -> dict[str, Any]:
@@ -381,11 +385,9 @@ def _step_dict(step: StepPrediction) -> dict[str, Any]:
         "step_us": rounded(step.step_us),
         "role": step.role.value,
         "warmup": step.role == StepRole.WARM_UP,
-        "measured_us": rounded(step.measured_us),
-        "error_pct": rounded(step.error_pct),
-        "measured_host_frac": rounded(step.measured_host_frac),
+        **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
         "unexplained_frac": rounded(step.unexplained.frac),
-        "left_out": None if step.left_out is None else _rounded(asdict(step.left_out)),
+        "left_out": step.left_out and _rounded(asdict(step.left_out)),
     }
 
 
@@ -393,8 +395,6 @@ def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "step_us": rounded(rank.step_us),
-        "measured_us": rounded(rank.measured["step_us"]) if rank.measured else None,
-        **_device_dict(rank),
-        "transfer_us": rounded(rank.transfer_us),
-        "waiting_us": rounded(rank.waiting_us),
+        "measured_us": rounded((rank.measured or {}).get("step_us")),
+        **_picked(rank, (*DEVICE_WORK, "transfer_us", "waiting_us")),
     }

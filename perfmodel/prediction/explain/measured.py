@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import figure_reads, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain.modelled import (
@@ -25,9 +25,9 @@ from perfmodel.prediction.explain.modelled import (
 )
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.ratio_by_bound import host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import OpDurations, OpPieces, Source
+from perfmodel.prediction.ratios import OpPieces
 from perfmodel.prediction.scheduled import HostCosts, place_collectives
-from perfmodel.prediction.transferred import TransferredDurations, kernel_keys, launches
+from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
 from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.schedule import deciding_edges, measured
 from perfmodel.trace import RankTrace, Trace
@@ -35,11 +35,18 @@ from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
 
 SCALE_TOLERANCE_US = 1e-6
+MAX_NAMESAKES = 3
+"""Kernels of the same name whose ratios are listed; the mean is of all."""
+
+
+_Ratio = tuple[str, str, Terms, tuple[FigureRead, ...], tuple[Reason, ...]]
+"""What a ratio is, its formula, terms, figures and parts."""
 
 
 @dataclass(frozen=True)
-class ReplayExplainer:
-    """A measured graph, scheduled again with `duration_us` per node."""
+class MeasuredExplainer:
+    """A measured graph, `moved` to another machine if it was, and scheduled again with
+    `duration_us` per node under `edits`."""
 
     trace: Trace
     graph: ExecutionGraph
@@ -47,18 +54,19 @@ class ReplayExplainer:
     edits: Sequence[Scale] = ()
     overheads: tuple[str, Profile] | None = None
     """Name and profile of what took the place of the measured host costs."""
+    moved: TransferredDurations | None = None
 
     def lag_source(self, edge: EdgeKind) -> str:
         """The constant of the kind in this trace, and what it is of."""
+        unchanged = "" if self.moved is None else "; taken over unchanged"
         if edge in NO_LAG:
-            return "fixed: edges of this kind have no lag, or that of rounding alone"
-        count = int((self._deciding == edge).sum())
+            return f"fixed: edges of this kind have no lag, or that of rounding alone{unchanged}"
+        count = int((deciding_edges(measured(self.graph)).kind == edge).sum())
         what = "mean" if edge in MEAN_LAG_KINDS else "median"
-        return f"{what} over the trace's edges of this kind that decided a start ({count} do)"
-
-    @cached_property
-    def _deciding(self) -> np.ndarray:
-        return deciding_edges(measured(self.graph)).kind
+        return (
+            f"{what} over the trace's edges of this kind that decided a start ({count} do)"
+            f"{unchanged}"
+        )
 
     def ops(self) -> Sequence[str]:
         """Of device work the operator that launched it."""
@@ -74,62 +82,133 @@ class ReplayExplainer:
         return names
 
     def reason(self, node: int) -> Reason:
-        """The measured duration, and the what-ifs that changed it."""
-        return self.changed(node, self.source(node))
-
-    def changed(self, node: int, source: Reason) -> Reason:
-        """`source` of a node with the what-ifs on top."""
+        """The measured duration, or that of the profile that was given; the ratio by which it was
+        moved; and the what-ifs that changed it."""
+        source = self._source(node)
+        source = source if self.moved is None else self._moved(node, source, self.moved)
         taken_us = float(self.duration_us[node])
         applied = [edit for edit in self.edits if edit.matches(self.graph)[node]]
         if not applied and abs(taken_us - source.duration_us) <= SCALE_TOLERANCE_US:
             return source
         terms: Terms = {"before_us": source.duration_us}
         terms |= {f"{edit.text} factor": edit.factor for edit in applied}
+        formula = "what it took x the factors of the what-ifs"
         factor = float(np.prod([edit.factor for edit in applied]))
         beside_us = taken_us - factor * source.duration_us
         if abs(beside_us) > SCALE_TOLERANCE_US:
             terms["beside_others_us"] = beside_us
-        formula = "what it took x the factors of the what-ifs"
-        if "beside_others_us" in terms:
             formula += ", what a codec makes of it, and what it loses to others beside it"
         return Reason("what-if", formula, taken_us, terms, (), (source,))
 
-    def source(self, node: int) -> Reason:
-        """What a node takes before what-ifs: measured, or of the profile that was given."""
-        graph = self.graph
-        if self.overheads is not None and graph.nodes_.scope[node] == Scope.HOST:
+    def _source(self, node: int) -> Reason:
+        is_host = self.graph.nodes_.scope[node] == Scope.HOST
+        if self.overheads is not None and is_host and overhead_of(self.graph, node):
             name, profile = self.overheads
-            if overhead_of(graph, node):
-                costs = HostCosts(profile, 1.0, "", name=name)
-                return profile_reason(graph, node, profile, costs, name)
-        return measured_reason(self.trace, graph, node)
+            costs = HostCosts(profile, 1.0, "", name=name)
+            return profile_reason(self.graph, node, profile, costs, name)
+        return measured_reason(self.trace, self.graph, node)
+
+    @cached_property
+    def _rows(self) -> Ints:
+        return self.graph.device_span()[1]
+
+    def _moved(self, node: int, was: Reason, moved: TransferredDurations) -> Reason:
+        if self.graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
+            here, there = moved.source.node.host, moved.target.node.host
+            return speed_reason(was, host_ratio(here, there), here, there)
+        at = np.flatnonzero(self._rows == node)
+        if not len(at):
+            return was
+        place = int(at[0])
+        ratio = float(moved.ratio[place])
+        explain = self._by_roofline
+        if not np.isnan(moved.by_op[place]):
+            explain = self._by_op
+        elif not np.isnan(moved.by_name[place]):
+            explain = self._by_name
+        what, formula, own, figures, parts = explain(moved, place, was)
+        terms = {"measured_us": was.duration_us, "ratio": ratio, **own}
+        return Reason(what, formula, was.duration_us * ratio, terms, figures, (was, *parts))
+
+    def _by_op(self, moved: TransferredDurations, place: int, was: Reason) -> _Ratio:
+        """Models of the op's pieces on both machines, summed."""
+        chosen, before, after = moved.compared[place]
+        name = after.graph.ops[chosen.op].name
+        terms: Terms = {
+            "op": name,
+            "unexplained_factor": float(np.exp(before.unexplained_log(chosen))),
+            "carried_frac": moved.carried_frac,
+        }
+        parts = tuple(
+            _side(machine, pieces, pieces.counted(chosen), f"{name} on {machine.name}")
+            for machine, pieces in ((moved.source, before.pieces), (moved.target, after))
+        )
+        formula = (
+            "measured time x what the op's pieces take on the target over the source x "
+            "unexplained_factor ^ (carried_frac - 1)"
+        )
+        return "ratio of models", formula, terms, (), parts
+
+    def _by_name(self, moved: TransferredDurations, place: int, was: Reason) -> _Ratio:
+        """The mean ratio of kernels of the same name and grid, else of the same name."""
+        key = kernel_keys(self.trace, self.graph, self._rows)
+        known = ~np.isnan(moved.by_op)
+        alike = np.flatnonzero(known & (key == key[place]).all(axis=1))
+        if not len(alike):
+            alike = np.flatnonzero(known & (key[:, :2] == key[place, :2]).all(axis=1))
+        terms: Terms = {"kernels_of_the_name": len(alike)}
+        for each in alike[:MAX_NAMESAKES].tolist():
+            terms[f"ratio of node {self._rows[each]}"] = float(moved.by_op[each])
+        formula = "measured time x the mean ratio, by time, of kernels of its name that have one"
+        return "ratio of namesakes", formula, terms, (), ()
+
+    def _by_roofline(self, moved: TransferredDurations, place: int, was: Reason) -> _Ratio:
+        """Rates of the class that the kernel's name tells."""
+        label = self.graph.labels[self._rows[place]]
+        (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
+        machines = [with_read_log(each) for each in (moved.source, moved.target)]
+        (source, here), (target, there) = machines
+        devices = source.node.device, target.node.device
+        transfer_ratio([family], [dtype], *devices, duration_us=[was.duration_us])
+        read = (*figure_reads(moved.source, here), *figure_reads(moved.target, there))
+        terms: Terms = {"family": family, "dtype": dtype, "class": CLASS_OF_FAMILY[family]}
+        formula = (
+            "floor of the target + (measured - floor of the source) x rate of the source over the "
+            "target's, of the class that the kernel's name tells"
+        )
+        return "ratio of rooflines", formula, terms, read, ()
+
+
+def _side(machine: Cluster, pieces: OpPieces, counted: Ints, what: str) -> Reason:
+    """What the op's pieces take on one machine."""
+    rows = place_collectives(pieces.rows, machine)
+    parts = tuple(reason_of_row(rows, machine, at) for at in counted.tolist())
+    return Reason(what, "sum of its pieces", sum(each.duration_us for each in parts), {}, (), parts)
 
 
 def measured_reason(trace: Trace, graph: ExecutionGraph, node: int) -> Reason:
     """The event behind a node, as the file has it."""
     nodes = graph.nodes_
     taken_us, row = float(nodes.duration_us[node]), int(nodes.row[node])
-    kind = NodeKind(int(nodes.kind[node]))
-    if kind == NodeKind.MARK:
+    if nodes.kind[node] == NodeKind.MARK:
         return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
     rank = next((each for each in trace.ranks if each.rank == nodes.rank[node]), None)
     if rank is None or row == NONE:
         return Reason("measured wait", "what no event or dependency explains", taken_us)
-    terms = _event(rank, row)
-    event_us = float(rank.duration_us[row])
+    what, formula = "measured event", "the event's duration"
     if graph.arrivals is not None and node in graph.arrivals:
+        what = "measured collective"
         formula = (
             "where ranks meet: of the ranks' durations the shortest is the transfer; the arrival "
             "takes none of it, and waiting is not stored"
         )
-        return Reason("measured collective", formula, taken_us, terms)
-    if abs(event_us - taken_us) <= SCALE_TOLERANCE_US:
-        return Reason("measured event", "the event's duration", taken_us, terms)
-    formula = (
-        "a stretch of its thread between events, operators and steps, waiting excluded; the event "
-        "is the one that it lies in, or leads to"
-    )
-    return Reason("measured stretch", formula, taken_us, terms)
+    elif abs(float(rank.duration_us[row]) - taken_us) > SCALE_TOLERANCE_US:
+        what = "measured stretch"
+        formula = (
+            "a stretch of its thread between events, operators and steps, waiting excluded; the "
+            "event is the one that it lies in, or leads to"
+        )
+    return Reason(what, formula, taken_us, _event(rank, row))
 
 
 def _event(rank: RankTrace, row: int) -> Terms:
@@ -150,157 +229,3 @@ def _event(rank: RankTrace, row: int) -> Terms:
         if text:
             terms[name] = text
     return terms
-
-
-MAX_NAMESAKES = 3
-"""Kernels of the same name whose ratios are told; the mean is of all."""
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """The ops of one rank as they are on the source and on the target."""
-
-    launched: dict[int, tuple[int, str]]
-    """By place among the device's operations: the op that launched it, and its kind."""
-    source: Source
-    target: OpPieces
-    after: OpDurations
-
-
-@dataclass(frozen=True)
-class TransferExplainer:
-    """A measured graph on another machine: `replayed` is what was measured, then what-ifs."""
-
-    replayed: ReplayExplainer
-    moved: TransferredDurations
-    _made: dict[int, _Sides] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def lag_source(self, edge: EdgeKind) -> str:
-        """Lags stay as measured."""
-        return f"{self.replayed.lag_source(edge)}; taken over unchanged"
-
-    def ops(self) -> Sequence[str]:
-        """As of a replay."""
-        return self.replayed.ops()
-
-    def reason(self, node: int) -> Reason:
-        """The ratio that the node's duration was multiplied by, and both sides of it."""
-        return self.replayed.changed(node, self._moved(node))
-
-    def _moved(self, node: int) -> Reason:
-        graph, moved = self.replayed.graph, self.moved
-        was = self.replayed.source(node)
-        if graph.nodes_.scope[node] in (Scope.HOST, Scope.ALLOCATOR):
-            here, there = moved.source.node.host, moved.target.node.host
-            return speed_reason(was, host_ratio(here, there), here, there)
-        at = np.flatnonzero(self._rows == node)
-        if not len(at):
-            return was
-        place = int(at[0])
-        ratio = float(moved.ratio[place])
-        if not np.isnan(moved.by_op[place]):
-            return self._by_op(was, place, ratio)
-        if not np.isnan(moved.by_name[place]):
-            return self._by_name(was, place, ratio)
-        return self._by_roofline(was, node, ratio)
-
-    @cached_property
-    def _rows(self) -> Ints:
-        return self.replayed.graph.device_span()[1]
-
-    def _by_op(self, was: Reason, place: int, ratio: float) -> Reason:
-        """Models of the op's pieces on both machines, summed."""
-        sides = self._sides(int(self.replayed.graph.nodes_.rank[self._rows[place]]))
-        op, kind = sides.launched[place]
-        chosen = sides.source.compared(op, kind, sides.after)
-        assert chosen is not None
-        name = sides.target.graph.ops[chosen.op].name
-        parts = [
-            _side(machine, pieces, pieces.counted(chosen), f"{name} on {machine.name}")
-            for machine, pieces in (
-                (self.moved.source, sides.source.pieces),
-                (self.moved.target, sides.target),
-            )
-        ]
-        terms: Terms = {
-            "measured_us": was.duration_us,
-            "ratio": ratio,
-            "op": name,
-            "unexplained_factor": float(np.exp(sides.source.unexplained_log(chosen))),
-            "carried_frac": self.moved.carried_frac,
-        }
-        formula = (
-            "measured time x what the op's pieces take on the target over the source x "
-            "unexplained_factor ^ (carried_frac - 1)"
-        )
-        taken_us = was.duration_us * ratio
-        return Reason("ratio of models", formula, taken_us, terms, (), (was, *parts))
-
-    def _sides(self, rank: int) -> _Sides:
-        """The ops of `rank` on both machines, made once."""
-        if rank not in self._made:
-            self._made[rank] = _sides_of(self, self._rows, rank)
-        return self._made[rank]
-
-    def _by_name(self, was: Reason, place: int, ratio: float) -> Reason:
-        """The mean ratio of kernels of the same name."""
-        key = kernel_keys(self.replayed.trace, self.replayed.graph, self._rows)
-        known = ~np.isnan(self.moved.by_op)
-        alike = np.flatnonzero(known & (key == key[place]).all(axis=1))
-        if not len(alike):
-            alike = np.flatnonzero(known & (key[:, :2] == key[place, :2]).all(axis=1))
-        terms: Terms = {
-            "measured_us": was.duration_us,
-            "ratio": ratio,
-            "kernels_of_the_name": len(alike),
-        }
-        firsts = alike[:MAX_NAMESAKES].tolist()
-        for each in firsts:
-            terms[f"ratio of node {self._rows[each]}"] = float(self.moved.by_op[each])
-        formula = "measured time x the mean ratio, by time, of kernels of its name that have one"
-        return Reason("ratio of namesakes", formula, was.duration_us * ratio, terms, (), (was,))
-
-    def _by_roofline(self, was: Reason, node: int, ratio: float) -> Reason:
-        """Rates of the class that the kernel's name tells."""
-        label = self.replayed.graph.labels[node]
-        (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
-        machines = [with_read_log(each) for each in (self.moved.source, self.moved.target)]
-        (source, here), (target, there) = machines
-        devices = source.node.device, target.node.device
-        transfer_ratio([family], [dtype], *devices, duration_us=[was.duration_us])
-        read = (*figure_reads(self.moved.source, here), *figure_reads(self.moved.target, there))
-        terms: Terms = {
-            "measured_us": was.duration_us,
-            "ratio": ratio,
-            "family": family,
-            "dtype": dtype,
-            "class": CLASS_OF_FAMILY[family],
-        }
-        formula = (
-            "floor of the target + (measured - floor of the source) x rate of the source over the "
-            "target's, of the class that the kernel's name tells"
-        )
-        return Reason("ratio of rooflines", formula, was.duration_us * ratio, terms, read, (was,))
-
-
-def _sides_of(moved: TransferExplainer, rows: Ints, rank: int) -> _Sides:
-    """Raises `TraceError` where the trace records no shapes."""
-    trace, measured_us = moved.replayed.trace, moved.replayed.graph.nodes_.duration_us[rows]
-    launched = next(
-        sides for sides in launches(trace, moved.replayed.graph, rows) if sides.ops.rank == rank
-    )
-    source, target = moved.moved.source, moved.moved.target
-    pieces = launched.pieces_on(target)
-    return _Sides(
-        {at: (op, kind) for at, op, kind in launched.operations()},
-        launched.on_source(source, measured_us),
-        pieces,
-        pieces.by_op(pieces.duration_us(target)),
-    )
-
-
-def _side(machine: Cluster, pieces: OpPieces, counted: Ints, what: str) -> Reason:
-    """What the op's pieces take on one machine."""
-    rows = place_collectives(pieces.rows, machine)
-    parts = tuple(reason_of_row(rows, machine, at) for at in counted.tolist())
-    return Reason(what, "sum of its pieces", sum(each.duration_us for each in parts), {}, (), parts)

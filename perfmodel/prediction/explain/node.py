@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from itertools import chain
 
 import numpy as np
 
-from perfmodel.arrays import Ints, Mask
+from perfmodel.arrays import Ints
 from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.prediction.explain.reason import Explained, Explainer, Start
@@ -30,28 +29,33 @@ def find_node(timeline: Timeline, ops: Sequence[str], text: str) -> tuple[int, i
     part of it, whatever the case. Nodes that start within a step come before others. Raises
     `UsageError` that names the nearest.
     """
-    count = len(timeline.graph)
+    graph = timeline.graph
     if text.strip().isdecimal():
         number = int(text)
-        if number >= count:
-            raise UsageError(f"--explain {text}: nodes are numbered from 0 to {count - 1}")
+        if number >= len(graph):
+            raise UsageError(f"--explain {text}: nodes are numbered from 0 to {len(graph) - 1}")
         return number, 1
-    names = [tuple(_names(timeline, ops, node)) for node in range(count)]
-    matches = next(
-        (candidates for fits in _FITS if (candidates := _fitting(names, text, fits))), []
-    )
-    if not matches or not text:
-        raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; {_nearest(text, names)}")
-    rows = np.array(matches, np.int64)
-    inside = rows[in_steps(timeline)[rows]]
+    names = [{graph.labels[node], ops[node], node_text(graph, node)} for node in range(len(graph))]
+    known = set().union(*names)
+    fitting = next(filter(None, ({n for n in known if fits(n, text)} for fits in _FITS)), None)
+    if not fitting or not text:
+        near = sorted(filter(None, known))
+        near = get_close_matches(text, near, n=MAX_SUGGESTIONS, cutoff=0.3) or near
+        nearest = ", ".join(name[:SHOWN] for name in near[:MAX_SUGGESTIONS])
+        raise UsageError(f"--explain {text[:SHOWN]!r}: no such node; nearest: {nearest}")
+    rows = np.flatnonzero([not own.isdisjoint(fitting) for own in names])
+    inside = rows[marks_of(timeline)[rows] >= 0]
     rows = inside if len(inside) else rows
     taken = (timeline.end_us - timeline.start_us)[rows]
     return int(rows[int(np.argmax(taken))]), len(rows)
 
 
-def in_steps(timeline: Timeline) -> Mask:
-    """Which nodes start within a step of their rank."""
-    return marks_of(timeline) >= 0
+_FITS: tuple[Callable[[str, str], bool], ...] = (
+    lambda name, text: name == text,
+    lambda name, text: name.rpartition("::")[2] == text,
+    lambda name, text: text.lower() in name.lower(),
+)
+"""How a name may fit what was asked for, the closest first."""
 
 
 def marks_of(timeline: Timeline) -> Ints:
@@ -64,35 +68,6 @@ def marks_of(timeline: Timeline) -> Ints:
         own &= (timeline.start_us >= begun[mark]) & (timeline.start_us < over[mark])
         mark_of[own & (mark_of < 0)] = mark
     return mark_of
-
-
-_FITS: tuple[Callable[[str, str], bool], ...] = (
-    lambda name, text: name == text,
-    lambda name, text: name.rpartition("::")[2] == text,
-    lambda name, text: text.lower() in name.lower(),
-)
-"""How a name may fit what was asked for, the closest first."""
-
-
-def _fitting(
-    names: Sequence[Sequence[str]], text: str, fits: Callable[[str, str], bool]
-) -> list[int]:
-    """The nodes of which a name fits."""
-    known = {name: fits(name, text) for name in set(chain.from_iterable(names))}
-    return [node for node, own in enumerate(names) if any(known[name] for name in own)]
-
-
-def _names(timeline: Timeline, ops: Sequence[str], node: int) -> Iterator[str]:
-    yield timeline.graph.labels[node]
-    yield ops[node]
-    yield node_text(timeline.graph, node)
-
-
-def _nearest(text: str, names: Sequence[Sequence[str]]) -> str:
-    """The names that look most like `text`."""
-    known = sorted({name for name in chain.from_iterable(names) if name})
-    near = get_close_matches(text, known, n=MAX_SUGGESTIONS, cutoff=0.3) or known[:MAX_SUGGESTIONS]
-    return f"nearest: {', '.join(name[:SHOWN] for name in near)}"
 
 
 def explain(
@@ -109,6 +84,17 @@ def explain(
     begun = 0.0 if mark < 0 else float(timeline.end_us[graph.marks.start[mark]])
     path = () if mark < 0 else critical_path(timeline, mark)
     slack = float(timeline.slack_us[node])
+    deciding, start = deciding_edges(timeline), None
+    before = int(deciding.node[node])
+    if before != NONE:
+        edge = EdgeKind(int(deciding.kind[node]))
+        start = Start(
+            before,
+            graph.labels[before],
+            edge.name.lower(),
+            float(deciding.lag_us[node]),
+            explainer.lag_source(edge),
+        )
     return Explained(
         asked=asked,
         matches=matches,
@@ -126,18 +112,6 @@ def explain(
         duration_us=float(timeline.end_us[node] - timeline.start_us[node]),
         slack_us=max(slack, 0.0) if np.isfinite(slack) else None,
         on_critical_path=any(piece.node == node and piece.edge == NONE for piece in path),
-        start=_start(timeline, explainer, node),
+        start=start,
         reason=explainer.reason(node),
     )
-
-
-def _start(timeline: Timeline, explainer: Explainer, node: int) -> Start | None:
-    """The edge that decided; None where nothing did."""
-    start = deciding_edges(timeline)
-    before = int(start.node[node])
-    if before == NONE:
-        return None
-    edge = EdgeKind(int(start.kind[node]))
-    label = timeline.graph.labels[before]
-    lag_us = float(start.lag_us[node])
-    return Start(before, label, edge.name.lower(), lag_us, explainer.lag_source(edge))

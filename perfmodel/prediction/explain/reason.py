@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -37,7 +37,7 @@ class Reason:
             "what": self.what,
             "formula": self.formula,
             "duration_us": round(self.duration_us, DECIMALS),
-            "terms": {name: _rounded(value) for name, value in self.terms.items()},
+            "terms": _rounded(self.terms),
             "figures": [each.to_dict() for each in self.figures],
             "coefficients": [each.to_dict() for each in self.coefficients],
             "parts": [part.to_dict() for part in self.parts],
@@ -60,10 +60,6 @@ class Explainer(Protocol):
         ...
 
 
-def _rounded(value: float | int | str | None) -> float | int | str | None:
-    return round(value, DECIMALS) if isinstance(value, float) else value
-
-
 @dataclass(frozen=True)
 class Start:
     """What decided when a node could start."""
@@ -81,7 +77,7 @@ class Explained:
 
     asked: str
     matches: int
-    """Nodes that have the name asked for; the longest of them is told."""
+    """Nodes that have the name asked for; the longest of them is explained."""
     hardware: str
     mode: str
     node: int
@@ -102,33 +98,16 @@ class Explained:
 
     def to_dict(self) -> dict[str, Any]:
         """One of the results of `docs/schemas/explanation.json`."""
-        return {
-            "asked": self.asked,
-            "matches": self.matches,
-            "hardware": self.hardware,
-            "mode": self.mode,
-            "node": {
-                "number": self.node,
-                "label": self.label,
-                "op": self.op or None,
-                "kind": self.kind,
-                "cause": self.cause,
-                "rank": self.rank,
-                "resource": self.resource,
-                "step": self.step,
-                "start_us": round(self.start_us, DECIMALS),
-                "duration_us": round(self.duration_us, DECIMALS),
-                "slack_us": None if self.slack_us is None else round(self.slack_us, DECIMALS),
-                "on_critical_path": self.on_critical_path,
-            },
-            "waits_for": None
-            if self.start is None
-            else {
-                "number": self.start.node,
-                "label": self.start.label,
-                "edge": self.start.edge,
-                "lag_us": round(self.start.lag_us, DECIMALS),
-                "lag_source": self.start.lag_source,
-            },
-            "reason": self.reason.to_dict(),
-        }
+        values = _rounded(vars(self))
+        about = {name: values.pop(name) for name in ("asked", "matches", "hardware", "mode")}
+        del values["start"], values["reason"]
+        node = {"number": values.pop("node"), **values, "op": self.op or None}
+        start = None
+        if self.start is not None:
+            start = _rounded(vars(self.start))
+            start = {"number": start.pop("node"), **start}
+        return {**about, "node": node, "waits_for": start, "reason": self.reason.to_dict()}
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: round(v, DECIMALS) if isinstance(v, float) else v for k, v in values.items()}
