@@ -14,6 +14,7 @@ from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fits, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan
 from perfmodel.workload.step import check_ranks
+from perfmodel.workload.tables import row_bytes
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ class Deployment:
     def ranks(self) -> int:
         """One per device."""
         return self.machine.gpus
+
+    @property
+    def table_bytes(self) -> list[float]:
+        """Of each table as it is stored."""
+        pairs = zip(self.workload.tables, self.placement.tables, strict=True)
+        return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         """A copy with fields changed, and `notes` more."""

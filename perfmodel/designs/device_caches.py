@@ -19,7 +19,7 @@ from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory_tiers import fitting
-from perfmodel.workload.tables import Table, row_bytes
+from perfmodel.workload.tables import Table
 
 MIN_FRAC = 1e-3
 """Of the rows, less than this is not tried in the place of more."""
@@ -62,12 +62,7 @@ class SoftwareCache(settings.Checked, of="software_cache"):
             raise WorkloadError(
                 "software_cache: a CPU's device memory is its host's: nothing to keep closer"
             )
-        held = [
-            table.rows * row_bytes(table, placed.dtype)
-            for table, placed in zip(
-                deployment.workload.tables, deployment.placement.tables, strict=True
-            )
-        ]
+        held = deployment.table_bytes
         moved = [
             placed.tier == "hbm" and placed.sharding != "data_parallel" and size > self.keep_bytes
             for placed, size in zip(deployment.placement.tables, held, strict=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
-from perfmodel.designs.layer_types import layer_stages, path_within, shortest_path, times_along
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
+from perfmodel.workload.layer_times import GIVEN, Stage, layer_stages
 from perfmodel.workload.settings import Implementation
 
 if TYPE_CHECKING:
@@ -97,11 +97,7 @@ class Search:
         """One row per layer and table."""
         import pandas as pd
 
-        rows = [
-            {part.name: getattr(each, part.name) for part in fields(each)}
-            for each in (*self.layers, *self.tables)
-        ]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(map(asdict, (*self.layers, *self.tables)))
 
 
 def search(
@@ -141,15 +137,16 @@ def _layers(
     stages = layer_stages(workload, deployment.machine, samples, tried, train=deployment.train)
     allowed = [[dtype for dtype in tried if dtype in {wide, *within(b, dtypes)}] for b in each]
     variance = {dtype: error_of(dtype) ** 2 for dtype in tried}
-    free = shortest_path(stages, [tried] * len(stages), variance)
-    fastest = shortest_path(stages, allowed, variance)
-    path = path_within(stages, allowed, variance, total**2) if total > 0 else fastest
-    if total > 0 and sum(variance[dtype] for dtype in path) > total**2:
+    free = _shortest_path(stages, [tried] * len(stages), variance)
+    fastest = _shortest_path(stages, allowed, variance)
+    path = _path_within(stages, allowed, variance, total**2) if total > 0 else fastest
+    least = sum(variance[dtype] for dtype in path)
+    if 0 < total**2 < least:
         raise WorkloadError(
             f"low_precision: a total error of {total:g} is out of reach: the widest types "
-            f"allowed give {sqrt(sum(variance[dtype] for dtype in path)):.2g}"
+            f"allowed give {sqrt(least):.2g}"
         )
-    times = zip(times_along(stages, path), times_along(stages, [wide] * len(path)), strict=True)
+    times = zip(_times_along(stages, path), _times_along(stages, [wide] * len(path)), strict=True)
     for at, ((name, weights), (us, wide_us)) in enumerate(zip(named, times, strict=True)):
         dtype = path[at]
         narrower = [other for other in dtypes if error_of(other) > error_of(dtype)]
@@ -173,17 +170,8 @@ def _tables(
         allowed = {about.dtype, *within(budget, dtypes)} & set(sizes)
         dtype = min(allowed, key=lambda d: (sizes[d], error_of(d)))
         refused = any(sizes[d] < sizes[dtype] for d in dtypes)
-        yield Choice(
-            f"tables[{number}]",
-            dtype,
-            error_of(dtype),
-            budget,
-            0.0,
-            0.0,
-            sizes[dtype],
-            sizes[about.dtype],
-            BUDGET if refused else "",
-        )
+        held, bytes_ = BUDGET if refused else "", (sizes[dtype], sizes[about.dtype])
+        yield Choice(f"tables[{number}]", dtype, error_of(dtype), budget, 0.0, 0.0, *bytes_, held)
 
 
 def _one_each(budgets: Sequence[float], count: int, what: str) -> tuple[float, ...]:
@@ -196,6 +184,69 @@ def _one_each(budgets: Sequence[float], count: int, what: str) -> tuple[float, .
 
 def _element_bytes(dtype: str) -> float:
     return {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0}.get(dtype, 1.0)
+
+
+MAX_PRICE, HALVINGS = 1e40, 60
+
+
+def _shortest_path(
+    stages: Sequence[Stage],
+    allowed: Sequence[Collection[str]],
+    cost: Mapping[str, float],
+    price: float = 0.0,
+) -> tuple[str, ...]:
+    """A type for each layer, of those `allowed` it, so that all together take least; each also
+    `cost` of its type times `price`. Of equal ways the one of least cost."""
+    best: dict[str, tuple[float, float, tuple[str, ...]]] = {GIVEN: (0.0, 0.0, ())}
+    for stage, dtypes in zip(stages, allowed, strict=True):
+        after: dict[str, tuple[float, float, tuple[str, ...]]] = {}
+        for given, (total, costs, path) in best.items():
+            for dtype in dtypes:
+                us, gives = stage[given, dtype]
+                costs_now = costs + cost[dtype]
+                way = total + us + price * cost[dtype], costs_now, (*path, dtype)
+                if gives not in after or way[:2] < after[gives][:2]:
+                    after[gives] = way
+        best = after
+    return min(best.values(), key=lambda way: way[:2])[2]
+
+
+def _path_within(
+    stages: Sequence[Stage],
+    allowed: Sequence[Collection[str]],
+    cost: Mapping[str, float],
+    most: float,
+) -> tuple[str, ...]:
+    """The same with costs of at most `most` together, by the least price that gives it; where no
+    price does, the way of least cost."""
+
+    def fits(path: tuple[str, ...]) -> bool:
+        return sum(cost[dtype] for dtype in path) <= most
+
+    low, high = 0.0, 1.0
+    path = _shortest_path(stages, allowed, cost)
+    if fits(path):
+        return path
+    while not fits(path) and high < MAX_PRICE:
+        low, high = high, high * 10.0
+        path = _shortest_path(stages, allowed, cost, high)
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5 if low else high / 2.0
+        found = _shortest_path(stages, allowed, cost, middle)
+        if fits(found):
+            high, path = middle, found
+        else:
+            low = middle
+    return path
+
+
+def _times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
+    """What each layer takes where all run in the types of `path`."""
+    given, taken = GIVEN, []
+    for stage, dtype in zip(stages, path, strict=True):
+        us, given = stage[given, dtype]
+        taken.append(us)
+    return taken
 
 
 HALF = ("fp16", "bf16", "fp32", "tf32")

@@ -2,34 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
-from perfmodel.cost.tiers import TIERS
+from perfmodel.cost.tiers.host_memory import counting_us
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import Deployment, Design, Phase, named_part
-from perfmodel.designs.hot_row_choice import (
-    MIB,
-    MIN_MIB,
-    choose_hot_rows,
-    multi_hot_note,
-    smaller,
+from perfmodel.designs.deployment import Deployment, Design, Phase, halved, named_part
+from perfmodel.embedding import (
+    HotSet,
+    MicroBatch,
+    Pipeline,
+    Placement,
+    TableAccess,
+    TablePlacement,
+    hot_set,
 )
-from perfmodel.embedding import MicroBatch, Pipeline
+from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
-from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
+from perfmodel.ops.dtypes import row_bytes
 from perfmodel.schema import Limits
 from perfmodel.units import US_PER_S
+from perfmodel.workload.tables import Table
 
+MIB = float(1 << 20)
+MIN_MIB = 1.0
+"""Of hot rows, less than this is not tried in the place of more."""
 MIN_FRAC = 1e-6
 """Fewer popular samples, or others, than this share are none."""
-COUNTER_BYTES = 8.0
 Inputs: TypeAlias = Annotated[float, Limits(1.0, settings.MOST)]
+
+
+@dataclass(frozen=True)
+class HotRowChoice:
+    """Hot rows per table within a budget, `placement` with them on every device, and the share of
+    samples that need no other."""
+
+    found: HotSet
+    placement: Placement
+    popular_frac: float
+    kept_bytes: float
+    """What the kept rows take: where they were learned, more than the most popular ones."""
+
+    def notes(self, design: str, deployment: Deployment) -> tuple[str, str]:
+        """What a user should know of it; and why hardly a sample is popular, where that is so."""
+        mib, hot_frac = self.kept_bytes / MIB, self.found.overall_hot_frac
+        note, why = f"hot rows: {mib:,.{0 if mib >= 10 else 2}f} MiB get {hot_frac:.1%} of ", ""
+        note += f"the lookups; {self.popular_frac:.1%} of the samples need no other"
+        if self.popular_frac == 1.0:
+            note = (
+                f"hot rows: all {mib:,.0f} MiB of the tables are within the budget: no sample "
+                "needs another row (gpu_only needs no host)"
+            )
+        if self.popular_frac < 1e-3:
+            lookups = sum(table.pooling for table in deployment.workload.tables)
+            few = f"{self.popular_frac:.2g} of the samples are"
+            few = few if self.popular_frac > 1e-9 else "no sample is"
+            why = (
+                f"{few} popular: all {lookups:g} rows of one must be hot; independent lookups are "
+                f"taken, a measured share is {design}.popular_frac"
+            )
+        return note, why
+
+
+def choose_hot_rows(
+    deployment: Deployment,
+    budget_bytes: float,
+    *,
+    sampled: float = np.inf,
+    popular_frac: float | None = None,
+) -> HotRowChoice:
+    """Hot rows of all tables in `budget_bytes` of every device, the other rows in host memory.
+
+    They are known, or learned on `sampled` samples: then as many of the most popular as have as
+    many hits stand for them. `popular_frac` is a measured share of popular samples; without it,
+    lookups of a sample are taken as independent. On several nodes each host has an equal part of
+    all rows, and every device all hot ones.
+
+    Raises `WorkloadError` for a budget that holds no row of some table, a share that cannot be, and
+    samples that are parted already.
+    """
+    if any(part.popular for part in deployment.pipeline.micro_batches):
+        raise WorkloadError("hot rows: the samples are already split by hot rows")
+    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
+    kept, choice = _hot_rows(deployment.workload.tables, dtypes, budget_bytes, sampled)
+    share = choice.popular_frac if popular_frac is None else popular_frac
+    choice.mixed_hot_frac(share)
+    rows = [round(count) for count in choice.rows.tolist()]
+
+    def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
+        place = {"sharding": "data_parallel", "ranks": tuple(range(deployment.ranks))}
+        place |= {"tier": "host", "pooled_on": "device", "caches": ()}
+        return place | {"hot_rows": rows[number]}
+
+    placement = deployment.placement.edited(edit)
+    return HotRowChoice(choice, placement, share, kept.used_bytes)
+
+
+@lru_cache(maxsize=64)
+def _hot_rows(
+    tables: tuple[Table, ...], dtypes: tuple[str, ...], budget_bytes: float, sampled: float
+) -> tuple[HotSet, HotSet]:
+    """What is kept, and the same in whole rows, at least one per table, the most popular ones."""
+    accesses = [
+        TableAccess(
+            popularity=table.popularity(),
+            lookups=table.pooling,
+            row_bytes=float(row_bytes(dtype, table.dim)),
+        )
+        for table, dtype in zip(tables, dtypes, strict=True)
+    ]
+    least = sum(access.row_bytes for access in accesses)
+    if not budget_bytes >= least:
+        raise WorkloadError(
+            f"hot rows: a budget of {budget_bytes:g} bytes: expected at least a row of each of "
+            f"{len(tables)} tables, {least:g}"
+        )
+    kept = hot_set(accesses, budget_bytes, sampled=sampled)
+    pairs = list(zip([each.popularity for each in accesses], kept.hot_frac.tolist(), strict=True))
+    rows = [max(float(np.floor(each.hot_rows(share))), 1.0) for each, share in pairs]
+    share = [float(each.covered_frac(n)) for (each, _), n in zip(pairs, rows, strict=True)]
+    return kept, replace(kept, rows=np.array(rows), hot_frac=np.array(share))
+
+
+def _fewer(
+    design: Fae | Hotline, deployment: Deployment, sampled: float
+) -> Iterator[dict[str, Any]]:
+    """Half of the hot rows, a quarter and so on, each with the share of popular samples: as
+    measured, or what of it so few rows allow at most. So more popular samples never ask for more
+    rows."""
+    tables, share = deployment.workload.tables, design.popular_frac
+    dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
+    for size in halved(design.hot_mib, MIN_MIB):
+        if design.popular_frac is not None:
+            try:
+                _, choice = _hot_rows(tables, dtypes, size * MIB, sampled)
+            except WorkloadError:  # not a row of each table
+                return
+            share = min(design.popular_frac, float(choice.hot_frac.min()))
+        yield {"hot_mib": size, "popular_frac": share}
 
 
 @dataclass(frozen=True)
@@ -67,7 +182,7 @@ class Fae(settings.Checked, of="fae"):
         share, moved = choice.popular_frac, choice.kept_bytes
         hot_pipeline = replace(deployment.pipeline, micro_batches=(MicroBatch(1.0, popular=True),))
         both = deployment.train and 0.0 < share < 1.0
-        unpopular = multi_hot_note("fae", deployment, share)
+        note, why = choice.notes("fae", deployment)
         phases = (
             Phase(
                 "popular",
@@ -81,12 +196,12 @@ class Fae(settings.Checked, of="fae"):
             Phase("other", max(1.0 - share, 1e-12), cold.placement, cold.pipeline),
         )
         return deployment.with_(
-            choice.note,
+            note,
             f"counting rows on {self.sampled_frac:.1%} of the inputs takes the host, once, "
             f"{self.learning_s(deployment):,.1f} s",
             "assumed: other mini-batches look rows up as all samples do",
-            *(f"fae: {why}" for why in unpopular),
-            without_gain=(*deployment.without_gain, *unpopular),
+            *([f"fae: {why}"] if why else []),
+            without_gain=(*deployment.without_gain, *([why] if why else [])),
             placement=choice.placement,
             pipeline=hot_pipeline,
             phases=tuple(phase for phase in phases if phase.steps_frac > 1e-9),
@@ -95,23 +210,15 @@ class Fae(settings.Checked, of="fae"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With no hot rows, and with fewer: no mini-batch is taken for a popular one, where these
         take longer to launch, or their rows to come and go, than the host's lookups."""
+        none = replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0)
         sampled = self.sampled_frac * self.inputs
-        fewer = [
-            replace(self, hot_mib=size, popular_frac=share)
-            for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
-        ]
-        return [replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0), *fewer]
+        return [none, *(replace(self, **less) for less in _fewer(self, deployment, sampled))]
 
     def learning_s(self, deployment: Deployment) -> float:
-        """What counting takes: a counter of 8 bytes per row, read and written at random places by
-        all cores; nodes share the inputs."""
+        """What counting the sampled rows takes all cores; nodes share the inputs."""
         lookups = self.sampled_frac * self.inputs / deployment.machine.nodes
         lookups *= sum(table.pooling for table in deployment.workload.tables)
-        own = {"lookups": max(lookups / deployment.machine.node.gpus, 1.0)}
-        own["row_bytes"] = COUNTER_BYTES
-        rows = Rows.of([{"op": op, **own} for op in ("host_gather", "host_scatter")])
-        estimated = TIERS[OPS["host_gather"].family].estimate(rows, deployment.machine)
-        return float(estimated.duration_us.sum()) / US_PER_S
+        return counting_us(lookups, deployment.machine) / US_PER_S
 
     def _run_steps(self, popular_frac: float) -> float:
         """Steps with popular samples in a row: at least one, and one of the others between runs."""
@@ -183,17 +290,13 @@ class Hotline(settings.Checked, of="hotline"):
         phases = (*hot, *before)
         part = machine.node.accelerator
         by = f"gathered by {part.name if part else 'the cores of the host'}"
+        note, why = choice.notes("hotline", deployment)
+        learning = f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"
         return deployment.with_(
-            choice.note,
+            note,
             f"hotline: rows that are not hot are {by}; launches: {self.launches}",
-            *(
-                f"hotline: {why}"
-                for why in multi_hot_note("hotline", deployment, choice.popular_frac)
-            ),
-            *(
-                [f"hotline: {learns:.1%} of the steps learn, and are those of hybrid"]
-                * bool(learns)
-            ),
+            *([f"hotline: {why}"] if why else []),
+            *([learning] if learns else []),
             machine=machine,
             placement=choice.placement,
             pipeline=hot[0].pipeline,
@@ -203,10 +306,7 @@ class Hotline(settings.Checked, of="hotline"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """Without the accelerator, with fewer hot rows, and with batches as they come."""
         sampled = self.learning_frac * self.inputs or np.inf
-        fewer = [
-            replace(self, hot_mib=size, popular_frac=share)
-            for size, share in smaller(deployment, self.hot_mib, self.popular_frac, sampled)
-        ]
+        fewer = [replace(self, **less) for less in _fewer(self, deployment, sampled)]
         if self.launches != "whole_batches":
             return fewer
         come = [replace(each, launches="as_they_come") for each in (self, *fewer)]
@@ -231,28 +331,16 @@ class Hotline(settings.Checked, of="hotline"):
         if self.launches == "as_they_come":
             both, popular_frac = False, 0.0
         if self.launches == "whole_batches" and both:
-            kinds = (("popular", popular_frac, True), ("other", 1.0 - popular_frac, False))
-            return [
-                (
-                    name,
-                    share,
-                    replace(
-                        plain, micro_batches=(MicroBatch(1.0, popular),), popular_frac=popular_frac
-                    ),
-                )
-                for name, share, popular in kinds
-            ]
-        share = _in_multiples(popular_frac, deployment.batch // deployment.ranks)
+            popular, other = (
+                replace(plain, micro_batches=(MicroBatch(1.0, each),), popular_frac=popular_frac)
+                for each in (True, False)
+            )
+            return [("popular", popular_frac, popular), ("other", 1.0 - popular_frac, other)]
+        share, samples = popular_frac, deployment.batch // deployment.ranks
+        if SAMPLES <= (count := round(share * samples)) < samples:
+            share = count // SAMPLES * SAMPLES / samples
         parts = [MicroBatch(share, popular=True), MicroBatch(1.0 - share)]
         parts = [part for part in parts if part.samples_frac > (0.0 if both else MIN_FRAC)]
         one = replace(parts[0], samples_frac=1.0)
         batches = tuple(parts) if len(parts) > 1 else (one,)
         return [("hot", 1.0, replace(plain, micro_batches=batches))]
-
-
-def _in_multiples(popular_frac: float, samples: int) -> float:
-    """Of a device's `samples`, the share that run as popular ones."""
-    count = round(popular_frac * samples)
-    if not SAMPLES <= count < samples:
-        return popular_frac
-    return count // SAMPLES * SAMPLES / samples

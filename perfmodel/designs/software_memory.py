@@ -16,7 +16,6 @@ from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fitting, shard_bytes
-from perfmodel.workload.tables import row_bytes
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
-        held = table_bytes(deployment)
+        held = deployment.table_bytes
         moved = self._moved(deployment, held)
         fullest = self._fullest(deployment, moved)
         if not moved and sum(held) > self.keep_gib * GIB * deployment.ranks:
@@ -297,12 +296,3 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             return machine
         drive = named_part(self.drive, Storage, "software_memory.drive")
         return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))
-
-
-def table_bytes(deployment: Deployment) -> list[float]:
-    """Bytes of each table as it is stored."""
-    placed = deployment.placement.tables
-    return [
-        table.rows * row_bytes(table, where.dtype)
-        for table, where in zip(deployment.workload.tables, placed, strict=True)
-    ]

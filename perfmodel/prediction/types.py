@@ -235,7 +235,7 @@ class Result:
             "assumed": [each.to_dict() for each in self.assumed],
             "straggler": self.straggler,
             "critical_path": [
-                vars(p) | {"start_us": rounded(p.start_us), "duration_us": rounded(p.duration_us)}
+                vars(p) | {"start_us": _round(p.start_us), "duration_us": _round(p.duration_us)}
                 for p in self.critical_path
             ],
         }
@@ -367,26 +367,26 @@ def _changes(
 
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
-    return {name: rounded(value) for name, value in values.items()} if values else None
+    return {name: _round(value) for name, value in values.items()} if values else None
 
 
 def _picked(values: object, names: Iterable[str]) -> dict[str, Any]:
     """Numbers of `values` by name, rounded; all None of nothing."""
-    return {name: rounded(getattr(values, name, None)) for name in names}
+    return {name: _round(getattr(values, name, None)) for name in names}
 
 
-def rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(float(value), 4)
 
 
 def _step_dict(step: StepPrediction) -> dict[str, Any]:
     return {
         "name": step.name,
-        "step_us": rounded(step.step_us),
+        "step_us": _round(step.step_us),
         "role": step.role.value,
         "warmup": step.role == StepRole.WARM_UP,
         **_picked(step, ("measured_us", "error_pct", "measured_host_frac")),
-        "unexplained_frac": rounded(step.unexplained.frac),
+        "unexplained_frac": _round(step.unexplained.frac),
         "left_out": step.left_out and _rounded(asdict(step.left_out)),
     }
 
@@ -394,7 +394,7 @@ def _step_dict(step: StepPrediction) -> dict[str, Any]:
 def _rank_dict(rank: RankPrediction) -> dict[str, Any]:
     return {
         "rank": rank.rank,
-        "step_us": rounded(rank.step_us),
-        "measured_us": rounded((rank.measured or {}).get("step_us")),
+        "step_us": _round(rank.step_us),
+        "measured_us": _round((rank.measured or {}).get("step_us")),
         **_picked(rank, (*DEVICE_WORK, "transfer_us", "waiting_us")),
     }

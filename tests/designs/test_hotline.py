@@ -16,8 +16,7 @@ from perfmodel.cost.durations import explanations_of
 from perfmodel.designs import DESIGNS, Deployment, Design, deployment_of
 from perfmodel.designs.baselines import Hybrid
 from perfmodel.designs.composed import composed
-from perfmodel.designs.hot_row_choice import MIB, choose_hot_rows
-from perfmodel.designs.popular_samples import Fae, Hotline
+from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.graph.kinds import NodeKind

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.designs.deployment import Deployment, deployment_of
 from perfmodel.designs.hits import tier_hits
-from perfmodel.designs.software_memory import SoftwareMemory, table_bytes
+from perfmodel.designs.software_memory import SoftwareMemory
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import cluster, load, node_of
 from perfmodel.hardware.parts import Device, Storage
@@ -57,7 +57,7 @@ def test_large_tables_move_and_small_ones_stay(plain: Deployment) -> None:
     found = SoftwareMemory(keep_gib=1.0, cache_gib=1.0).apply(plain)
     assert [table.tier for table in found.placement.tables] == ["storage", "storage", "hbm", "hbm"]
     assert found.machine.node.drives == 2
-    assert table_bytes(plain)[0] == 40_000_000 * 512
+    assert plain.table_bytes[0] == 40_000_000 * 512
 
 
 def test_a_faster_drive_and_a_larger_cache_help(plain: Deployment) -> None:

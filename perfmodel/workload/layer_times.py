@@ -1,4 +1,4 @@
-"""In which type each layer runs: the shortest path over layers and types, casts included.
+"""What each layer takes in each type, casts of what it is given included.
 
 A layer's time is that of what a step records of it, by the type that it is given and its own: casts
 of activations, weights and gradients, its products, what follows them; with the first layer of the
@@ -7,7 +7,7 @@ top MLP the interaction before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain, pairwise
 
@@ -33,7 +33,6 @@ GIVEN = "fp32"
 """The type of a batch's features."""
 OF_CALLER = "aten::ones_like"
 """What a layer's backward pass begins with here, and in a step does not."""
-MAX_PRICE, HALVINGS = 1e40, 60
 Stage = Mapping[tuple[str, str], tuple[float, str]]
 """Of a layer: type that it is given and its own -> microseconds, type that it gives."""
 
@@ -47,52 +46,46 @@ def layer_stages(
     `samples`: of one device. `machine`: as its first kind of nodes has it.
     """
     widths = (*pairwise(workload.bottom_widths), *pairwise(workload.top_widths))
-    given, places, rows, gives = {GIVEN}, [], [], {}
+    given, places, rows = {GIVEN}, [], []
     for number in range(len(widths)):
         reached = set()
         for before in sorted(given):
             for dtype in dtypes:
-                own, after = _rows(workload, machine, samples, train, number, before, dtype)
-                places.append((number, before, dtype))
-                rows.append(own)
-                gives[places[-1]] = after
-                reached.add(after)
+                r = _recorder(machine, train=train)
+                out = _record(r, workload, samples, number, before, dtype)
+                rows.append(_rows(r, out, workload, machine))
+                places.append((number, before, dtype, out.dtype))
+                reached.add(out.dtype)
         given = reached
     joined = durations_of(Rows.joined(rows), machine).duration_us
     ends = np.cumsum([len(own) for own in rows])[:-1]
     lag_us = 0.0 if machine.node.device.target == CPU else LAG_US[EdgeKind.STREAM]
-    taken = [float(part.sum() + lag_us * len(part)) for part in np.split(joined, ends)]
     stages: list[dict[tuple[str, str], tuple[float, str]]] = [{} for _ in widths]
-    for place, us in zip(places, taken, strict=True):
-        number, before, dtype = place
-        stages[number][before, dtype] = us, gives[place]
+    for (number, before, dtype, after), part in zip(places, np.split(joined, ends), strict=True):
+        stages[number][before, dtype] = float(part.sum() + lag_us * len(part)), after
     return tuple(stages)
 
 
-def _rows(
-    workload: Workload,
-    machine: Cluster,
-    samples: int,
-    train: bool,
-    number: int,
-    given: str,
-    dtype: str,
-) -> tuple[Rows, str]:
-    """The kernels of one layer, and the type of what it gives."""
+def _recorder(machine: Cluster, *, train: bool) -> Recorder:
     device = machine.node.device
     r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
     r.tape = Tape() if train else None
-    out = _record(r, workload, samples, number, given, dtype)
+    return r
+
+
+def _rows(r: Recorder, out: Tensor, workload: Workload, machine: Cluster) -> Rows:
+    """The kernels of one layer that was recorded."""
+    device = machine.node.device
     if r.tape is not None:
         backward(r, out)
     graph = OpGraph(r.ops())
     if device.target == CPU:
-        return rows_of(list(chain.from_iterable(cpu_steps(graph)))), out.dtype
+        return rows_of(list(chain.from_iterable(cpu_steps(graph))))
     tf32 = workload.implementation.precision == "tf32"
     lowered = lower(graph, device.target, device=device, tf32_matmul=tf32)
     names = [lowered.graph.ops[top].name for top in lowered.top_level.tolist()]
     kept = [at for at, name in enumerate(names) if name != OF_CALLER]
-    return lowered.rows.take(np.array(kept, np.int64)), out.dtype
+    return lowered.rows.take(np.array(kept, np.int64))
 
 
 def _record(
@@ -118,59 +111,3 @@ def _record(
     last = LAST[workload.training.loss] if is_last else "relu"
     out = mlp(r, x, stack, last=last, dtype=usual)
     return to_dtype(r, out, GIVEN) if is_last and out.dtype != GIVEN else out
-
-
-def shortest_path(
-    stages: Sequence[Stage],
-    allowed: Sequence[Collection[str]],
-    cost: Mapping[str, float],
-    price: float = 0.0,
-) -> tuple[str, ...]:
-    """A type for each layer, of those `allowed` it, so that all together take least; each also
-    `cost` of its type times `price`. Of equal ways the one of least cost."""
-    best: dict[str, tuple[float, float, tuple[str, ...]]] = {GIVEN: (0.0, 0.0, ())}
-    for stage, dtypes in zip(stages, allowed, strict=True):
-        after: dict[str, tuple[float, float, tuple[str, ...]]] = {}
-        for given, (total, costs, path) in best.items():
-            for dtype in dtypes:
-                us, gives = stage[given, dtype]
-                costs_now = costs + cost[dtype]
-                way = total + us + price * cost[dtype], costs_now, (*path, dtype)
-                if gives not in after or way[:2] < after[gives][:2]:
-                    after[gives] = way
-        best = after
-    return min(best.values(), key=lambda way: way[:2])[2]
-
-
-def path_within(
-    stages: Sequence[Stage],
-    allowed: Sequence[Collection[str]],
-    cost: Mapping[str, float],
-    most: float,
-) -> tuple[str, ...]:
-    """The same with costs of at most `most` together, by the least price that gives it; where no
-    price does, the way of least cost."""
-    low, high = 0.0, 1.0
-    path = shortest_path(stages, allowed, cost)
-    if sum(cost[dtype] for dtype in path) <= most:
-        return path
-    while sum(cost[dtype] for dtype in path) > most and high < MAX_PRICE:
-        low, high = high, high * 10.0
-        path = shortest_path(stages, allowed, cost, high)
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5 if low else high / 2.0
-        found = shortest_path(stages, allowed, cost, middle)
-        if sum(cost[dtype] for dtype in found) <= most:
-            high, path = middle, found
-        else:
-            low = middle
-    return path
-
-
-def times_along(stages: Sequence[Stage], path: Sequence[str]) -> list[float]:
-    """What each layer takes where all run in the types of `path`."""
-    given, taken = GIVEN, []
-    for stage, dtype in zip(stages, path, strict=True):
-        us, given = stage[given, dtype]
-        taken.append(us)
-    return taken
