@@ -48,7 +48,7 @@ from perfmodel.cost.tiers.nic.learned import (
     trees_of,
 )
 from perfmodel.designs import deployment_of
-from perfmodel.designs.smartnic import SmartNic, step_change
+from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.lru_residency import lru_distances
@@ -57,6 +57,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
+from perfmodel.workload.adapter_step import step_change
 
 SEEN, HELD_OUT = (0.2, 0.5, 0.8, 1.0, 1.2, 1.5), (0.7, 1.1)
 """Exponents of the rows' popularity that the trees are fitted to, and tested on."""
@@ -276,7 +277,7 @@ def scheduled_savings(
             cached = design.apply(plain)
             if cached.placement == plain.placement:
                 continue
-            change = step_change(cached)
+            change = step_change(first_rank(cached), cached.machine)
             before, after = (predict(each).results[0].step_us for each in (plain, cached))
         except PerfmodelError:
             continue

@@ -45,7 +45,6 @@ DIMENSIONLESS = {
     "read_amplification": "bytes over bytes",
     "reads": "rows read per user",
     "scale": "of parts' power to the node's",
-    "share_of_node": "as share",
     "error_of": "as error",
     "logit": "log of odds",
     "odds": "chance over its complement",

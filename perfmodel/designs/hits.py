@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.smartnic import adapter_shares, first_rank
+from perfmodel.designs.smartnic import first_rank
 from perfmodel.embedding import RowCache, TableAccess
 from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
 from perfmodel.workload import Table
@@ -108,6 +108,29 @@ def tier_hits(deployment: Deployment) -> Hits:
         lookups = float(table.lookups(deployment.batch))
         tables.append(TableHits(number, lookups, share, fetched_rows, fetched_rows * size))
     return Hits(tuple(tables))
+
+
+def adapter_shares(deployment: Deployment) -> list[float]:
+    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
+
+    What local caches find of tables that it does not hold is taken from those that it does.
+    """
+    tables = deployment.workload.tables
+    run = first_rank(deployment)
+    ranks, linked = run.ranks, run.linked
+    use = adapter_use(run)
+    if use is None:
+        return [0.0] * len(tables)
+    own = {shard.table for shard in run.plan.shards[0]}
+    asked = sum(use.tables[number].asked_frac for number in own)
+    local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
+    apart = 1.0 - linked / ranks
+    return [
+        apart * (1.0 - (each.left_frac if number in own else each.asked_frac * local))
+        if any(name.startswith("nic") for name in deployment.placement.tables[number].caches)
+        else 0.0
+        for number, each in enumerate(use.tables)
+    ]
 
 
 def answers_spared(deployment: Deployment) -> list[float]:

@@ -6,14 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-import numpy as np
-
-from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.calls import codec
-from perfmodel.cost.contract import TIERS
-from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS, StepChange
+from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS
 from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
-from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
@@ -22,35 +16,10 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.ops.rows import Rows
-from perfmodel.ops.vocabulary.tiers import NIC as NIC_FAMILY
 from perfmodel.schema import Limits
-from perfmodel.workload.adapter_caches import adapter_use, is_across_network
-from perfmodel.workload.jagged import answered_lookups
+from perfmodel.workload.adapter_step import step_change, worth_asking
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.adapter_rows import sent_frac
-
-_ENGINE = coefficients("tiers.engine")
-FP32_BYTES = 4.0
-
-
-def worth_asking(deployment: Deployment) -> list[bool]:
-    """Per table whether an adapter reads and adds up the rows of one bag, and brings their sum over
-    the bus to the device, sooner than the sum comes over the wire."""
-    nic, share = adapter(deployment.machine), adapters_per_rank(deployment.machine)
-    assert nic.memory_gb_per_s is not None
-    reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
-    bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or deployment.machine.node.device.host_gb_per_s)
-    sent = codec(deployment.workload.implementation.exchange_precision)
-    sizes, burst = [], _ENGINE.burst_bytes
-    for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
-        size = float(row_bytes(where.dtype, table.dim))
-        parts = len(where.ranks) if where.sharding == "row_wise" else 1
-        read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
-        vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
-        sizes.append(bool(max(read / reading, vector / bus) < vector / wire))
-    return sizes
 
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
@@ -59,8 +28,7 @@ def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     bags of which a rank has no other row."""
     sizes = []
     samples = deployment.batch // deployment.ranks
-    pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
-    for table, where in pairs:
+    for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         popularity = table.popularity()
         is_hot = popularity.chance * table.lookups(samples) >= lookups
         rows, share = float(popularity.rows[is_hot].sum()), float(popularity.share[is_hot].sum())
@@ -89,91 +57,6 @@ def first_rank(deployment: Deployment) -> Run:
         linked=linked,
         placement=deployment.placement,
     )
-
-
-def step_change(deployment: Deployment) -> StepChange:
-    """What the adapters of `deployment`, which hold rows, change in a step of the first rank."""
-    run, machine = first_rank(deployment), deployment.machine
-    use = adapter_use(run)
-    assert use is not None
-    tables, ranks, per_rank = run.workload.tables, run.ranks, adapters_per_rank(machine)
-    software = run.workload.implementation
-    sent = codec(software.exchange_precision)
-    wire = adapter(machine).gb_per_s * per_rank * 1e3
-    apart = [rank for rank in range(ranks) if is_across_network(run, rank)]
-    shards = [(rank, shard, shard.of(tables)) for rank in apart for shard in run.plan.shards[rank]]
-    in_rows = (
-        any(placed.sharding == "row_wise" and placed.caches for placed in run.placement.tables)
-        if run.placement
-        else False
-    )
-    dim = float(np.mean([table.dim for table in tables]))
-    vector = float(sent.wire_bytes(np.array([dim]), dim)[0])
-    keys = [sum(table.lookups(run.batch) for *_, table in shards), 0]
-    keys[1] = sum(use.sent_lookups(run)[rank] for rank in apart)
-    bags = [float(run.batch * len(shards))] * 2
-    if in_rows:
-        bags[0] /= run.linked  # sums are added among linked ranks before they leave
-        bags[1] *= sent_frac(run, use)
-    else:
-        kept = [use.tables[shard.table].answered_frac for _, shard, _ in shards]
-        bags[1] *= float(np.mean(kept)) if kept else 1.0
-    key_bytes = 4.0 if software.key_dtype == "int32" else 8.0
-    load = answered_lookups(run, use)
-    probed = {name: load[name] for name in ("probes", "messages")}
-    ops = [
-        {"op": "nic_lookup", **probed},
-        {"op": "nic_lookup", **load, "probes": 1.0, "messages": 0.0},
-    ]
-    size = dim * FP32_BYTES
-    if in_rows:
-        out_bytes = run.batch * sum(table.dim for table in tables) * FP32_BYTES
-        adding = {"probes": 1.0, "lookups": bags[1], "bags": bags[1], "dim": dim, "row_bytes": size}
-        delivered = {"delivered_bytes": out_bytes * use.bus_crossings}
-        delivered["messages"] = use.messages(run, bags[1] * vector)
-        ops.append({"op": "nic_lookup", **adding, **delivered})
-    written = sum(use.tables[shard.table].remote_rows / shard.parts for shard in run.plan.shards[0])
-    if run.train and written:
-        ops.append({"op": "nic_write", "lookups": written * ranks, "row_bytes": size})
-    taken = TIERS[NIC_FAMILY].estimate(Rows.of(ops), machine).duration_us.tolist()
-    wrote = run.train and written > 0
-    if load["lookups"] < 1:
-        taken[:2] = 0.0, 0.0
-    return StepChange(
-        wire_before_us=(keys[0] * key_bytes + bags[0] * vector) / wire,
-        wire_after_us=(keys[1] * key_bytes + bags[1] * vector) / wire,
-        probe_us=taken[0],
-        read_us=sum(taken[1 : len(taken) - wrote]),
-        write_us=(taken[-1] + written * size * len(apart) / wire) if wrote else 0.0,
-        samples=run.batch,
-        ranks=ranks,
-        vector_bytes=vector,
-        in_rows=in_rows,
-        train=run.train,
-    )
-
-
-def adapter_shares(deployment: Deployment) -> list[float]:
-    """Per table the share of all its lookups that adapters answer, as the first rank sees it.
-
-    What local caches find of tables that it does not hold is taken from those that it does.
-    """
-    tables = deployment.workload.tables
-    run = first_rank(deployment)
-    ranks, linked = run.ranks, run.linked
-    use = adapter_use(run)
-    if use is None:
-        return [0.0] * len(tables)
-    own = {shard.table for shard in run.plan.shards[0]}
-    asked = sum(use.tables[number].asked_frac for number in own)
-    local = sum(use.tables[number].left_frac for number in own) / asked if asked else 1.0
-    apart = 1.0 - linked / ranks
-    return [
-        apart * (1.0 - (each.left_frac if number in own else each.asked_frac * local))
-        if any(name.startswith("nic") for name in deployment.placement.tables[number].caches)
-        else 0.0
-        for number, each in enumerate(use.tables)
-    ]
 
 
 MIN_GIB = 1 / 16
@@ -235,16 +118,17 @@ class SmartNic(settings.Checked, of="smartnic"):
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
         note that says why, where there can be none."""
-        before, why = deployment.machine, ""
-        machine = with_adapter(before, self.adapter)
-        tables = deployment.placement.tables
-        free = [table.tier == "hbm" and not table.caches for table in tables]
-        served = [f and t.sharding in WHOLE for f, t in zip(free, tables, strict=True)]
+        why, machine = "", with_adapter(deployment.machine, self.adapter)
+        kinds = [
+            table.sharding if table.tier == "hbm" and not table.caches else ""
+            for table in deployment.placement.tables
+        ]
+        served = [kind in WHOLE for kind in kinds]
         in_rows = not any(served)
         if in_rows:
             served = [
-                is_free and table.sharding == "row_wise" and len(table.ranks) == deployment.ranks
-                for is_free, table in zip(free, tables, strict=True)
+                kind == "row_wise" and len(table.ranks) == deployment.ranks
+                for kind, table in zip(kinds, deployment.placement.tables, strict=True)
             ]
         nic = machine.node.nic
         if deployment.ranks == deployment.machine.linked_gpus:
@@ -261,28 +145,23 @@ class SmartNic(settings.Checked, of="smartnic"):
             )
         if why:
             return _as_it_is(deployment, why)
-        plain = deployment
-        deployment = deployment.with_(machine=machine)
-        cached = self._cached(deployment, served, in_rows)
+        cached = self._cached(deployment.with_(machine=machine), served, in_rows)
         if cached is None:
-            return _as_it_is(plain, "rows are written as often as they are looked up")
+            return _as_it_is(deployment, "rows are written as often as they are looked up")
         if self.applied == "always":
             return cached
-        told = self._told(step_change(cached))
-        return (
-            _as_it_is(plain, told) if self.applied == "never" else cached.with_(f"smartnic: {told}")
-        )
-
-    def _told(self, change: StepChange) -> str:
-        """What a step would save by the model of its cost, and of what."""
+        change = step_change(first_rank(cached), machine)
         saved_us = NIC_COSTS[self.cost_by].saved_us(change)
-        return (
+        note = (
             f"{abs(saved_us):,.0f} us would be {'lost' if saved_us <= 0 else 'saved'} by "
             f"the {self.cost_by} model of cost: keys and pooled rows take the wire "
             f"{change.wire_after_us:,.0f} us in the place of {change.wire_before_us:,.0f}, looking "
             f"for keys takes {change.probe_us:,.0f}, reading rows {change.read_us:,.0f}, writing "
             f"changed ones {change.write_us:,.0f}"
         )
+        if self.applied == "never":
+            return _as_it_is(deployment, note)
+        return cached.with_(f"smartnic: {note}")
 
     def _cached(
         self, deployment: Deployment, served: list[bool], in_rows: bool
@@ -295,7 +174,8 @@ class SmartNic(settings.Checked, of="smartnic"):
         policies = dict.fromkeys(sizes, self.policy)
         shared = list(served)
         if self.applied != "always":
-            pays = [each and p for each, p in zip(shared, worth_asking(deployment), strict=True)]
+            worth = worth_asking(first_rank(deployment), machine)
+            pays = [each and pays for each, pays in zip(shared, worth, strict=True)]
             shared = pays if any(pays) else shared
             sizes["nic_local"] = 0.0
         if deployment.train:
@@ -360,8 +240,8 @@ class SmartNic(settings.Checked, of="smartnic"):
 
 
 def _as_it_is(deployment: Deployment, why: str) -> Deployment:
-    told = f"not applied, the step is as without it: {why}"
-    return deployment.with_(f"smartnic: {told}", without_gain=(*deployment.without_gain, told))
+    note = f"not applied, the step is as without it: {why}"
+    return deployment.with_(f"smartnic: {note}", without_gain=(*deployment.without_gain, note))
 
 
 _OF_WIRE = ("gb_per_s", "network", "latency_us", "exchange_frac")

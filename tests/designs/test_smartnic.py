@@ -12,8 +12,8 @@ import pytest
 from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
 from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.hits import tier_hits
-from perfmodel.designs.smartnic import SmartNic, adapter_shares, step_change, with_adapter
+from perfmodel.designs.hits import adapter_shares, tier_hits
+from perfmodel.designs.smartnic import SmartNic, first_rank, with_adapter
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster, cluster, load, node, with_settings
@@ -21,6 +21,7 @@ from perfmodel.ops.graph import Op
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import Workload, load_workload, op_graph
+from perfmodel.workload.adapter_step import step_change
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
 IN_ROWS = MINE.with_(implementation__sharding="row_wise")
@@ -365,7 +366,8 @@ def test_small_messages_and_no_bypass_take_longer() -> None:
 
 
 def test_what_a_step_saves_by_hand() -> None:
-    change = step_change(SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4)))
+    cached = SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4))
+    change = step_change(first_rank(cached), cached.machine)
     lookups, wire = BATCH * 208 * 3 / 4, 25e3
     assert change.wire_before_us == pytest.approx(lookups * (8 + 128 * 4) / wire, rel=0.01)
     assert 0 < change.wire_after_us < 0.6 * change.wire_before_us
