@@ -11,7 +11,7 @@ from perfmodel.errors import Note, UsageError, WorkloadError
 from perfmodel.hardware import Cluster, Part, a_kind_of, kind_of, load, names
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import fits, greedy_placement
+from perfmodel.workload.memory_tiers import fits, fitting, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan
 from perfmodel.workload.step import check_ranks
 from perfmodel.workload.tables import row_bytes
@@ -72,6 +72,14 @@ class Deployment:
         """Of each table as it is stored."""
         pairs = zip(self.workload.tables, self.placement.tables, strict=True)
         return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
+
+    def fitting(self, numbers: Iterable[int], room_bytes: float) -> frozenset[int]:
+        """Those of these tables, most lookups per byte first, that `room_bytes` of each node have
+        room for beside what is there."""
+        tables, held = self.workload.tables, self.table_bytes
+        order = sorted(numbers, key=lambda n: -tables[n].pooling / held[n])
+        where = (self.workload, self.placement, self.machine)
+        return fitting(*where, order, room_bytes, train=self.train)
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         """A copy with fields changed, and `notes` more."""

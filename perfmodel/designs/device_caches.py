@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved
-from perfmodel.embedding import POLICIES, Placement, RowCache
+from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
-from perfmodel.workload.memory_tiers import fitting
 from perfmodel.workload.tables import Table
 
 MIN_FRAC = 1e-3
@@ -70,47 +69,23 @@ class SoftwareCache(settings.Checked, of="software_cache"):
         total = sum(size for size, is_moved in zip(held, moved, strict=True) if is_moved)
         if not total:
             raise WorkloadError("software_cache: no table in device memory that could be cached")
-        cache = RowCache(
-            "rows",
-            "hbm",
-            self.cache_frac * total / deployment.ranks,
-            self.policy,
-            self.kept_by,
-            self.batches_ahead,
-        )
-        beyond = self._beyond_hosts(deployment, held, moved)
-        placement = deployment.placement.edited(
-            lambda number, _: (
-                {"tier": EXPANSION if number in beyond else HOST, "caches": ("rows",)}
-                if moved[number]
-                else {}
-            ),
-            caches=(cache,),
-        )
+        size = self.cache_frac * total / deployment.ranks
+        cache = RowCache("rows", "hbm", size, self.policy, self.kept_by, self.batches_ahead)
+        node, beyond = deployment.machine.node, frozenset[int]()
+        if node.expansion and node.host_memory_bytes is not None and self.kept_by == "kernels":
+            numbers = frozenset(number for number, is_moved in enumerate(moved) if is_moved)
+            beyond = numbers - deployment.fitting(sorted(numbers), node.host_memory_bytes)
+
+        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
+            tier = EXPANSION if number in beyond else HOST
+            return {"tier": tier, "caches": ("rows",)} if moved[number] else {}
+
+        placement = deployment.placement.edited(edit, caches=(cache,))
         pipeline = replace(deployment.pipeline, rows_ahead=self.rows_ahead)
         note = f"software cache: {cache.capacity_bytes / 1e9:.3g} GB of rows on each device"
-        memory = deployment.machine.node.expansion
-        if beyond and memory is not None:
-            note += f", {len(beyond)} of {len(held)} tables in {memory.name}"
+        if beyond and node.expansion:
+            note += f", {len(beyond)} of {len(held)} tables in {node.expansion.name}"
         return deployment.with_(note, placement=placement, pipeline=pipeline)
-
-    def _beyond_hosts(
-        self, deployment: Deployment, held: list[float], moved: list[bool]
-    ) -> frozenset[int]:
-        """Tables that the hosts' memory has no room for beside others, where there is more."""
-        node, tables = deployment.machine.node, deployment.workload.tables
-        if node.expansion is None or node.host_memory_bytes is None or self.kept_by != "kernels":
-            return frozenset()
-        order = [number for number, is_moved in enumerate(moved) if is_moved]
-        in_hosts = fitting(
-            deployment.workload,
-            deployment.placement,
-            deployment.machine,
-            sorted(order, key=lambda n: -tables[n].pooling / held[n]),
-            node.host_memory_bytes,
-            train=deployment.train,
-        )
-        return frozenset(order) - in_hosts
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache."""
@@ -150,21 +125,15 @@ class RecShard(settings.Checked, of="recshard"):
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
         cost = read_us(deployment, hot_fracs(deployment, capacity_bytes * deployment.ranks))
         ranks = ranks_by_load(cost, deployment.ranks)
-        tables = tuple(
-            replace(
-                placed,
-                sharding="table_wise",
-                ranks=(int(rank),),
-                tier="host",
-                pooled_on="device",
-                hot_rows=0,
-                caches=(CACHE,),
-            )
-            for placed, rank in zip(deployment.placement.tables, ranks, strict=True)
-        )
+
+        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
+            place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}
+            return {**place, "pooled_on": "device", "hot_rows": 0, "caches": (CACHE,)}
+
         sizes = row_bytes_of(deployment) * [table.rows for table in deployment.workload.tables]
         most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
         cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
+        tables = deployment.placement.edited(edit, caches=(cache,)).tables
         return deployment.with_(placement=Placement(tables, (cache,)))
 
     def within(self, deployment: Deployment) -> Iterable[Design]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved, named_part
-from perfmodel.embedding import POLICIES, RowCache
-from perfmodel.embedding.placement import EXPANSION
+from perfmodel.embedding import POLICIES, RowCache, TablePlacement
+from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
 from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import fitting, shard_bytes
+from perfmodel.workload.memory_tiers import shard_bytes
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             raise WorkloadError("software_memory: replicas that training updates stay: none moves")
         if not moved:
             raise WorkloadError(f"software_memory: all tables fit into {self.keep_gib:g} GiB")
-        beside = self._in_expansion(deployment, held, moved)
+        memory = deployment.machine.node.expansion
+        beside = deployment.fitting(sorted(moved), memory.capacity_bytes) if memory else frozenset()
         on_drives = moved - beside
         machine = self._machine(deployment.machine, needed=bool(on_drives))
         node = machine.node
@@ -169,9 +171,10 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"expected less than the host's {cache_bytes / GIB:.3g} GiB for each"
             )
         needed = sum(held[number] for number in on_drives)
-        drive = node.storage.name if node.storage else "no drive"
-        room = (node.storage.capacity_bytes or 0) if node.storage else 0
-        room *= (node.drives or 1) * machine.nodes
+        drive, room = "no drive", 0.0
+        if node.storage:
+            drive = node.storage.name
+            room = (node.storage.capacity_bytes or 0) * (node.drives or 1) * machine.nodes
         if room and needed > room:
             raise WorkloadError(
                 f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
@@ -179,27 +182,21 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             )
         caches = self._caches(cache_bytes)
         place = {
-            "tier": "storage",
             "pooled_on": "host" if len(caches) == 1 else "device",
             "caches": tuple(cache.name for cache in caches),
         }
-        placement = deployment.placement.edited(
-            lambda number, _: (
-                place | {"tier": EXPANSION}
-                if number in beside
-                else place
-                if number in on_drives
-                else {}
-            ),
-            caches=caches,
-        )
+
+        def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
+            tier = EXPANSION if number in beside else STORAGE
+            return {"tier": tier, **place} if number in moved else {}
+
+        placement = deployment.placement.edited(edit, caches=caches)
         pipeline = replace(
             deployment.pipeline, rows_ahead=self.rows_ahead, writes_behind=self.writes_behind
         )
         places = [f"{len(on_drives)} of {len(held)} tables on {node.drives} {drive} per node"]
-        if beside:
-            assert node.expansion is not None
-            first = f"{len(beside)} of {len(held)} tables in {node.expansion.name}"
+        if memory and beside:
+            first = f"{len(beside)} of {len(held)} tables in {memory.name}"
             places = [first, *places] if on_drives else [first]
         note = f"software-defined memory: {', '.join(places)}"
         if cache_bytes == fullest:
@@ -237,11 +234,10 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 "software_memory: training updates the rows of every sample: items_per_query and "
                 "pooled_frac are of inference"
             )
-        tables = tuple(
-            replace(table, pooling=table.pooling * asked_frac) if number in moved else table
-            for number, table in enumerate(deployment.workload.tables)
-        )
-        return replace(deployment.workload, tables=tables)
+        tables = list(deployment.workload.tables)
+        for number in moved:
+            tables[number] = replace(tables[number], pooling=tables[number].pooling * asked_frac)
+        return replace(deployment.workload, tables=tuple(tables))
 
     def _moved(self, deployment: Deployment, held: list[float]) -> frozenset[int]:
         """Numbers of the tables on drives: fewest lookups per byte first."""
@@ -269,23 +265,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             for rank in placed.ranks:
                 of_rank[rank] += size
         return max(of_rank, default=0.0)
-
-    def _in_expansion(
-        self, deployment: Deployment, held: list[float], moved: frozenset[int]
-    ) -> frozenset[int]:
-        """Of the tables that move, those in expansion memory: most lookups per byte first, as long
-        as every node has room."""
-        memory, tables = deployment.machine.node.expansion, deployment.workload.tables
-        if memory is None:
-            return frozenset()
-        return fitting(
-            deployment.workload,
-            deployment.placement,
-            deployment.machine,
-            sorted(moved, key=lambda n: -tables[n].pooling / held[n]),
-            memory.capacity_bytes,
-            train=deployment.train,
-        )
 
     def _machine(self, machine: Cluster, *, needed: bool) -> Cluster:
         if not needed:
