@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.graph import build_graph
 from perfmodel.graph.build import build_rank
-from perfmodel.graph.kinds import Cause
+from perfmodel.graph.kinds import NOT_EXPLAINED, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
@@ -37,7 +36,14 @@ from perfmodel.prediction.scheduled import (
     HostCosts,
     host_costs,
 )
-from perfmodel.prediction.shapes import MODEL, Noted, predict_on, predict_shapes, scheduled_ranks
+from perfmodel.prediction.shapes import (
+    MODEL,
+    Noted,
+    predict_on,
+    predict_shapes,
+    scheduled_ranks,
+    too_large,
+)
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
@@ -45,7 +51,6 @@ from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
-from perfmodel.units import BYTES_PER_GB
 
 MAX_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
@@ -54,14 +59,8 @@ MIN_NOTED_US = 1.0
 
 CLOCKS_US = 25.0
 """Clocks of host and device differ by so much: what is shorter may be their difference."""
-PREDICTED_CAUSES = (
-    *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
-    *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING, Cause.LAUNCH_LATENCY, Cause.OTHER_STREAM),
-    *(Cause.BLOCKING_CALL, Cause.HIDDEN_SYNC, Cause.LAUNCH_QUEUE_FULL, Cause.SM_OCCUPANCY),
-    *(Cause.COLLECTIVE_WAIT, Cause.END_OF_STEP, Cause.ALLOCATOR, Cause.BEFORE_WINDOW),
-    *(Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY),
-)
-"""Causes that a prediction from shapes has nodes and edges for, or leaves out on purpose."""
+NOT_PREDICTED = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
+"""Causes that a prediction from shapes has no nodes or edges for."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,8 @@ class ProfileData:
 
     def waits_step_us(self, rank: int) -> float:
         """Mean per step of that idle time."""
-        steps = {
-            r.rank: len(links.steps)
-            for r, links in zip(self.trace.ranks, self.trace.links, strict=True)
-        }
+        pairs = zip(self.trace.ranks, self.trace.links, strict=True)
+        steps = {own.rank: len(links.steps) for own, links in pairs}
         return sum(self.waits.get(rank, {}).values()) / max(steps.get(rank, 1), 1)
 
 
@@ -144,9 +141,7 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
         one = slice(at, at + 1)
         gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
         pieces = idle_pieces(gap, walker)
-        waited = sum(
-            p.end_us - p.start_us for p in pieces if Cause(p.cause) not in PREDICTED_CAUSES
-        )
+        waited = sum(p.end_us - p.start_us for p in pieces if p.cause in NOT_PREDICTED)
         if waited > CLOCKS_US:
             waits[int(graph.nodes_.row[gaps.node[at]])] = waited
     return waits
@@ -171,12 +166,12 @@ def recorded_kernels_on(
     ranks, events = truth.nodes_.rank[rows], truth.nodes_.row[rows]
     families = families_of_kernels([truth.labels[row] for row in rows.tolist()])
     spread = [RATIO_SPREAD[CLASS_OF_FAMILY[family]] for family in families]
-    inserted = []
+    scaled = []
     for graph in graphs:
         at = np.flatnonzero(ranks == graph.rank).tolist()
         ratio = {int(events[i]): float(moved.ratio[i]) for i in at}
-        inserted.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
-    return inserted, notes
+        scaled.append(scale_recorded(graph, ratio, {int(events[i]): spread[i] for i in at}))
+    return scaled, notes
 
 
 def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
@@ -188,9 +183,9 @@ def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
             f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "
             f"not tell: {'missing' if on_cpu else 'as long as recorded'}"
         )
-    total = sum(each.total_us for each in profile.recorded.values())
-    by = Counter[str]()
+    total, by = 0.0, Counter[str]()
     for each in profile.recorded.values():
+        total += each.total_us
         by.update(each.by_launcher_us)
     if not total or not by:
         return
@@ -225,18 +220,15 @@ def host_times(
         rank: replace(times.with_loading(batch_ratio), ratio=ratio)
         for rank, times in profile.times.items()
     }
-    return scaled, _host_notes(scaled, how)
-
-
-def _host_notes(times: dict[int, HostTimes], how: str) -> list[str]:
-    longest = max(times.values(), key=_taken_us, default=None)
+    longest = max(scaled.values(), key=_taken_us, default=None)
     if longest is None or _taken_us(longest) < MIN_NOTED_US:
-        return []
+        return scaled, []
     loading, gaps = (longest.step_us(cause) / 1e3 for cause in (Cause.DATA_LOADING, Cause.HOST_T1))
-    return [
+    note = (
         f"host time from the trace{how}: {loading:.2f} ms of data loading and {gaps:.2f} ms "
         "between operators, per step"
-    ]
+    )
+    return scaled, [note]
 
 
 def _taken_us(times: HostTimes) -> float:
@@ -247,18 +239,14 @@ def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTim
     """`result` with the shares of the trace's device time that follow from shapes, and that were
     recorded, and the host time per step that was measured."""
     rank = result.rank.rank
-    coverage: dict[str, Any] = dict(result.coverage)
-    recorded = profile.recorded.get(rank)
+    coverage, recorded = dict(result.coverage), profile.recorded.get(rank)
     if recorded is not None:
-        share = recorded.modelled_frac
-        coverage |= {
-            "modelled_frac": round(share, 6),
-            "fallback_frac": round(1 - share, 6),
-            "recorded_frac": round(recorded.recorded_frac, 6),
-        }
-    taken = _taken_us(times[rank]) if rank in times else 0.0
-    waited = profile.waits_step_us(rank)
-    coverage |= {"host_from_trace_us": round(taken, 4), "waits_from_trace_us": round(waited, 4)}
+        coverage["modelled_frac"] = round(recorded.modelled_frac, 6)
+        coverage["fallback_frac"] = round(1 - recorded.modelled_frac, 6)
+        coverage["recorded_frac"] = round(recorded.recorded_frac, 6)
+    taken_us = _taken_us(times[rank]) if rank in times else 0.0
+    coverage["host_from_trace_us"] = round(taken_us, 4)
+    coverage["waits_from_trace_us"] = round(profile.waits_step_us(rank), 4)
     return replace(result, coverage=coverage)
 
 
@@ -301,9 +289,7 @@ def shapes_on(
         return costs if overheads else replace(costs, spread=UNKNOWN_SOFTWARE)
 
     result, notes = predict_on(machine, costs_on, steps)
-    if result.memory is not None and not result.memory["fits"]:
-        needed = result.memory["total_bytes"] / BYTES_PER_GB
-        placed.append(f"needs {needed:.1f} GB: more than its memory holds")
+    placed += too_large(result)
     return result, [prefixed(machine.name, note) for note in dict.fromkeys([*placed, *notes])]
 
 
@@ -345,8 +331,6 @@ def own_costs(profile: ProfileData, machine: Cluster) -> HostCosts:
 
 def with_measured(result: Result, trace: Trace) -> Result:
     """The trace's own figures beside the prediction on its own machine."""
-    if not trace.ranks:
-        return result
     true = summarise(measured(build_graph(trace)), hardware=trace.device, mode=MODEL)
     of_rank = {rank.rank: rank.measured for rank in true.ranks}
     ranks = [replace(rank, measured=of_rank.get(rank.rank)) for rank in result.ranks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 
 ON_DEVICE = ("kernel", "copy")
+Kind = tuple[str, str, str, tuple[tuple[str, float], ...]]
+"""Op, dtype, direction and dims of a kernel."""
 MATRIX = ("matmul", "convolution", "attention")
 
 
@@ -62,27 +63,19 @@ class KernelTable:
             "time_us": busy_us[counts],
         }
         without_pct = 100 * float(busy_us[~counts].sum() / busy_us.sum()) if len(self) else 0.0
-        title = f"{self.device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
-        return roofline_figure(
-            frame, peaks=self._peaks(), gb_per_s=self.device.hbm_gb_per_s, title=title
-        )
-
-    def _peaks(self) -> dict[str, float]:
-        """Peak TFLOP/s of the vector units, and of matrix units for dtypes that products use."""
-        used = {
-            dtype for dtype, family in zip(self.dtype, self.family, strict=True) if family in MATRIX
-        }
-        peaks = {"fp32 vector": self.device.fp32_tflop_per_s}
-        for dtype in sorted(used):
-            peaks[f"{dtype} matrix"] = self.device.matrix_tflop_per_s(dtype)
-        return peaks
+        device, pairs = self.device, zip(self.dtype, self.family, strict=True)
+        peaks = {"fp32 vector": device.fp32_tflop_per_s}
+        for dtype in sorted({dtype for dtype, family in pairs if family in MATRIX}):
+            peaks[f"{dtype} matrix"] = device.matrix_tflop_per_s(dtype)
+        title = f"{device.name}; {without_pct:.0f} % of the kernel time does no arithmetic"
+        return roofline_figure(frame, peaks=peaks, gb_per_s=device.hbm_gb_per_s, title=title)
 
 
 def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> KernelTable:
     """What `rank` runs on its `device`, summed up over steps."""
     steps = max(int((prediction.timeline.graph.marks.rank == rank).sum()), 1)
     own = np.flatnonzero(prediction.pieces_of(rank))
-    groups: dict[tuple[str, str, str, tuple[tuple[str, float], ...]], list[int]] = {}
+    groups: dict[Kind, list[int]] = {}
     for at in own.tolist():
         piece = prediction.pieces[at]
         if piece.kind in ON_DEVICE:
@@ -93,7 +86,17 @@ def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> Kerne
     count = np.array([len(rows) for rows in groups.values()], np.float64)
     order = np.argsort(-time_us, kind="stable") if groups else np.empty(0, np.int64)
     kinds = [list(groups)[at] for at in order.tolist()]
-    flop, moved = _work(kinds)
+    rows = Rows.of(
+        [
+            {"op": op, "dtype": dtype, "direction": direction, "timing": KERNEL, **dict(dims)}
+            for op, dtype, direction, dims in kinds
+        ]
+    )
+    flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
+    for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
+        spec, dims = OPS[op].of(direction), rows.dims_of(op, index)
+        flop[index], item_bytes = spec.flop(dims), rows.item_bytes[index]
+        moved[index] = spec.read_bytes(dims, item_bytes) + spec.written_bytes(dims, item_bytes)
     return KernelTable(
         device,
         tuple(kind[0] for kind in kinds),
@@ -104,24 +107,3 @@ def kernel_table(prediction: ScheduledSteps, rank: int, device: Device) -> Kerne
         moved,
         time_us[order] / count[order],
     )
-
-
-def _work(
-    kinds: list[tuple[str, str, str, tuple[tuple[str, float], ...]]],
-) -> tuple[Floats, Floats]:
-    """FLOP and bytes that each kind cannot do without."""
-    records: list[Mapping[str, object]] = [
-        {"op": op, "dtype": dtype, "direction": direction, "timing": KERNEL, **dict(dims)}
-        for op, dtype, direction, dims in kinds
-    ]
-    rows = Rows.of(records)
-    flop, moved = np.zeros(len(rows)), np.zeros(len(rows))
-    for op, index in rows.groups():
-        dims, item_bytes = rows.dims_of(op, index), rows.item_bytes[index]
-        for direction in {rows.direction[at] for at in index.tolist()}:
-            spec = OPS[op].of(direction)
-            here = np.array([rows.direction[at] == direction for at in index.tolist()])
-            flop[index[here]] = np.broadcast_to(spec.flop(dims), here.shape)[here]
-            total = spec.read_bytes(dims, item_bytes) + spec.written_bytes(dims, item_bytes)
-            moved[index[here]] = np.broadcast_to(total, here.shape)[here]
-    return flop, moved

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
 from perfmodel.errors import SharedNote, UsageError, prefixed
-from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import Noted, predict_on, predict_shapes
+from perfmodel.prediction.shapes import Noted, predict_on, predict_shapes, too_large
 from perfmodel.prediction.types import Prediction
-from perfmodel.units import BYTES_PER_GB
 
 NARROW = ("fp16", "bf16")
 UNPROFILED_FRAC = 0.78
@@ -40,18 +40,19 @@ def predict_passes(
     without units for a type of 16 bits that the graph holds.
     """
     held = {t.dtype for op in graph.ops for t in (*op.tensors, *tensors_in(op.outputs))}
-    for machine in machines:
-        _require_units(equal_nodes(machine, "a pass").node.device, held)
+    for machine, dtype in product(machines, NARROW):
+        device = equal_nodes(machine, "a pass").node.device
+        has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
+        if dtype in held and not has_units:
+            raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
     results = []
     for machine in machines:
         costs = partial(_unprofiled_costs, profile=profile)
         result, prediction = predict_on(machine, costs, partial(_pass, graphs))
-        if result.memory is not None and not result.memory["fits"]:
-            needed = result.memory["total_bytes"] / BYTES_PER_GB
-            prediction.append(f"needs {needed:.1f} GB: more than its memory holds")
         results.append(result)
-        notes += [prefixed(result.hardware, note) for note in prediction]
+        own = [*prediction, *too_large(result)]
+        notes += [prefixed(result.hardware, note) for note in own]
     source = {
         "trace": graph.source,
         "device": ", ".join(result.hardware for result in results),
@@ -62,13 +63,6 @@ def predict_passes(
         "events": 0,
     }
     return Prediction(source, results, list(dict.fromkeys(notes)))
-
-
-def _require_units(device: Device, held: set[str]) -> None:
-    for dtype in NARROW:
-        has_units = device.target == CPU or getattr(device, f"{dtype}_tflop_per_s")
-        if dtype in held and not has_units:
-            raise UsageError(f"{device.name}: no units for {dtype}: cast the module")
 
 
 def _unprofiled_costs(machine: Cluster, profile: str | None) -> HostCosts:

@@ -240,7 +240,7 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
         )
         results.append(result)
         warnings += notes
-    if not (request.targets or edits) and batch is None:
+    if trace.ranks and not (request.targets or edits) and batch is None:
         results = [with_measured(result, trace) for result in results]
     source = facts_of(trace) | {"batch": batch, "edits": [edit.text for edit in edits]}
     return Prediction(source, results, list(dict.fromkeys(warnings)), gaps=completeness(trace))

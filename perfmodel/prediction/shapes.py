@@ -48,6 +48,7 @@ from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps
+from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
 HOST_NAME = "host"
@@ -286,6 +287,14 @@ def _fullest(graphs: Sequence[OpGraph], machine: Cluster) -> tuple[MemoryUse | N
         return (use.total_bytes if use else 0.0) - machine.seen_by(rank).node.device.hbm_bytes
 
     return max(needs, key=beyond_bytes)
+
+
+def too_large(result: Result) -> list[str]:
+    """A note where its memory does not fit."""
+    if result.memory is None or result.memory["fits"]:
+        return []
+    needed = result.memory["total_bytes"] / BYTES_PER_GB
+    return [f"needs {needed:.1f} GB: more than its memory holds"]
 
 
 def _unmeasured(rank: RankPrediction) -> RankPrediction:
