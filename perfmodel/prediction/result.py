@@ -17,6 +17,7 @@ from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_
 from perfmodel.prediction.leave_out import LeaveOneOut, NaivePredictions, naive_predictions
 from perfmodel.prediction.types import (
     DEVICE_FIGURES,
+    DEVICE_WORK,
     PathPiece,
     RankPrediction,
     Result,
@@ -26,7 +27,13 @@ from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_
 from perfmodel.timeline.device_lag import DeviceLags, device_lag_us
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps, step_roles
+from perfmodel.timeline.steps import (
+    by_rank_and_step,
+    ranks_of,
+    steady_steps,
+    step_bounds,
+    step_roles,
+)
 from perfmodel.timeline.straggler import rank_waiting
 from perfmodel.timeline.unexplained import Unexplained
 from perfmodel.trace.columns import NONE
@@ -74,22 +81,14 @@ def summarise(
         change_us = np.where(np.isnan(left_out_us), 0.0, left_out_us)
         step_us, period_us = replayed_us + change_us, period_us + change_us[:, steady]
     of_step = step_of_nodes(graph) if follow else None
+    known = truth if compare else None
     ranks = [
-        _rank(
-            timeline,
-            truth if compare else None,
-            walker,
-            number,
-            step_us[i],
-            period_us[i],
-            steady,
-            of_step,
-        )
+        _rank(timeline, known, walker, number, step_us[i], period_us[i], steady, of_step)
         for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
-        beside = naive_predictions(truth, steady) if compare else None
-        ranks = [_left_out(timeline, each, i, steady, beside) for i, each in enumerate(ranks)]
+        naive = naive_predictions(truth, steady) if compare else None
+        ranks = [_left_out(timeline, each, i, steady, naive) for i, each in enumerate(ranks)]
     meets = rank_waiting(timeline, walker)
     if meets is not None:
         ranks = [
@@ -104,14 +103,15 @@ def summarise(
     low, high = None, None
     if len(steady) > 1:
         low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))
-    device = graph.device_span(ranks[slowest].rank)[1]
     chosen = ranks[slowest]
+    device = graph.device_span(chosen.rank)[1]
     lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
     typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
     if lag_us and lags is not None:
         path = lags.cycle(chosen.rank, typical)
     else:
-        path = critical_path(timeline, _mark(graph, chosen.rank, typical), walker)
+        mark = np.flatnonzero(graph.marks.rank == chosen.rank)[typical]
+        path = critical_path(timeline, int(mark), walker)
     return Result(
         hardware=hardware,
         mode=mode,
@@ -125,7 +125,7 @@ def summarise(
             "modelled_frac": 0.0,
             "fallback_frac": 0.0,
             "no_shapes_frac": 0.0,
-            "unexplained_frac": round(_unexplained_frac(ranks[slowest], steady), 6),
+            "unexplained_frac": round(_unexplained_frac(chosen, steady), 6),
         },
         critical_path=_path(graph, path),
         timeline=timeline,
@@ -138,8 +138,7 @@ _ALIKE = 1 - 1e-9
 
 
 def _slowest(ranks: Sequence[RankPrediction]) -> int:
-    """Index of the rank with the longest step; of those that step together, of the one that waits
-    least for the others."""
+    """Index of the rank with the longest step; of equal ones, of the one that waits least."""
     longest_us = max(rank.step_us for rank in ranks)
     last = [at for at, rank in enumerate(ranks) if rank.step_us >= _ALIKE * longest_us]
     return min(last, key=lambda at: ranks[at].waiting_us or 0.0)
@@ -172,13 +171,13 @@ def _rank(
         for i, mark in enumerate(marks)
     ]
     if of_step is None:
-        figures = _medians(timeline, rank, marks[steady])
+        medians = _medians(timeline, rank, marks[steady])
     else:
-        figures = _medians_of_work(timeline, rank, steady, of_step, period_us)
+        medians = _medians_of_work(timeline, rank, steady, of_step, period_us)
     return RankPrediction(
         rank=rank,
         step_us=median(period_us),
-        **{key: figures[key] for key in (*DEVICE_FIGURES, "kernel_sum_us")},
+        **{key: medians[key] for key in DEVICE_WORK},
         measured=None if truth is None else recorded_figures(truth, rank, marks[steady]),
         steps=steps,
     )
@@ -193,22 +192,16 @@ def _unexplained_frac(rank: RankPrediction, steady: Ints) -> float:
 
 def recorded_figures(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
     """Medians over the steps of these rows of the marks, each from mark to mark."""
-    figures = _medians(timeline, rank, marks)
-    return {key: figures[key] for key in ("step_us", *DEVICE_FIGURES)}
+    medians = _medians(timeline, rank, marks)
+    return {key: medians[key] for key in ("step_us", *DEVICE_FIGURES)}
 
 
 def _medians(timeline: Timeline, rank: int, marks: Ints) -> dict[str, float]:
-    """Median of every figure of a rank's accounting over the given steps."""
-    bounds, device = timeline.graph.marks, DeviceWork.of(timeline, rank)
-    medians: list[Accounting] = [
-        account(
-            device,
-            float(timeline.end_us[bounds.start[mark]]),
-            float(timeline.end_us[bounds.end[mark]]),
-        )
-        for mark in marks
-    ]
-    return _median_of_each(medians)
+    """Median of every number of a rank's accounting over the given steps."""
+    device = DeviceWork.of(timeline, rank)
+    return _median_of_each(
+        [account(device, *step_bounds(timeline, mark)) for mark in marks.tolist()]
+    )
 
 
 def _medians_of_work(
@@ -234,15 +227,13 @@ def _median_of_each(accounts: Sequence[Accounting]) -> dict[str, float]:
 
 
 def _host_frac(path: TimelinePath) -> float:
-    total = sum(end_us - start_us for *_, start_us, end_us in path.plain)
-    host = sum(
-        end_us - start_us for _, _, cause, start_us, end_us in path.plain if cause in HOST_CAUSES
-    )
-    return host / total if total else 0.0
+    taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
+    total_us = sum(us for _, us in taken)
+    return sum(us for cause, us in taken if cause in HOST_CAUSES) / total_us if total_us else 0.0
 
 
 def _left_out(
-    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, beside: NaivePredictions | None
+    timeline: Timeline, rank: RankPrediction, at: int, steady: Ints, naive: NaivePredictions | None
 ) -> RankPrediction:
     """The `at`-th rank, whose steps are left out, with their intervals and nulls."""
     replayed_us = by_rank_and_step(timeline.graph, timeline.step_us)[at]
@@ -250,8 +241,8 @@ def _left_out(
     steps = []
     for number, step in enumerate(rank.steps):
         low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        said = (None, None, None) if beside is None else beside.of(at, number)
-        steps.append(replace(step, left_out=LeaveOneOut(low, high, *said)))
+        nulls = (None, None, None) if naive is None else naive.of(at, number)
+        steps.append(replace(step, left_out=LeaveOneOut(low, high, *nulls)))
     return replace(rank, steps=steps)
 
 
@@ -266,20 +257,17 @@ def _families(
     inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
     rows = device[inside if of_step is None else np.isin(of_step[device], steady)]
     names = list(map(str, families_of_kernels([graph.labels[row] for row in rows])))
-    families = sorted(set(names))
-    places = {name: place for place, name in enumerate(families)}
-    group = np.array([places[name] for name in names], np.int64)
+    families, group = np.unique(np.array(names, object), return_inverse=True)
     taken = timeline.end_us[rows] - timeline.start_us[rows]
     total = np.bincount(group, taken, minlength=len(families)) / len(steady)
     count = np.bincount(group, minlength=len(families)) / len(steady)
-    order = np.argsort(-total, kind="stable")
     return [
         {
             "family": families[i],
             "time_us": round(float(total[i]), 4),
             "count": round(float(count[i]), 4),
         }
-        for i in order
+        for i in np.argsort(-total, kind="stable").tolist()
     ]
 
 
@@ -287,11 +275,6 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
     """Share of device time in kernels whose name says no family."""
     unknown = np.array([family == OTHER for family in families_of_kernels(labels)], bool)
     return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
-
-
-def _mark(graph: ExecutionGraph, rank: int, step: int) -> int:
-    """Row of the marks of a rank's step."""
-    return int(np.flatnonzero(graph.marks.rank == rank)[step])
 
 
 _EDGES = [kind.name.lower() for kind in EdgeKind]
@@ -311,3 +294,26 @@ def _path(graph: ExecutionGraph, path: TimelinePath) -> list[PathPiece]:
         for node, edge, cause, start_us, end_us in path.plain
         if end_us > start_us
     ]
+
+
+def longer(result: Result, us: float, name: str) -> Result:
+    """`result` whose step, and every draw and relief of it, takes `us` more, for one more piece at
+    the end of its path."""
+    ranks = [
+        replace(
+            rank,
+            step_us=rank.step_us + us,
+            steps=[replace(step, step_us=step.step_us + us) for step in rank.steps],
+        )
+        for rank in result.ranks
+    ]
+    last = result.critical_path[-1] if result.critical_path else None
+    start_us = last.start_us + last.duration_us if last else 0.0
+    times = {key: getattr(result, key) for key in ("low_us", "high_us", "draws_us")}
+    return replace(
+        result,
+        ranks=ranks,
+        critical_path=[*result.critical_path, PathPiece(name, name, start_us, us)],
+        relieved_us={key: each + us for key, each in (result.relieved_us or {}).items()},
+        **{key: each if each is None else each + us for key, each in times.items()},
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.embedding import Pipeline, Placement
@@ -20,9 +21,10 @@ from perfmodel.hardware.reads import cached_per_machine
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.result import longer
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
 from perfmodel.prediction.shapes import Noted, least_period_us, predict_shapes, scheduled_ranks
-from perfmodel.prediction.types import PathPiece, Result
+from perfmodel.prediction.types import Result
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
@@ -74,9 +76,8 @@ class Step:
 
     @property
     def _every_class(self) -> list[RankClass]:
-        return _cached_rank_classes(
-            self.workload, self.machine.gpus, self.linked, self.placement, self.batch
-        )
+        where = (self.machine.gpus, self.linked, self.placement, self.batch)
+        return _cached_rank_classes(self.workload, *where)
 
     @property
     def _kinds(self) -> list[list[RankClass]]:
@@ -85,7 +86,7 @@ class Step:
             [
                 replace(each, ranks=own)
                 for each in self._every_class
-                if (own := _within(each.ranks, ranks))
+                if (own := tuple(rank for rank in each.ranks if rank in ranks))
             ]
             for _, ranks in self.machine.kinds
         ]
@@ -148,24 +149,6 @@ class Step:
             loading_us=loading_us(self.workload, self.batch / self.machine.nodes),
         )
 
-    def predicted(
-        self,
-        graphs: Sequence[OpGraph],
-        costs: HostCosts | None,
-        alone: ScheduledSteps,
-        fuller: Sequence[OpGraph] = (),
-    ) -> Noted:
-        """The period of `alone`, which is made of `graphs`; the memory also of `fuller` ranks."""
-        return predict_shapes(
-            graphs,
-            self.machine,
-            name=self.hardware,
-            costs=costs,
-            alone=alone,
-            must_fit=True,
-            fuller=fuller,
-        )
-
     def tiers(self) -> tuple[TierUse, ...]:
         """What its placement needs of each memory. Raises `WorkloadError` where it does not fit."""
         if self.placement is None:
@@ -182,10 +165,6 @@ class Step:
         if edits:
             graphs = list(map(self_contained, graphs))
         return apply_edits(graphs, edits, must_change=must_change)
-
-
-def _within(ranks: tuple[int, ...], kind: range) -> tuple[int, ...]:
-    return tuple(rank for rank in ranks if rank in kind)
 
 
 @dataclass(frozen=True)
@@ -228,7 +207,8 @@ def _period(asked: Asked) -> Noted:
     tiers = step.tiers()
     graphs, undone, alone, _ = _alone(asked)
     fuller = [] if asked.every_rank else step.fuller(edits)
-    result, found = step.predicted(graphs, costs, alone, fuller)
+    about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
+    result, found = predict_shapes(graphs, step.machine, alone=alone, fuller=fuller, **about)
     notes = [*undone, *found]
     shown = step.classes(every_rank=asked.every_rank)
     if asked.every_rank:
@@ -241,9 +221,10 @@ def _period(asked: Asked) -> Noted:
         samples = step.batch * evaluation.batch_factor
         forward = replace(step, batch=samples, train=False)
         graphs, _ = forward.graphs(edits, every_rank=asked.every_rank, must_change=False)
-        once, _ = forward.predicted(graphs, costs, forward.scheduled(graphs, costs))
+        alone = forward.scheduled(graphs, costs)
+        once, _ = predict_shapes(graphs, step.machine, alone=alone, **about)
         evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
-        result = _with_evaluation(result, evaluation_us)
+        result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     return (_with_tiers(result, tiers) if tiers else result), notes
 
@@ -283,30 +264,6 @@ def _standing(shown: Sequence[RankClass], machine: Cluster) -> Iterator[str]:
         of = f"{machine.gpus}" if machine.others is None else f"the {len(ranks)} in {node.name}"
         yield f"rank {rank} of {of}, which looks up most, stands for all"
         yield from (f"rank {other}, which sends or misses most, as well" for other in others)
-
-
-def _with_evaluation(result: Result, evaluation_us: float) -> Result:
-    """The step with its share of the evaluations, as one more piece at the end."""
-    ranks = [
-        replace(
-            rank,
-            step_us=rank.step_us + evaluation_us,
-            steps=[replace(step, step_us=step.step_us + evaluation_us) for step in rank.steps],
-        )
-        for rank in result.ranks
-    ]
-    last = result.critical_path[-1] if result.critical_path else None
-    start_us = last.start_us + last.duration_us if last else 0.0
-    piece = PathPiece(EVALUATION, EVALUATION, start_us, evaluation_us)
-    return replace(
-        result,
-        ranks=ranks,
-        low_us=None if result.low_us is None else result.low_us + evaluation_us,
-        high_us=None if result.high_us is None else result.high_us + evaluation_us,
-        draws_us=None if result.draws_us is None else result.draws_us + evaluation_us,
-        critical_path=[*result.critical_path, piece],
-        relieved_us={k: us + evaluation_us for k, us in (result.relieved_us or {}).items()},
-    )
 
 
 def _with_tiers(result: Result, uses: Sequence[TierUse]) -> Result:
