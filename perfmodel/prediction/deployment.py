@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.scheduled import HostCosts
 from perfmodel.prediction.shapes import Noted, predict_shapes
 from perfmodel.prediction.step import Step, least_step_us, step_period
-from perfmodel.prediction.types import PathPiece, Result
+from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.step import data_edges
@@ -21,22 +21,14 @@ from perfmodel.workload.step import data_edges
 SWITCH = "switch"
 FP32_BYTES = 4
 HOST_RESOURCE = "cpu"
-_SUMMED = ("gpu_active_us", "gpu_idle_us", "kernel_sum_us", "comm_us", "exposed_comm_us")
 
 
 def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     """The kinds of steps of a deployment: one, or its phases."""
-    always = Phase("", 1.0, deployment.placement, deployment.pipeline)
     case = deployment
-    return [
-        (
-            phase,
-            Step(
-                case.workload, case.machine, case.batch, case.train, phase.placement, phase.pipeline
-            ),
-        )
-        for phase in deployment.phases or (always,)
-    ]
+    about = (case.workload, case.machine, case.batch, case.train)
+    phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
+    return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
 
 
 def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_us: float) -> float:
@@ -71,9 +63,10 @@ def deployment_period(
 
 def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None) -> float:
     """What moves between `phases`, per step."""
-    shares = [phase.steps_frac / phase.run_steps for phase in phases]
-    moved = [row_transfer_us(phase, machine, costs) for phase in phases]
-    return sum(share * us for share, us in zip(shares, moved, strict=True))
+    return sum(
+        phase.steps_frac / phase.run_steps * row_transfer_us(phase, machine, costs)
+        for phase in phases
+    )
 
 
 def row_transfer_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> float:
@@ -100,54 +93,62 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     Runs are long against what a pipeline takes to fill, so that periods add up; what moves waits
     for the run before it. Timeline and kernels are those of the kind that takes most.
     """
-    weighed = [(result, phase.steps_frac) for result, phase in zip(results, phases, strict=True)]
-    taken = [share * result.step_us for result, share in weighed]
-    main = results[taken.index(max(taken))]
-    step_us = sum(taken) + switch_us
-    summed = {
-        name: sum(share * getattr(result.rank, name) for result, share in weighed)
-        for name in _SUMMED
-    }
-    steps = [replace(step, step_us=step_us) for step in main.rank.steps]
-    bounds: dict[str, float] = {}
-    families: dict[str, dict[str, Any]] = {}
-    for result, share in weighed:
-        for resource, us in (result.bound_by or {}).items():
-            bounds[resource] = bounds.get(resource, 0.0) + share * us
-        for row in result.families:
-            usual = {"family": row["family"], "time_us": 0.0, "count": 0.0}
-            own = families.setdefault(row["family"], usual)
-            for key in ("time_us", "count"):
-                own[key] = round(own[key] + share * row[key], 4)
-    if switch_us:
-        bounds[SWITCH] = switch_us
-    relieved_us = {
-        name: switch_us
-        + sum(share * (each.relieved_us or {}).get(name, each.step_us) for each, share in weighed)
-        for name in dict.fromkeys(name for each, _ in weighed for name in each.relieved_us or {})
-    }
-    path, start_us = [], 0.0
-    names = (*(phase.name for phase in phases), SWITCH)
-    for name, duration_us in zip(names, (*taken, switch_us), strict=True):
-        path.append(PathPiece(name, "phase", start_us, duration_us))
-        start_us += duration_us
+    shares = [phase.steps_frac for phase in phases]
+
+    def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
+        """Per name its values, by the phases' shares."""
+        total: dict[str, float] = {}
+        for share, own in zip(shares, values, strict=True):
+            for name, value in own.items():
+                total[name] = total.get(name, 0.0) + share * value
+        return total
 
     def total_us(name: str) -> Any:
-        values = [(getattr(result, name), share) for result, share in weighed]
-        known = [share * us for us, share in values if us is not None]
-        return sum(known) + switch_us if len(known) == len(values) else None
+        values = [getattr(result, name) for result in results]
+        if any(us is None for us in values):
+            return None
+        return sum(share * us for share, us in zip(shares, values, strict=True)) + switch_us
 
+    taken = [share * result.step_us for share, result in zip(shares, results, strict=True)]
+    main = results[taken.index(max(taken))]
+    step_us = sum(taken) + switch_us
+    bounds = summed(result.bound_by or {} for result in results)
+    if switch_us:
+        bounds[SWITCH] = switch_us
+    reliefs = [result.relieved_us or {} for result in results]
+    names = dict.fromkeys(name for each in reliefs for name in each)
+    relieved_us = summed(
+        {name: each.get(name, result.step_us) for name in names}
+        for each, result in zip(reliefs, results, strict=True)
+    )
+    time_us, count = (
+        summed({row["family"]: row[key] for row in result.families} for result in results)
+        for key in ("time_us", "count")
+    )
+    families = [
+        {"family": name, "time_us": round(us, 4), "count": round(count[name], 4)}
+        for name, us in time_us.items()
+    ]
+    path, start_us = [], 0.0
+    kinds = (*(phase.name for phase in phases), SWITCH)
+    for name, duration_us in zip(kinds, (*taken, switch_us), strict=True):
+        path.append(PathPiece(name, "phase", start_us, duration_us))
+        start_us += duration_us
+    rank = replace(
+        main.rank,
+        step_us=step_us,
+        steps=[replace(step, step_us=step_us) for step in main.rank.steps],
+        **summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results),
+    )
+    totals = {name: total_us(name) for name in ("low_us", "high_us", "draws_us", "latency_us")}
     return replace(
         main,
-        ranks=[replace(main.rank, step_us=step_us, steps=steps, **summed)],
+        ranks=[rank],
         slowest=0,
-        low_us=total_us("low_us"),
-        high_us=total_us("high_us"),
-        draws_us=total_us("draws_us"),
-        latency_us=total_us("latency_us"),
-        families=sorted(families.values(), key=lambda row: -row["time_us"]),
+        families=sorted(families, key=lambda row: -row["time_us"]),
         critical_path=path,
         bound_by=bounds or None,
-        relieved_us=relieved_us or None,
+        relieved_us={name: switch_us + us for name, us in relieved_us.items()} or None,
         straggler=None,
+        **totals,
     )

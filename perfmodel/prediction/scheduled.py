@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +48,8 @@ def place_collectives(rows: Rows, machine: Cluster) -> Rows:
 
 
 OWN_STATISTIC = "mean_us"
-"""Of a program's own profile: only means add up to the host's time, and stalls belong to it. With a
-tenth trimmed at each end, the host of eight shared traces came out 13 % short in the median, with
-means 3 %."""
+"""Of a program's own profile: only means add up to the host's time (trimmed by a tenth at each end,
+the hosts of eight traces are 13 % short in the median, with means 3 %)."""
 OTHERS_STATISTIC = "trimmed_mean_us"
 """Of a profile that the package brings: the stalls of other programs are not this one's."""
 
@@ -67,9 +67,8 @@ OVERHEAD_OF_CAUSE = {
 KNOWN_SOFTWARE = (0.85, 1.15)
 """assumed: host time of a known program or software, on the host or by the speed of one."""
 UNKNOWN_SOFTWARE = (0.9, 2.2)
-"""Host time of an execution trace, which tells neither software nor what runs between operators.
-Source: steps of five traces with their own host costs over those with the package's, the host's
-speed alike: 0.98, 1.1, 1.5, 1.7 and 2.7 (a demo under a slow profiler)."""
+"""Host time of an execution trace, which names no software. Source: steps of five traces with their
+own host costs over those with the package's: 0.98, 1.1, 1.5, 1.7 and 2.7 (a slow profiler)."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +132,9 @@ def _host_costs(target: Host, shipped: str) -> HostCosts:
         f"host overheads: {shipped}, scaled from {recorded.name} (assumed: its traces name no "
         "host) by single-thread speed"
     )
-    return HostCosts(
-        _shipped(shipped),
-        host_ratio(recorded, target),
-        note,
-        statistic=OTHERS_STATISTIC,
-        name=shipped,
-        recorded_on=recorded,
-        host=target,
-    )
+    about: dict[str, Any] = {"name": shipped, "recorded_on": recorded, "host": target}
+    ratio = host_ratio(recorded, target)
+    return HostCosts(_shipped(shipped), ratio, note, statistic=OTHERS_STATISTIC, **about)
 
 
 @lru_cache
@@ -248,16 +241,15 @@ def schedule_jointly(ranks: Sequence[ScheduledSteps], wheres: Sequence[str]) -> 
     graph = merge(
         [rank.timeline.graph for rank in ranks], [0] * len(ranks), list(wheres), modelled=True
     )
-    offset = np.cumsum([0, *(len(rank.pieces) for rank in ranks)])[:-1]
-    own = [
-        np.where(rank.built.piece == NONE, NONE, rank.built.piece + at)
-        for rank, at in zip(ranks, offset, strict=True)
-    ]
-    begun = np.cumsum([0, *(len(rank.built.piece) for rank in ranks)])[:-1]
-    spared = [rank.built.spared + at for rank, at in zip(ranks, begun, strict=True)]
-    close = [rank.built.close + at for rank, at in zip(ranks, begun, strict=True)]
-    piece = np.concatenate(own)
-    piece = np.append(piece, np.full(len(graph) - len(piece), NONE))
+    own, spared, close = [], [], []
+    pieces = nodes = 0
+    for rank in ranks:
+        built = rank.built
+        own.append(np.where(built.piece == NONE, NONE, built.piece + pieces))
+        spared.append(built.spared + nodes)
+        close.append(built.close + nodes)
+        pieces, nodes = pieces + len(rank.pieces), nodes + len(built.piece)
+    piece = np.append(np.concatenate(own), np.full(len(graph) - nodes, NONE))
     if graph.arrivals is not None:
         transfer, arrival = graph.arrivals.T
         piece[transfer], piece[arrival] = piece[arrival], NONE

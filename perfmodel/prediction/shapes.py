@@ -189,15 +189,10 @@ def scheduled_ranks(
     its host. `times`: per rank, what a trace's host was measured to take between operators. Raises
     `TraceError` where collectives never meet.
     """
+    about: dict[str, Any] = {"tf32_matmul": tf32_matmul, "repeats": repeats}
     ranks = [
         schedule_shapes(
-            graph,
-            machine,
-            costs,
-            tf32_matmul=tf32_matmul,
-            repeats=repeats,
-            loading_us=loading_us,
-            times=times.get(graph.rank),
+            graph, machine, costs, loading_us=loading_us, times=times.get(graph.rank), **about
         )
         for graph in graphs
     ]
@@ -245,16 +240,19 @@ def predict_shapes(
     result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
     rank = result.rank.rank
     use, fullest = _fullest([*graphs, *fuller], machine)
-    device = machine.seen_by(fullest).node.device
-    named = {"rank": fullest} if machine.gpus > 1 else {}
-    if must_fit and use is not None:
-        require_fit(use, device, fullest)
+    memory = None
+    if use is not None:
+        device = machine.seen_by(fullest).node.device
+        memory = use.to_dict(device) | ({"rank": fullest} if machine.gpus > 1 else {})
+        if must_fit:
+            require_fit(use, device, fullest)
     spread = KNOWN_SOFTWARE if costs is None else costs.seen_by(rank).spread
     drawn = drawn_step(steps, rank, spread, lags.periods if lags else None)
     low_us, high_us = drawn.interval
+    host_ratio = {at: each.ratio for at, each in times.items()}
     result = replace(
         result,
-        ranks=[_unmeasured(rank) for rank in result.ranks],
+        ranks=list(map(_with_predicted_host, result.ranks)),
         low_us=low_us,
         high_us=high_us,
         draws_us=drawn.draws_us,
@@ -263,11 +261,9 @@ def predict_shapes(
         relieved_us=relieved_us,
         families=_family_table(steps, rank),
         coverage=_coverage(steps, rank),
-        memory=None if use is None else use.to_dict(device) | named,
+        memory=memory,
         kernels=kernel_table(steps, rank, machine.seen_by(rank).node.device),
-        explainer=ModelExplainer(
-            steps, machine, costs, {at: each.ratio for at, each in times.items()}
-        ),
+        explainer=ModelExplainer(steps, machine, costs, host_ratio),
     )
     devices = [node.device for node, _ in machine.kinds]
     about = (
@@ -289,6 +285,10 @@ def _fullest(graphs: Sequence[OpGraph], machine: Cluster) -> tuple[MemoryUse | N
     return max(needs, key=beyond_bytes)
 
 
+def _with_predicted_host(rank: RankPrediction) -> RankPrediction:
+    return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
+
+
 def too_large(result: Result) -> list[str]:
     """A note where its memory does not fit."""
     if result.memory is None or result.memory["fits"]:
@@ -297,33 +297,21 @@ def too_large(result: Result) -> list[str]:
     return [f"needs {needed:.1f} GB: more than its memory holds"]
 
 
-def _unmeasured(rank: RankPrediction) -> RankPrediction:
-    """The rank without shares of measured host time: here the host is predicted as well."""
-    return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
-
-
 def _family_table(scheduled: ScheduledSteps, rank: int) -> list[dict[str, Any]]:
     """Time and pieces of one rank per kernel family and step, largest first."""
     steps = int((scheduled.timeline.graph.marks.rank == rank).sum())
-    own = scheduled.pieces_of(rank)
-    taken = scheduled.durations.duration_us
+    own, taken = scheduled.pieces_of(rank), scheduled.durations.duration_us
     labels = dict(zip(scheduled.built.piece.tolist(), scheduled.timeline.graph.labels, strict=True))
-    family = np.array(
-        [
-            family_of_kernel(labels[at]) if piece.op == RECORDED else OPS[piece.op].kernel_family
-            for at, piece in enumerate(scheduled.pieces)
-        ],
-        object,
-    )
-    table = [
-        {
-            "family": name,
-            "time_us": round(float(taken[own & (family == name)].sum()) / steps, 4),
-            "count": round(int((own & (family == name)).sum()) / steps, 4),
-        }
-        for name in dict.fromkeys(family[own].tolist())
-    ]
-    return sorted(table, key=lambda row: -row["time_us"])
+    rows: dict[str, dict[str, Any]] = {}
+    for at in np.flatnonzero(own).tolist():
+        op = scheduled.pieces[at].op
+        name = family_of_kernel(labels[at]) if op == RECORDED else OPS[op].kernel_family
+        row = rows.setdefault(name, {"family": name, "time_us": 0.0, "count": 0})
+        row["time_us"] += float(taken[at])
+        row["count"] += 1
+    for row in rows.values():
+        row |= {key: round(row[key] / steps, 4) for key in ("time_us", "count")}
+    return sorted(rows.values(), key=lambda row: -row["time_us"])
 
 
 def _coverage(steps: ScheduledSteps, rank: int) -> dict[str, float]:
