@@ -17,12 +17,12 @@ from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import COMMUNICATION
-from perfmodel.prediction.comparison import Comparison, DesignResult, Serving
+from perfmodel.prediction.comparison import Comparison, DesignResult, Serving, service_of
 from perfmodel.prediction.run import least_us, predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.shapes import NO_HOST
 from perfmodel.prediction.types import Prediction, Result
-from perfmodel.timeline.offered import Service, latency_under, rates_within, require_rate
+from perfmodel.timeline.offered import latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S, human_us
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
@@ -147,8 +147,7 @@ def _predicted(deployment: Deployment, overheads: str | None) -> Prediction:
 def _changes(before: Design, after: Design) -> str:
     if not isinstance(before, Composed) or not isinstance(after, Composed):
         return changes(before, after)
-    pairs = zip(before.designs, after.designs, strict=True)
-    return ", ".join(told for told in (changes(*pair) for pair in pairs) if told)
+    return ", ".join(filter(None, map(changes, before.designs, after.designs)))
 
 
 BUSY_HOST_FRAC = 0.5
@@ -192,9 +191,7 @@ def compare_designs(
     if placement is not None:
         start = start.with_(placement=placement, own_layout=None)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
-    target: dict[str, float] = {}
     if rate_per_s is not None and p99_us is not None:
-        target = {"p99_limit_us": p99_us}
         ways = (_batches(design, start, prices, overheads) for design in designs)
         rows = tuple(
             _serving(row, way, rate_per_s, p99_us, prices)
@@ -207,8 +204,9 @@ def compare_designs(
         "batch": start.batch,
         "training": train,
         "rate_per_s": rate_per_s,
-        **target,
     }
+    if p99_us is not None:
+        source["p99_limit_us"] = p99_us
     return Comparison(source, rows, tuple(over), _host_remark(rows, start, overheads))
 
 
@@ -227,9 +225,7 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
     waiting = [
         row
         for row in rows
-        if row.bound_by == HOST
-        and row.deployment is not None
-        and row.deployment.machine.node.device.target != "cpu"
+        if row.bound_by == HOST and NO_HOST in ((row.result and row.result.relieved_us) or {})
     ]
     first = next((row.result for row in waiting), None)
     if len(waiting) < 2 or first is None or first.relieved_us is None:
@@ -280,8 +276,7 @@ def _serving(
     for way in ways if row.is_feasible else ():
         if way.result is None or way.deployment is None:
             continue
-        batch, step_us = way.deployment.batch, way.result.step_us
-        service = Service(step_us, way.result.latency_us or step_us)
+        batch, service = way.deployment.batch, service_of(way.result)
         most, fastest_us = rates_within(service, p99_us, queries_per_batch=batch)
         least_us = min(fastest_us, least_us or fastest_us)
         if most is None:

@@ -93,8 +93,10 @@ class Serving:
     load: LoadLatency
     usd_per_hour: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+def service_of(result: Result) -> Service:
+    """A server that takes a batch per step."""
+    return Service(result.step_us, result.latency_us or result.step_us)
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,8 @@ class DesignResult:
         """From a sample's arrival to its batch's answer, of samples that come at a rate."""
         if self.result is None or self.deployment is None:
             return None
-        step_us = self.result.step_us
-        one = Service(step_us, self.result.latency_us or step_us)
-        return latency_under(one, rate_per_s, queries_per_batch=self.deployment.batch)
+        batch = self.deployment.batch
+        return latency_under(service_of(self.result), rate_per_s, queries_per_batch=batch)
 
     @property
     def memory_gb(self) -> dict[str, float]:
@@ -148,7 +149,7 @@ class DesignResult:
 
     @property
     def bound_by(self) -> str | None:
-        """What the most of the period is, along the cycle of dependencies that decides it."""
+        """What most of the period is, along the cycle of dependencies that decides it."""
         shares = (self.result and self.result.bound_by) or {}
         return max(shares, key=lambda name: shares[name], default=None)
 
@@ -179,19 +180,19 @@ class DesignResult:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; figures of a design that cannot be are null."""
-        result, bill = self.result, self.economics
-        costs = {name: getattr(bill, name, None) for name in COSTS}
+        result = self.result
+        costs = {name: getattr(self.economics, name, None) for name in COSTS}
         return {
             "design": self.design,
             "feasible": self.is_feasible,
             "why_not": self.why_not or None,
             **{name: getattr(result, name, None) for name in STEP},
             "samples_per_s": self.samples_per_s,
-            "latency": None if self.load is None else self.load.to_dict(),
+            "latency": self.load and self.load.to_dict(),
             **{name: None if cost is None else float(cost) for name, cost in costs.items()},
             "memory": self._tiers,
-            "bound_by": None if result is None else result.bound_by,
-            "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
+            "bound_by": result and result.bound_by,
+            "bottleneck": self.bottleneck and asdict(self.bottleneck),
             "assumed": [] if result is None else [each.to_dict() for each in result.assumed],
             "notes": list(self.notes),
         }
@@ -229,8 +230,8 @@ class Comparison:
         return None if mine is None or not base else mine / base
 
     def _named(self, design: str | None) -> DesignResult | None:
-        every = (row for row in self.rows if row.design == design)
-        return self.reference if design is None else next(every, None)
+        named = (row for row in self.rows if row.design == design)
+        return self.reference if design is None else next(named, None)
 
     def speed_up_interval(
         self, row: DesignResult, over: str | None = None
@@ -267,11 +268,11 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Notes of all designs; those of several once, those of one under its name."""
-        said = [(row.design, note) for row in self.rows for note in dict.fromkeys(row.notes)]
-        count = Counter(note for _, note in said)
+        notes = [(row.design, note) for row in self.rows for note in dict.fromkeys(row.notes)]
+        count = Counter(note for _, note in notes)
         texts = (
             note if count[note] > 1 or note.startswith(f"{design}: ") else prefixed(design, note)
-            for design, note in said
+            for design, note in notes
         )
         return list(dict.fromkeys(texts))
 
@@ -290,20 +291,23 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON (`docs/schemas/compare.json`); `serving` where a latency was asked for."""
-        rows = [
-            row.to_dict()
-            | {"speed_up": self.speed_up(row)}
-            | {"speed_ups": {name: self.speed_up(row, name) for name in self.baselines}}
-            | {"speed_up_intervals": {n: self.speed_up_interval(row, n) for n in self.baselines}}
-            for row in self.rows
-        ]
-        if "p99_limit_us" in self.source:
-            for each, row in zip(rows, self.rows, strict=True):
-                each["serving"] = None if row.serving is None else row.serving.to_dict()
-                each["least_p99_us"] = row.least_p99_us
+        rows = list(map(self._row_dict, self.rows))
         found = {"baselines": list(self.baselines), "remark": self.remark or None}
         document = {"schema": SCHEMA, "made_by": made_by(), **self.source, **found, "designs": rows}
         return document | said_dict(self.warnings)
+
+    def _row_dict(self, row: DesignResult) -> dict[str, Any]:
+        plain = row.to_dict() | {
+            "speed_up": self.speed_up(row),
+            "speed_ups": {name: self.speed_up(row, name) for name in self.baselines},
+            "speed_up_intervals": {
+                name: self.speed_up_interval(row, name) for name in self.baselines
+            },
+        }
+        if "p99_limit_us" in self.source:
+            plain["serving"] = row.serving and asdict(row.serving)
+            plain["least_p99_us"] = row.least_p99_us
+        return plain
 
     def to_frame(self) -> pd.DataFrame:
         """One row per design; memory as `hbm_gb`, `host_gb`, …."""
@@ -312,22 +316,20 @@ class Comparison:
         tiers = list(dict.fromkeys(tier for row in self.rows for tier in row.memory_gb))
         rows = []
         for row in self.rows:
-            plain = row.to_dict()
-            latency = plain.pop("latency") or {}
-            for name in ("memory", "notes", "assumed"):
-                plain.pop(name)
-            plain["bound_by"] = row.bound_by
-            plain["speed_up"] = self.speed_up(row)
-            bottleneck = plain.pop("bottleneck") or {}
-            plain |= {name: bottleneck.get(name) for name in ("lever", "lever_speed_up")}
+            plain, why, load = self._row_dict(row), row.bottleneck, row.load
+            gains, intervals = plain.pop("speed_ups"), plain.pop("speed_up_intervals")
+            for name in ("latency", "memory", "notes", "assumed", "bottleneck", "least_p99_us"):
+                plain.pop(name, None)
+            speed_up, serving = plain.pop("speed_up"), plain.pop("serving", None)
+            plain |= {"bound_by": row.bound_by, "speed_up": speed_up}
+            plain |= {name: getattr(why, name, None) for name in ("lever", "lever_speed_up")}
             for name in self.baselines:
-                ends = self.speed_up_interval(row, name) or (None, None)
-                plain |= {f"over_{name}": self.speed_up(row, name)}
-                plain |= {f"over_{name}_low": ends[0], f"over_{name}_high": ends[1]}
-            plain |= {f"latency_{name}": latency.get(name) for name in ("p50_us", "p99_us")}
-            if row.serving is not None:
-                serving = row.serving.to_dict() | {"p99_us": row.serving.load.p99_us}
-                serving.pop("load")
+                low, high = intervals[name] or (None, None)
+                plain |= {f"over_{name}": gains[name]}
+                plain |= {f"over_{name}_low": low, f"over_{name}_high": high}
+            plain |= {f"latency_{name}": getattr(load, name, None) for name in ("p50_us", "p99_us")}
+            if serving:
+                serving["p99_us"] = serving.pop("load")["p99_us"]
                 plain |= {f"serving_{name}": value for name, value in serving.items()}
             plain |= {f"{tier}_gb": row.memory_gb.get(tier) for tier in tiers}
             rows.append(plain)
