@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from perfmodel.ops.graph import OpGraph
     from perfmodel.ops.read.program import Call, Program
     from perfmodel.prediction import Prediction, Request
-    from perfmodel.prediction.sources import Source
+    from perfmodel.prediction.request import Source
     from perfmodel.trace import Trace
 
 

@@ -1,8 +1,7 @@
-"""The load that contention is of: what pieces, modelled or measured, ask of what they share.
+"""Slowdown of kernels overlapped with collectives: what each asks of what they share.
 
-A trace says which kernels ran beside collectives, and how long they took there. A what-if moves
-them; so durations are taken apart into what they are alone and what is lost to others, and put
-together again by the schedule that the what-if leads to.
+Measured durations under a what-if are split into what they are alone and what is lost to others,
+which follows from the new schedule.
 """
 
 from __future__ import annotations
@@ -44,12 +43,16 @@ def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
     """`steps` with what its kernels lose to collectives beside them, under their `load`."""
     graph = steps.timeline.graph
 
+    timeline, taken_us = _contended(graph, load, graph.nodes_.duration_us)
+    return rescheduled(steps, timeline, taken_us)
+
+
+def _contended(graph: ExecutionGraph, load: Load, alone_us: Floats) -> tuple[Timeline, Floats]:
     def run(duration_us: Floats) -> tuple[Timeline, Floats]:
         timeline = schedule(graph, duration_us)
         return timeline, lost_us(timeline, load)
 
-    timeline, taken_us = contended_schedule(run, graph.nodes_.duration_us)
-    return rescheduled(steps, timeline, taken_us)
+    return contended_schedule(run, alone_us)
 
 
 def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> ScheduledSteps:
@@ -78,7 +81,7 @@ def rescheduled(steps: ScheduledSteps, timeline: Timeline, taken_us: Floats) -> 
 
 def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
     """The load of the nodes of `steps` on their device of `machine`, each as it is alone; None
-    where no collective may slow anything down: ranks meet in a CPU's memory, or not at all."""
+    where no collective slows anything down: on a CPU, or where ranks do not meet."""
     if machine.node.device.target == CPU or COLLECTIVE not in steps.families:
         return None
     rows = place_collectives(rows_of(steps.pieces), machine)
@@ -150,12 +153,7 @@ class UncontendedDurations:
         """`alone_us` of the nodes of `graph`, an edit of the measured one, with what they lose in
         the schedule that they lead to."""
         load = measured_load(self.trace, graph, alone_us, self.machine)
-
-        def run(duration_us: Floats) -> tuple[Timeline, Floats]:
-            timeline = schedule(graph, duration_us)
-            return timeline, lost_us(timeline, load)
-
-        return contended_schedule(run, alone_us)[1]
+        return _contended(graph, load, alone_us)[1]
 
 
 def without_contention(
@@ -170,22 +168,18 @@ def without_contention(
         return None
     load = measured_load(trace, graph, duration_us, machine)
     lost = lost_us(schedule(graph, duration_us), load)
-    return UncontendedDurations(
-        trace, machine, duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
-    )
+    alone_us = duration_us - np.minimum(lost, MAX_LOST_FRAC * duration_us)
+    return UncontendedDurations(trace, machine, alone_us)
 
 
 def measured_load(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, machine: Cluster
 ) -> Load:
-    """Shares by kernel name and length, since many traces record no shapes; of collectives the
-    thread blocks that the trace records, and the rate that the model knows.
-
-    A collective of a rank alone may be all waiting: it holds blocks and moves nothing.
-    """
+    """Shares by kernel name and length, as many traces record no shapes; of collectives by recorded
+    thread blocks and modelled rates. One of a rank alone, maybe all waiting, moves nothing."""
     nodes = np.flatnonzero(graph.on_device)
     kind = np.array(classes_of_kernels(graph.labels[node] for node in nodes.tolist()), object)
-    columns = {name: np.zeros(len(graph)) for name in Load.__dataclass_fields__}
+    columns = {each.name: np.zeros(len(graph)) for each in fields(Load)}
     is_long = duration_us[nodes] >= LONG_US
     tiled, streams = (kind == COMPUTE_BOUND) & is_long, (kind == MEMORY_BOUND) & is_long
     columns["sm_used_frac"][nodes] = tiled + STREAMING_SM_FRAC * streams
@@ -209,7 +203,11 @@ def _transfers(graph: ExecutionGraph) -> Ints:
 def _transfer_load(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, nodes: Ints, machine: Cluster
 ) -> dict[str, Floats]:
-    ops = [_op(graph.labels[node]) for node in nodes.tolist()]
+    names = [graph.labels[node].lower() for node in nodes.tolist()]
+    ops = [
+        next((op for op, words in _COLLECTIVE_NAMES if any(map(name.count, words))), "all_to_all")
+        for name in names
+    ]
     ranks = float(max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks), 2))
     taken_us = np.maximum(duration_us[nodes], 1e-3)
 
@@ -236,21 +234,12 @@ def _transfer_load(
     }
 
 
-def _op(label: str) -> str:
-    name = label.lower()
-    return next(
-        (op for op, words in _COLLECTIVE_NAMES if any(word in name for word in words)), "all_to_all"
-    )
-
-
 def _blocks(trace: Trace, graph: ExecutionGraph, nodes: Ints) -> Floats:
     """Thread blocks of each collective's kernel; 0 where the trace does not say."""
-    blocks = np.zeros(len(nodes))
+    blocks, rows = np.zeros(len(nodes)), graph.nodes_.row[nodes]
     for rank in trace.ranks:
-        own = np.flatnonzero(
-            (graph.nodes_.rank[nodes] == rank.rank) & (graph.nodes_.row[nodes] >= 0)
-        )
-        grids = rank.grid[graph.nodes_.row[nodes[own]]]
+        own = np.flatnonzero((graph.nodes_.rank[nodes] == rank.rank) & (rows >= 0))
+        grids = rank.grid[rows[own]]
         size = {grid: _grid_blocks(rank, grid) for grid in np.unique(grids).tolist()}
         blocks[own] = [size[grid] for grid in grids.tolist()]
     return blocks

@@ -32,9 +32,8 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
 
 
 def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_us: float) -> float:
-    """What the steps of a deployment take at least: without evaluations, and what kernels lose to
-    collectives. Of several kinds, that of the most frequent ones where it is `enough_us`. Raises
-    `WorkloadError` as `deployment_period`."""
+    """What the steps of a deployment take at least: without evaluations and contention; of several
+    kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
     steps = steps_of(deployment)
     total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
@@ -46,10 +45,8 @@ def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_
 def deployment_period(
     deployment: Deployment, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
 ) -> Noted:
-    """The period of a deployment's steps: of one kind, or of its phases by their shares.
-
-    Raises what `step_period` raises.
-    """
+    """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
+    what `step_period` raises."""
     phases, steps = zip(*steps_of(deployment), strict=True)
     answers = [step_period(step, costs, edits, every_rank=every_rank) for step in steps]
     results = [result for result, _ in answers]
@@ -88,11 +85,8 @@ def row_transfer_us(phase: Phase, machine: Cluster, costs: HostCosts | None) -> 
 
 def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_us: float) -> Result:
     """One result for `results`, each of the share of the steps of its phase, and `switch_us` per
-    step.
-
-    Runs are long against what a pipeline takes to fill, so that periods add up; what moves waits
-    for the run before it. Timeline and kernels are those of the kind that takes most.
-    """
+    step. Runs are long against what a pipeline takes to fill, so that periods add up. Timeline and
+    kernels are those of the kind that takes most."""
     shares = [phase.steps_frac for phase in phases]
 
     def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -100,11 +100,8 @@ class ProfileData:
 
 
 def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
-    """The ranks' op graphs with what their profiles tell: where tensors lay, on which streams ops
-    ran, the kernels that no rule stands for on the device of `own`, its machine.
-
-    Raises `TraceError` for a rank without shapes.
-    """
+    """The ranks' op graphs with what their profiles tell: where tensors lay, streams, the kernels
+    that no rule stands for on `own`, its machine. Raises `TraceError` for a rank without shapes."""
     timed = {rank.rank: (rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)}
     device = None if own is None else own.node.device
     target: Target = "cuda" if device is None or device.target == CPU else device.target
@@ -127,8 +124,7 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
 
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
-    """By device row of a rank's graph as recorded: for how long the device was idle before it for
-    reasons that no prediction from shapes finds again; short ones left out."""
+    """By device row of a recorded rank: idle time before it that no prediction from shapes has."""
     timeline = measured(graph)
     if not len(graph.marks.start):
         return {}
@@ -204,12 +200,9 @@ def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
 def host_times(
     profile: ProfileData, machine: Cluster, costs: HostCosts | None, batch_ratio: float
 ) -> tuple[dict[int, HostTimes], list[str]]:
-    """Per rank, the host's measured time that `machine` is predicted with, and what to say of it.
-
-    The main thread's time between operators, by the hosts' speed, and data loading, which grows
-    with the batch too. What the operators themselves take is for `costs`; a CPU's models have no
-    place for either.
-    """
+    """Per rank, the main thread's measured time between operators, by the hosts' speed, and data
+    loading, by the batch too; and what to say of it. `costs` time the operators; a CPU's models
+    have no place for either."""
     if costs is None:
         loading = max((t.step_us(Cause.DATA_LOADING) for t in profile.times.values()), default=0.0)
         if loading < MIN_NOTED_US:
@@ -236,8 +229,7 @@ def _taken_us(times: HostTimes) -> float:
 
 
 def with_coverage(result: Result, profile: ProfileData, times: dict[int, HostTimes]) -> Result:
-    """`result` with the shares of the trace's device time that follow from shapes, and that were
-    recorded, and the host time per step that was measured."""
+    """With the shares of the device time from shapes and recorded, and the measured host time."""
     rank = result.rank.rank
     coverage, recorded = dict(result.coverage), profile.recorded.get(rank)
     if recorded is not None:
@@ -259,11 +251,9 @@ def shapes_on(
     overheads: str | None,
     batch_ratio: float = 1.0,
 ) -> Noted:
-    """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes.
-
-    Host costs are the trace's own, by the speed of the hosts, where it has times of a GPU's
-    program; else a profile's. Raises `UsageError` for edits that need more devices than there are.
-    """
+    """`graphs`, those of `profile` or edits of them, on `target`, collectives among `nodes` nodes;
+    host costs are the trace's own, by the speed of the hosts, where it has any, else a profile's.
+    Raises `UsageError` for edits that need more devices than there are."""
     machine = equal_nodes(cluster(target, nodes), "a trace")
     placed = list(_placed_notes(profile, graphs, machine, nodes))
 
@@ -296,10 +286,8 @@ def shapes_on(
 def _placed_notes(
     profile: ProfileData, graphs: Sequence[OpGraph], machine: Cluster, nodes: int | None
 ) -> Iterator[str]:
-    """Where the ranks do not fit the machine, or do not fill the nodes that were asked for.
-
-    Raises `UsageError` where an edit made them too many.
-    """
+    """Where the ranks do not fit the machine, or do not fill the nodes. Raises `UsageError` where
+    an edit made them too many."""
     ranks = max(graph.world_size for graph in graphs)
     holds = f"{ranks} ranks do not fit: it has {machine.gpus} devices"
     if ranks > machine.gpus and ranks > max(graph.world_size for graph in profile.graphs):

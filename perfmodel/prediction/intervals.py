@@ -1,8 +1,7 @@
 """Intervals of steps: by Monte Carlo over models' errors, and from the errors of steps left out.
 
-An error is the logarithm of a step over what the other steps predict of it. Few of them say little
-of how far the next one will be off, so what steps of other traces scatter stands beside them as if
-it were some more errors; their number decides the quantile of Student's t distribution.
+An error is the logarithm of a step over what the other steps predict of it. As few of them say
+little, the scatter of other traces' steps counts as some more errors (Student's t distribution).
 """
 
 from __future__ import annotations
@@ -59,18 +58,17 @@ class Drawn:
 
 
 OWN_SPREAD = 1.17
-"""Factor within which 90 % of ratios of two steps on one device lie, beyond what is off alike in
-both. fitted_on: 11 ratios of MLPerf's configurations of DLRM-DCNv2 on H100 (five) and B200 (two), 4
-to 64 GPUs and batches of 32,768 to 160,000, rms error 0.097; without it 7 of them lie in their
-intervals. Source: `benchmarks/step_ratios.py`, which also shows two ratios that it has not seen."""
+"""Factor within which 90 % of ratios of two steps on one device lie, beyond what is off equally in
+both. fitted_on: 11 ratios of MLPerf's configurations of DLRM-DCNv2 on H100 and B200, rms error
+0.097 (`benchmarks/step_ratios.py`)."""
 
 
 def ratio_interval(one: Result, other: Result) -> tuple[float, float] | None:
     """90 % interval of the ratio of two steps; None where either is not from shapes.
 
-    On one device models are off alike in both, so that the ratio is known better than the steps;
-    else every draw of the one may meet every draw of the other. What is off otherwise in each
-    (`OWN_SPREAD`) comes to it; not where both are the same step.
+    On one device models are off equally in both, so that the ratio is known better than the steps;
+    else every draw of the one may meet every draw of the other. Each has `OWN_SPREAD` in addition,
+    unless both are the same step.
     """
     if one.draws_us is None or other.draws_us is None:
         return None
@@ -94,10 +92,9 @@ def drawn_step(
     """A rank's median step with its draws, microseconds; with `periods`, that of its recorded
     steps as they follow one another. `host_spread`: within which factors 90 % of host times lie.
 
-    The error of a family's model on a device is one for all its pieces, so each draw moves all
-    pieces of a family together, each within its own interval; families, and the host, are drawn
-    independently of one another. Every draw is scheduled, so that what decides the step may change;
-    of a step that repeats, and of graphs above `MAX_NODES`, the critical path alone is drawn.
+    A draw moves all pieces of a family together, each within its own interval; families and the
+    host are independent. Every draw is scheduled; of a step that repeats, and of graphs above
+    `MAX_NODES`, the critical path alone is drawn.
     """
     timeline, factors = errors.timeline, partial(_factors, errors, host_spread)
     if periods is not None and periods.repeated:
@@ -110,11 +107,8 @@ def drawn_step(
 def _drawn(
     timeline: Timeline, marks: Ints, factors: Callable[[Ints], Floats], *, path_alone: bool
 ) -> Drawn:
-    """The median step among `marks`, and that of each draw.
-
-    `factors` of nodes are `[nodes, draws]`; those of -1, which is no node, are asked for as well.
-    With `path_alone`, the critical path of the step in the middle is drawn, not scheduled anew.
-    """
+    """The median step among `marks`, and that of each draw, by `factors` of nodes `[nodes, draws]`
+    (also of -1, no node); with `path_alone`, of the critical path of the step in the middle."""
     step_us = timeline.step_us[marks]
     if path_alone:
         mark = int(marks[np.argsort(step_us)[len(marks) // 2]])
@@ -131,8 +125,7 @@ def _drawn(
 
 
 def _factors(errors: ScheduledSteps, host_spread: tuple[float, float], nodes: Ints) -> Floats:
-    """`[nodes, draws]`: by how much each draw multiplies what a node takes; -1 is no node, and
-    counts as the host."""
+    """`[nodes, draws]`: factors of what a node takes; -1 is no node, and counts as the host."""
     durations = errors.durations
     middle = np.maximum(durations.duration_us, _MIN_US)
     low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
@@ -148,11 +141,8 @@ def _factors(errors: ScheduledSteps, host_spread: tuple[float, float], nodes: In
 
 
 def normal_draws(kind: str) -> Floats:
-    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution; -1 and
-    1 are the bounds of the 90 % interval.
-
-    The order is the family's own and the same in every process.
-    """
+    """Normal errors of one family, one in each of `DRAWS` equal shares of the distribution (-1 and
+    1 bound 90 %), in an order of its own that is the same in every process."""
     shares = (np.arange(DRAWS) + 0.5) / DRAWS
     errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
     return errors[np.random.default_rng(zlib.crc32(kind.encode())).permutation(DRAWS)]
@@ -161,9 +151,8 @@ def normal_draws(kind: str) -> Floats:
 def transfer_interval(periods: Periods, duration_us: Floats, rank: int) -> tuple[float, float]:
     """90 % interval of a rank's step, microseconds, from those of ratios between devices.
 
-    A class of kernels is off by one factor on a pair of devices, so each draw moves all of a class
-    together, classes and the host by themselves. Every draw is scheduled; of a window of more than
-    `MAX_NODES` nodes the critical path alone is drawn.
+    A draw moves all kernels of a class together, classes and the host independently, as of
+    `drawn_step`.
     """
     graph, factors = periods.graph, partial(_ratio_factors, periods.graph)
     if periods.repeated:
@@ -219,8 +208,7 @@ class Prior:
     other steps."""
 
     def bound(self, seen: Floats) -> float:
-        """The bound that a further error stays below in 90 % of cases, where `seen` are known; of
-        them, those that are no number say nothing."""
+        """The bound of a further error in 90 % of cases, where `seen` are known (nan: nothing)."""
         seen = seen[np.isfinite(seen)]
         known = self.errors + len(seen)
         mean_square = (self.errors * self.spread**2 + float(np.sum(seen**2))) / known
@@ -229,11 +217,8 @@ class Prior:
 
 
 def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> float:
-    """The bound that Student's t of so many degrees of freedom stays within.
-
-    Its distribution is that of the square root of `freedom` times the tangent of an angle whose
-    density is a power of its cosine.
-    """
+    """The bound that Student's t stays within: the square root of `freedom` times the tangent of an
+    angle whose density is a power of its cosine."""
     angle = np.linspace(0, pi / 2, _ANGLES + 1)
     density = np.cos((angle[1:] + angle[:-1]) / 2) ** (freedom - 1)
     below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
@@ -241,10 +226,8 @@ def student_quantile(freedom: float, covered_frac: float = COVERED_FRAC) -> floa
 
 
 PRIOR = Prior(spread=0.0394, errors=1.73, widening=1.144)
-"""fitted_on: 17 traces of 2 to 8 steps, six of them of this project (CPU), 11 public ones (V100,
-A100, MI300X). Source: `benchmarks/step_intervals.py`, which fits spread and errors by
-likelihood, every trace with equal weight, then takes the widening that covers 90 %, and says how
-many steps of each trace the constants of the other traces cover."""
+"""fitted_on: 17 traces of 2 to 8 steps (CPU, V100, A100, MI300X), by likelihood, then the widening
+that covers 90 %. Source: `benchmarks/step_intervals.py`."""
 
 
 def median_errors(step_us: Floats) -> Floats:

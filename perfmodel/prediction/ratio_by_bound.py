@@ -1,8 +1,7 @@
 """From times measured on one machine to times on another, by what bounds each kernel.
 
-The ratios here need only a kernel's name: peak rate over peak rate, bandwidth over bandwidth.
-They know neither shapes nor how well a library runs on a device. Models of kernels replace them
-where shapes are known; what then remains here is the fallback, counted apart.
+These ratios need only a kernel's name: peak rate over peak rate, bandwidth over bandwidth. They are
+the fallback where no shapes are known, counted apart.
 """
 
 from __future__ import annotations
@@ -36,11 +35,9 @@ _RATE: dict[str, Callable[[Device, str | None], float]] = {
 """Per class, the rate of a device whose ratio is the ratio of times."""
 
 _CARRIED_FRAC = 0.5
-"""How much of what a kernel takes beyond its model on one device it also takes on another one that
-is not like it, as a power. Source: rows of the same shapes on pairs of devices, the target left out
-of the fits, mean over ops of the mean logarithmic error at 0, 0.25, 0.5, 0.75 and 1: 29, 29, 30,
-32, 34 % between NVIDIA and AMD (MI100, MI25, Vega), physics alone 41, 39, 40, 44, 50 %. Between
-devices that are alike it is near 1 (MI25 and Vega 0.9 to 1.0, A100 of 40 and 80 GB 0.2 to 1.0)."""
+"""How much of what a kernel takes beyond its model on one device it also takes on an unrelated one,
+as a power. Source: rows of the same shapes on pairs of devices, the target left out of the fits,
+mean logarithmic error at 0, 0.25, 0.5, 0.75 and 1: 29, 29, 30, 32, 34 % between NVIDIA and AMD."""
 
 RATIO_SPREAD: dict[str, float] = {
     COMPUTE_BOUND: 1.75,
@@ -48,19 +45,13 @@ RATIO_SPREAD: dict[str, float] = {
     COMMUNICATION: 1.8,
     HOST_COPY: 1.2,
 }
-"""Per class, the factor within which the ratio of a class's time between two devices lies from the
-modelled one in 90 % of pairs. Source: sums over the same rows of the measured tables, against
-ratios of the physics alone, which saw none of them: 18 of 21 pairs of P100, V100, T4, P4, A100,
-H100, B200 and L40S (matrix products and convolutions of fp32, bf16 and fp8; of int8 1 of 3), and 10
-of 10 (elementwise). With fitted models that had left the target out all of 56 sums of products and
-convolutions between NVIDIA and AMD lie within (90 % within 1.55), and all 73 of norms, softmax and
-elementwise ops. The roofline's ratios are further off. assumed: communication as collectives on
-one node from specifications, copies to the host."""
-
-
+"""Per class, the factor within which the ratio of its time between two devices lies from the
+modelled one in 90 % of pairs. Source: sums over equal rows of the measured tables against ratios
+of the physics: 18 of 21 pairs of P100, V100, T4, P4, A100, H100, B200 and L40S (products and
+convolutions; int8 1 of 3), 10 of 10 (elementwise). assumed: communication, copies to the host."""
 HOST_SPREAD = 1.3
-"""Likewise of host time. Source: three programs on two machines with an H100 and an MI300X, none of
-which names its host: 0.90, 0.93 and 1.25 times what single-thread speed says."""
+"""Likewise of host time. Source: three programs on two machines: 0.90, 0.93 and 1.25 times what
+single-thread speed says."""
 
 
 def transfer_ratio(
@@ -115,8 +106,7 @@ def transfer_ratio(
 def carried_frac(source: Device, target: Device) -> float:
     """How much of what is unexplained of a kernel on `source` holds on `target`, 0.5 to 1.
 
-    What a library does badly with a shape it does on boards of one kind; other libraries do other
-    shapes badly. 1 for devices as near as boards of one chip, falling to a half.
+    1 for boards of one chip, with the same library, falling to a half.
     """
     near = kinship(distance(describe(source), describe(target)))
     return _CARRIED_FRAC + (1.0 - _CARRIED_FRAC) * near

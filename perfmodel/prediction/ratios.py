@@ -1,7 +1,5 @@
-"""What an op takes on one machine divided by what it takes on another, as the kernel models say.
-
-The two machines launch different kernels for one op; so whole ops are compared, not kernels.
-"""
+"""What an op takes on one machine over another, by kernel models: whole ops, since the two launch
+different kernels for one."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from perfmodel.prediction.scheduled import place_collectives
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")
-"""Families whose shapes say all of the work. Of others the measured time alone knows which rows
-were looked up, what was waited for, or which memory a copy began in."""
+"""Families whose shapes say all of the work, unlike lookups, waits and copies."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class ComparedOps:
 
 @dataclass(frozen=True)
 class OpDurations:
-    """Per kind of piece (`KINDS`) and op `[kinds, ops]`: what its own pieces take, and with those
-    of all it calls."""
+    """`[kinds, ops]`: what an op's own pieces take, and with those of all it calls."""
 
     own_us: Floats
     whole_us: Floats
@@ -139,8 +135,8 @@ class Source:
         return cls(pieces, pieces.by_op(taken), pieces.by_op(taken * pieces.by_shapes), measured)
 
     def unexplained_log(self, chosen: ComparedOps) -> float:
-        """Logarithm of measured over modelled time of what `chosen` sums up, weighted by the share
-        that shapes say all of; 0 where nothing was measured."""
+        """Logarithm of measured over modelled time of `chosen`, by the share that shapes say all
+        of; 0 where nothing was measured."""
         modelled, measured = chosen.sum_us(self.modelled), chosen.sum_us(self.measured)
         if modelled <= 0 or measured <= 0:
             return 0.0
@@ -148,11 +144,9 @@ class Source:
 
     def compared(self, op: int, kind: str, after: OpDurations) -> ComparedOps | None:
         """What an operation of that kind, which `op` launched, goes by where the target takes
-        `after`: its own pieces of that kind; where it has none, those of the innermost op around
-        it that has some on both machines, calls included. None where no model knows any.
-
-        A copy that is a kernel on the other machine goes by both kinds.
-        """
+        `after`: its own pieces of that kind, else those of the innermost op around it that has some
+        on both machines, calls included. A copy that is a kernel on the other machine goes by both
+        kinds. None where no model knows any."""
         kinds = (KINDS.index(kind),)
         ways = [kinds] if kind == COLLECTIVE else [kinds, (KINDS.index(KERNEL), KINDS.index(COPY))]
         at = op

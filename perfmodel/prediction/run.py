@@ -34,12 +34,10 @@ from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, changed, comm_warnings, steps_result
-from perfmodel.prediction.passes import predict_passes
 from perfmodel.prediction.payload_codec import with_codecs
-from perfmodel.prediction.request import Request
+from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on
-from perfmodel.prediction.sources import facts_of, sourced
+from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on, predict_passes
 from perfmodel.prediction.step import Step, cluster_of, step_period
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction

@@ -110,11 +110,8 @@ class HostCosts:
 def host_costs(
     machine: Cluster, overheads: str | None = None, software: str | None = None
 ) -> HostCosts:
-    """The saved profile `overheads`, or the package's for `software` (an implementation; else
-    PyTorch's operators) at the speed of the threads of `machine`'s hosts.
-
-    Raises `ModelError` where there is no such profile.
-    """
+    """The saved profile `overheads`, or the package's for `software` (else PyTorch's operators) at
+    the speed of `machine`'s hosts. Raises `ModelError` where there is no such profile."""
     if overheads is not None:
         profile = load_profile(overheads)
         return HostCosts(profile, 1.0, f"host overheads: {overheads}, as they are", name=overheads)

@@ -1,7 +1,6 @@
 """The period of one kind of step: what each rank runs, evaluations, and memory.
 
-Deployments have steps in common, such as those during which Hotline learns: each is made, and
-predicted, once.
+Deployments have steps in common: each is made, and predicted, once.
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ class Step:
         return [it for own in self._kinds for it in (own if every_rank else deciding_classes(own))]
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
-        """What ranks run that hold more than those that stand for all, under `edits`: nobody waits
-        for them, but their memory is to hold it. Of a placement, its tiers say that."""
+        """What ranks run that hold more than those that stand for all, under `edits`, for their
+        memory alone. Of a placement, its tiers say that."""
         if self.placement is not None:
             return []
         held = attrgetter("held_rows_bytes")
@@ -107,8 +106,7 @@ class Step:
         return apply_edits(edited, edits, must_change=False)[0]
 
     def _sharers(self, rank: int) -> float:
-        """Of its node's drives: as many ranks that miss as `rank` does would miss what all of the
-        node do, each of them no faster than its even part."""
+        """Of its node's drives: as many ranks like `rank` would miss what all of the node do."""
         missed = {at: each.missed_rows for each in self._every_class for at in each.ranks}
         node, ranks = next(it for it in self.machine.kinds if rank in it[1])
         first = rank - (rank - ranks.start) % node.gpus
@@ -194,8 +192,7 @@ class Asked:
 
 
 def _scheduled_alone(asked: Asked) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
-    """Graphs, what edits do not do, the step without what kernels lose to collectives, and its
-    period."""
+    """Graphs, what edits do not do, the step without contention, and its period."""
     step = asked.step
     graphs, undone = step.graphs(asked.edits, every_rank=asked.every_rank)
     alone = step.scheduled(graphs, asked.costs)
@@ -236,10 +233,8 @@ _known_period = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOW
 
 
 def least_step_us(step: Step, costs: HostCosts | None) -> float:
-    """What a step takes at least: without evaluations, and what kernels lose to collectives.
-
-    Raises `WorkloadError` for what does not fit into one of the memories of its placement.
-    """
+    """What a step takes at least: without evaluations and contention. Raises `WorkloadError` for
+    what does not fit into one of the memories of its placement."""
     step.tiers()
     least_us: float = _alone(Asked.of(step, costs, (), every_rank=False))[3]
     return least_us
@@ -248,11 +243,8 @@ def least_step_us(step: Step, costs: HostCosts | None) -> float:
 def step_period(
     step: Step, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
 ) -> Noted:
-    """The period of a step, with its share of the evaluations that the workload's clock includes.
-
-    With a placement, the result's `memory` has `tiers`: what a node needs of each memory. Raises
-    `WorkloadError` for what does not fit into one of them.
-    """
+    """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
+    what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     result, notes = _known_period(Asked.of(step, costs, edits, every_rank=every_rank))
     return result, [*notes]
 

@@ -17,7 +17,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Device, Part, cluster
+from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
@@ -86,7 +86,9 @@ def transfer_durations(
     by_op = by_name = np.full(len(rows), np.nan)
     compared: dict[int, ComparedOn] = {}
     if before.node.device != after.node.device:
-        ratio = _roofline(graph, rows, duration_us, source.node.device, machine.node.device)
+        labels = [graph.labels[row] for row in rows]
+        kinds = families_of_kernels(labels), dtypes_of_kernels(labels)
+        ratio = transfer_ratio(*kinds, source.node.device, machine.node.device, duration_us=taken)
         try:
             by_op, by_name, compared = _modelled(trace, graph, rows, taken, source, machine)
         except TraceError as error:
@@ -99,9 +101,8 @@ def transfer_durations(
     total_us = float(taken.sum()) or 1.0
     op_frac = float(taken[~np.isnan(by_op)].sum()) / total_us
     name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
-    of_host = "assumed: the trace does not name its host"
-    if trace.recorded_on is not None:
-        of_host = "as given"
+    is_given = trace.recorded_on is not None
+    of_host = "as given" if is_given else "assumed: the trace does not name its host"
     notes.append(
         f"host time scaled from {before.node.host.name} ({of_host}) to {after.node.host.name} by "
         f"single-thread speed; device time: {op_frac:.1%} by the kernel models for its op, "
@@ -126,11 +127,8 @@ def transfer_durations(
 
 def source_machine(trace: Trace, otherwise: str) -> Cluster:
     """The machine that a trace was recorded on: as a user says, else by the one device that its
-    ranks name.
-
-    Raises `TraceError` where there is none, saying what follows from it (`otherwise`), and
-    `HardwareError` where the catalogue does not know it.
-    """
+    ranks name. Raises `TraceError` where there is none, with what follows (`otherwise`), and
+    `HardwareError` where the catalogue does not know it."""
     if trace.recorded_on is not None:
         return equal_nodes(cluster(trace.recorded_on), "a trace")
     firsts = (device for rank in trace.ranks for device in rank.devices[:1])
@@ -150,27 +148,13 @@ def source_machine(trace: Trace, otherwise: str) -> Cluster:
 
 
 def known_machine(trace: Trace) -> Cluster | None:
-    """The machine that a trace was recorded on, where anything tells. Raises `HardwareError` where
-    a user named none that is."""
+    """The same, None where nothing tells. Raises `HardwareError` for what a user named."""
     try:
         return source_machine(trace, "")
     except PerfmodelError:
         if trace.recorded_on is not None:
             raise
         return None
-
-
-def _roofline(
-    graph: ExecutionGraph, rows: Ints, duration_us: Floats, source: Device, target: Device
-) -> Floats:
-    labels = [graph.labels[row] for row in rows]
-    return transfer_ratio(
-        families_of_kernels(labels),
-        dtypes_of_kernels(labels),
-        source,
-        target,
-        duration_us=duration_us[rows],
-    )
 
 
 def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
@@ -187,13 +171,9 @@ def kernel_keys(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Ints:
 def _modelled(
     trace: Trace, graph: ExecutionGraph, rows: Ints, taken: Floats, source: Cluster, target: Cluster
 ) -> tuple[Floats, Floats, dict[int, ComparedOn]]:
-    """Per device operation the ratio of its op's models, and that of its namesakes; NaN where none
-    is known; and what the models of ops compare.
-
-    Namesakes are those of its rank, name and grid, else of its rank and name, and count by time.
-    Kernels that were launched before the recording began have no op; later ones like them have.
-    Raises `TraceError` where the trace records no shapes.
-    """
+    """Per device operation the ratio of its op's models, and that of its namesakes (of its rank,
+    name and grid, else of its rank and name, by time); NaN where none is known; and what the models
+    of ops compare. Raises `TraceError` where the trace records no shapes."""
     modelled, unexplained = np.full((2, len(rows)), np.nan)
     compared: dict[int, ComparedOn] = {}
     for launched in launches(trace, graph, rows):
@@ -207,14 +187,9 @@ def _modelled(
                 compared[at] = chosen, before, after
     left = 1.0 - carried_frac(source.node.device, target.node.device)
     key = kernel_keys(trace, graph, rows)
-    by_op, by_name = (
-        ratio * np.exp(-left * beyond)
-        for ratio, beyond in (
-            (modelled, unexplained),
-            (mean_of_same_key(key, each, taken) for each in (modelled, unexplained)),
-        )
-    )
-    return by_op, by_name, compared
+    by_op = modelled * np.exp(-left * unexplained)
+    same, beyond = (mean_of_same_key(key, each, taken) for each in (modelled, unexplained))
+    return by_op, same * np.exp(-left * beyond), compared
 
 
 def mean_of_same_key(key: Ints, values: Floats, taken: Floats) -> Floats:

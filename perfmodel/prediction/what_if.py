@@ -1,8 +1,7 @@
 """What-ifs: parts of a graph scaled or taken out, by what they are, where they run and their names.
 
-Durations are scaled, and so are the lags of launches. A wait has no length of its own: it follows
-from what is waited for. Where a call that blocks is taken out, its step still ends no earlier than
-what the call waited for, so that no host runs away from its device.
+Durations and the lags of launches are scaled; a wait has no length of its own. Where a call that
+blocks is taken out, its step still ends no earlier than what the call waited for.
 """
 
 from __future__ import annotations

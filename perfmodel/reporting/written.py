@@ -32,8 +32,8 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     `UsageError` for `options` beside a `Prediction`, and where `path` is the trace itself.
     """
     from perfmodel.files import check_writable, write_text
+    from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import REPLAY, predict
-    from perfmodel.prediction.sources import sourced
     from perfmodel.prediction.types import Prediction
     from perfmodel.reporting.page import page_html
     from perfmodel.trace import Trace
@@ -162,8 +162,8 @@ def export(
     the operator `name`): of a trace; by default the suffix of `path` decides.
     """
     from perfmodel.files import atomic_write, check_writable
+    from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
-    from perfmodel.prediction.sources import sourced
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
 

@@ -366,8 +366,8 @@ def test_small_messages_and_no_bypass_take_longer() -> None:
 
 
 def test_what_a_step_saves_by_hand() -> None:
-    cached = SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4))
-    change = step_change(first_rank(cached), cached.machine)
+    found = SmartNic(cache_gib=2, applied="always").apply(deployed(ranks=4))
+    change = step_change(first_rank(found), found.machine)
     lookups, wire = BATCH * 208 * 3 / 4, 25e3
     assert change.wire_before_us == pytest.approx(lookups * (8 + 128 * 4) / wire, rel=0.01)
     assert 0 < change.wire_after_us < 0.6 * change.wire_before_us
