@@ -83,18 +83,9 @@ def _host_of(node: Node, sockets: int, name: str) -> Node:
     one = cpu_of(node.host)
     if memory is not None:
         one = replace(one, hbm_bytes=int(memory // count))
-    return replace(
-        node,
-        name=name,
-        device=one,
-        gpus=count,
-        sockets=count,
-        link=None,
-        link_domain_gpus=None,
-        power_w=None,
-        price_usd=None,
-        price_usd_per_hour=None,
-    )
+    of_gpus = ("link", "link_domain_gpus", "power_w", "price_usd", "price_usd_per_hour")
+    none: dict[str, Any] = dict.fromkeys(of_gpus)
+    return replace(node, name=name, device=one, gpus=count, sockets=count, **none)
 
 
 def cpu_of(host: Host) -> Device:
@@ -183,8 +174,7 @@ class Hybrid(settings.Checked, of="hybrid"):
             if size <= self.device_table_bytes or is_copied:
                 return {}
             row = {"tier": "host", "pooled_on": self.pooled_on, "caches": (), "hot_rows": 0}
-            shared = {"sharding": "data_parallel", "ranks": ranks}
-            return {**row, **(shared if is_alone else {})}
+            return row | ({"sharding": "data_parallel", "ranks": ranks} if is_alone else {})
 
         pipeline = replace(deployment.pipeline, rows_ahead=False, writes_behind=False)
         placement = deployment.placement.edited(edit)

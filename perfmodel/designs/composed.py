@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
-from perfmodel.embedding import Pipeline, Placement
+from perfmodel.embedding import Placement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Cluster
@@ -49,32 +49,22 @@ def without_drives(machine: Cluster, placement: Placement) -> Cluster:
 
 def _used_pipeline(deployment: Deployment) -> Deployment:
     placement, pipeline = deployment.placement, deployment.pipeline
-    if any(part.popular for part in pipeline.micro_batches) and not _has_hot_rows(placement):
+    tables = placement.tables
+    hot = any(table.hot_rows for table in tables)
+    if any(part.popular for part in pipeline.micro_batches) and not hot:
         raise WorkloadError("designs: samples are split by hot rows, and no hot rows are left")
-    return replace(deployment, placement=_used(placement), pipeline=_needed(pipeline, placement))
-
-
-def _used(placement: Placement) -> Placement:
-    named = {name for table in placement.tables for name in table.caches}
+    named = {name for table in tables for name in table.caches}
     caches = tuple(cache for cache in placement.caches if cache.name in named)
-    return replace(placement, caches=caches)
-
-
-def _needed(pipeline: Pipeline, placement: Placement) -> Pipeline:
-    hot = _has_hot_rows(placement)
-    on_drives = any(table.tier in (STORAGE, EXPANSION) for table in placement.tables)
-    cached = any(table.tier != "hbm" and table.caches for table in placement.tables)
-    by_host = any(table.pooled_on == "host" for table in placement.tables)
-    return replace(
+    on_drives = any(table.tier in (STORAGE, EXPANSION) for table in tables)
+    cached = any(table.tier != "hbm" and table.caches for table in tables)
+    by_host = any(table.pooled_on == "host" for table in tables)
+    pipeline = replace(
         pipeline,
         rows_ahead=pipeline.rows_ahead and (cached or on_drives),
         rows_beside=pipeline.rows_beside and hot,
         writes_behind=pipeline.writes_behind and (hot or on_drives or by_host),
     )
-
-
-def _has_hot_rows(placement: Placement) -> bool:
-    return any(table.hot_rows for table in placement.tables)
+    return replace(deployment, placement=replace(placement, caches=caches), pipeline=pipeline)
 
 
 DEFAULT, OWN_SETTINGS, PLUS = "default", "own", "+"
@@ -113,10 +103,9 @@ class Composed:
         if len(self.designs) < 2:
             return
         for number, name in enumerate(self.text.split(PLUS)):
+            others = self.designs[:number] + self.designs[number + 1 :]
             try:
-                without = without_unused(
-                    _applied(self.designs[:number] + self.designs[number + 1 :], start)
-                )
+                without = without_unused(_applied(others, start))
             except WorkloadError:
                 continue
             if _is_same_step(without, deployment):

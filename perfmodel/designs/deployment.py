@@ -133,15 +133,11 @@ def halved(most: float, least: float) -> list[float]:
 
 def changes(before: Design, after: Design) -> str:
     """The settings in which `after` differs from `before`, in words."""
-    pairs = [
-        (field.name, getattr(before, field.name), getattr(after, field.name))
-        for field in fields(before)  # type: ignore[arg-type]
-    ]
-    texts = [
-        f"{name} {_text(new)} in the place of {_text(old)}"
-        for name, old, new in pairs
-        if new != old
-    ]
+    texts = []
+    for each in fields(before):  # type: ignore[arg-type]
+        old, new = (getattr(design, each.name) for design in (before, after))
+        if new != old:
+            texts.append(f"{each.name} {_text(new)} in the place of {_text(old)}")
     return ", ".join(texts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import first_rank
 from perfmodel.embedding import RowCache, TableAccess
@@ -78,11 +79,12 @@ def tier_hits(deployment: Deployment) -> Hits:
     smaller do. Hot rows count as device memory.
     """
     workload, placement = deployment.workload, deployment.placement
-    hits: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    hits: dict[tuple[str, int], Floats] = {}
     in_adapters = adapter_shares(deployment)
     for cache in (each for each in placement.caches if CACHE_PLACES[each.at] != NIC):
-        for number, lookups, missed, fetched in _tier_uses(deployment, cache):
-            hits.setdefault((cache.name, number), []).append((lookups, missed, fetched))
+        for number, *use in _tier_uses(deployment, cache):
+            key = cache.name, number
+            hits[key] = hits.get(key, np.zeros(3)) + use
     tables = []
     for number, (table, where) in enumerate(zip(workload.tables, placement.tables, strict=True)):
         left, share = 1.0, dict[str, float]()
@@ -95,14 +97,13 @@ def tier_hits(deployment: Deployment) -> Hits:
             left -= share[NIC]
         behind = [n for n in where.caches if CACHE_PLACES[placement.cache(n).at] != NIC]
         for at, name in enumerate(behind):
-            parts = hits.get((name, number), [])
-            looked = sum(part[0] for part in parts)
-            missed = min(sum(part[1] for part in parts) / looked if looked else 1.0, left)
+            looked, missed, fetched = hits.get((name, number), np.zeros(3)).tolist()
+            missed = min(missed / looked if looked else 1.0, left)
             tier = CACHE_PLACES[placement.cache(name).at]
             share[tier] = share.get(tier, 0.0) + left - missed
             left = missed
             if at == 0:
-                fetched_rows = sum(part[2] for part in parts)
+                fetched_rows = fetched
         share[where.tier] = share.get(where.tier, 0.0) + left
         size = row_bytes(table, where.dtype)
         lookups = float(table.lookups(deployment.batch))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved
-from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding, TablePlacement
+from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
@@ -55,7 +55,7 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
     ]
     rooms = np.array([[room], [(node.host_memory_bytes or np.inf) / node.gpus]])
     busy, filled = np.zeros(deployment.ranks), np.zeros((2, deployment.ranks))
-    placed: list[TablePlacement | None] = [None] * len(kinds)
+    placed, cached_bytes = dict[int, dict[str, Any]](), np.zeros(deployment.ranks)
     split = {"row_wise": 0, "data_parallel": 0, "table_row_wise": 1}
     order = sorted(
         range(len(kinds)), key=lambda n: (split.get(kinds[n][0], 2), -work[n] / kinds[n][1])
@@ -70,31 +70,23 @@ def balanced(deployment: Deployment, cache_frac: float) -> Placement:
                 break
         busy[ranks] += 0.0 if sharding == "data_parallel" else float(work[number]) / parts
         filled[:, ranks] += shard
-        about = deployment.placement.tables[number]
-        placed[number] = replace(
-            about,
-            sharding=sharding,
-            ranks=tuple(ranks.tolist()),
-            tier="host" if hosted[number] else "hbm",
-            pooled_on="device",
-            hot_rows=0,
-            caches=(CACHE,) if hosted[number] else (),
-        )
-    tables = tuple(each for each in placed if each is not None)
-    if not hosted.any():
-        return Placement(tables)
-    largest = float(np.max(_cached(tables, held, deployment.ranks)))
-    return Placement(tables, (RowCache(CACHE, "hbm", largest, "set_associative"),))
+        place = {"tier": "host", "caches": (CACHE,)} if hosted[number] else {"tier": "hbm"}
+        where = {"sharding": sharding, "ranks": tuple(ranks.tolist())}
+        placed[number] = {"pooled_on": "device", "hot_rows": 0, "caches": (), **where, **place}
+        if hosted[number]:
+            cached_bytes[ranks] += held[number] / (1 if sharding == "data_parallel" else parts)
+    largest = float(cached_bytes.max())
+    caches = (RowCache(CACHE, "hbm", largest, "set_associative"),) if hosted.any() else ()
+    edited = deployment.placement.edited(lambda number, _: placed[number], caches=caches)
+    return Placement(edited.tables, caches)
 
 
 def _sizes(deployment: Deployment) -> Floats:
     """Bytes of each whole table with its optimizer's state."""
     optimizer = deployment.workload.training.table_optimizer if deployment.train else None
-    tables = deployment.workload.tables
-    whole = [
-        replace(placed, sharding="table_wise", ranks=(0,)) for placed in deployment.placement.tables
-    ]
-    return np.array([shard_bytes(*pair, optimizer) for pair in zip(tables, whole, strict=True)])
+    pairs = zip(deployment.workload.tables, deployment.placement.tables, strict=True)
+    whole = ((table, replace(p, sharding="table_wise", ranks=(0,))) for table, p in pairs)
+    return np.array([shard_bytes(*pair, optimizer) for pair in whole])
 
 
 def _hosted(
@@ -177,16 +169,8 @@ def _ranks(
     return np.sort(np.argsort(load, kind="stable")[:parts])
 
 
-def _cached(tables: tuple[TablePlacement, ...], held: Floats, ranks: int) -> Floats:
-    cached = np.zeros(ranks)
-    for number, placed in enumerate(tables):
-        if placed.caches:
-            share = 1 if placed.sharding == "data_parallel" else len(placed.ranks)
-            cached[list(placed.ranks)] += held[number] / share
-    return cached
-
-
 MIN_FRAC = 0.005
+Layout = Literal["balanced", "as_deployed"]
 Wire = Literal["fp32", "fp16", "bf16"]
 WIRES: tuple[Wire, ...] = ("fp32", "fp16", "bf16")
 
@@ -205,7 +189,7 @@ class Neo(settings.Checked, of="neo"):
     default.
     """
 
-    sharding: Literal["balanced", "as_deployed"] = "balanced"
+    sharding: Layout = "balanced"
     rows: RowDtype = "fp16"
     wire: Wire = "fp16"
     cache_frac: settings.SomeShare = 0.2
@@ -242,8 +226,7 @@ class Neo(settings.Checked, of="neo"):
         launch, which a step that waits for launches pays for."""
         wire = deployment.workload.implementation.exchange_precision
         wires = (self.wire, *(each for each in WIRES if each == wire != self.wire))
-        shardings: dict[Literal["balanced", "as_deployed"], None]
-        shardings = dict.fromkeys((self.sharding, "as_deployed"))
+        shardings: dict[Layout, None] = dict.fromkeys((self.sharding, "as_deployed"))
         ways = [replace(self, wire=w, sharding=s) for s in shardings for w in wires]
         caches = [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
         return [*ways[1:], *caches]

@@ -68,9 +68,8 @@ def test_without_reuse_there_is_nothing_to_gain() -> None:
 
 
 def test_the_gain_rises_with_skew() -> None:
-    gains = [
-        gain(held(2), deployed(MINE.with_(table__alpha=alpha))) for alpha in (0.5, 0.8, 1.0, 1.2)
-    ]
+    models = [MINE.with_(table__alpha=alpha) for alpha in (0.5, 0.8, 1.0, 1.2)]
+    gains = [gain(held(2), deployed(model)) for model in models]
     assert all(less < more for less, more in pairwise(gains))
     assert gains[-1] > 1.05
 
@@ -313,7 +312,6 @@ def test_deployments_that_make_no_sense_say_why() -> None:
 
 
 def test_adapters_that_hold_all_rows_leave_nothing_to_ask_for() -> None:
-    """More memory than the tables need is no reason to refuse."""
     small = MINE.with_(table__rows=1000)
     found = SmartNic(cache_gib=4, applied="always").apply(deployed(small))
     apart_frac = 1.0 - found.machine.linked_gpus / found.ranks
