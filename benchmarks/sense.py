@@ -28,7 +28,7 @@ from perfmodel.designs.composed import DEFAULT, Composed, composed
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Cluster
 from perfmodel.prediction.compare import fastest
-from perfmodel.prediction.deployment import SWITCH
+from perfmodel.prediction.step import SWITCH
 from perfmodel.prediction.types import Prediction
 
 ALL = (DEFAULT, *(name for name in DESIGNS if name != "balanced_sequences"))

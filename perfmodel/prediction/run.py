@@ -29,7 +29,6 @@ from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.contention_load import without_contention
-from perfmodel.prediction.deployment import deployment_period, least_deployment_us
 from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
@@ -38,7 +37,13 @@ from perfmodel.prediction.payload_codec import with_codecs
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on, predict_passes
-from perfmodel.prediction.step import Step, cluster_of, step_period
+from perfmodel.prediction.step import (
+    Step,
+    cluster_of,
+    deployment_period,
+    least_deployment_us,
+    step_period,
+)
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.timeline.completeness import completeness

@@ -1,11 +1,11 @@
-"""The period of one kind of step: what each rank runs, evaluations, and memory.
+"""The period of a step, and of a deployment with its kinds of steps: ranks, evaluations, memory.
 
 Deployments have steps in common: each is made, and predicted, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -13,23 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
 from perfmodel.hardware.reads import cached_per_machine
 from perfmodel.lowering.context import self_contained
+from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
 from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
 from perfmodel.prediction.shapes import Noted, least_period_us, predict_shapes, scheduled_ranks
-from perfmodel.prediction.types import Result
+from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.workload import Workload, op_graph
+from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
 from perfmodel.workload.settings import IMPLEMENTATIONS
+from perfmodel.workload.step import data_edges
 
-EVALUATION = "evaluation"
+EVALUATION, SWITCH = "evaluation", "switch"
+FP32_BYTES = 4
 FP8 = "fp8"
 _cached_op_graph = lru_cache(maxsize=8)(op_graph)
 _cached_rank_classes = lru_cache(maxsize=8)(rank_classes)
@@ -232,14 +238,6 @@ _alone = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _sc
 _known_period = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _period)
 
 
-def least_step_us(step: Step, costs: HostCosts | None) -> float:
-    """What a step takes at least: without evaluations and contention. Raises `WorkloadError` for
-    what does not fit into one of the memories of its placement."""
-    step.tiers()
-    least_us: float = _alone(Asked.of(step, costs, (), every_rank=False))[3]
-    return least_us
-
-
 def step_period(
     step: Step, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
 ) -> Noted:
@@ -269,3 +267,122 @@ def _with_tiers(result: Result, uses: Sequence[TierUse]) -> Result:
     held_bytes = uses[0].tables_bytes + uses[0].caches_bytes
     use |= {"tables_bytes": held_bytes, "total_bytes": held_bytes + rest, "fits": True}
     return replace(result, memory={**use, "tiers": [each.to_dict() for each in uses]})
+
+
+def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
+    """The kinds of steps of a deployment: one, or its phases."""
+    case = deployment
+    about = (case.workload, case.machine, case.batch, case.train)
+    phases = case.phases or (Phase("", 1.0, case.placement, case.pipeline),)
+    return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
+
+
+def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_us: float) -> float:
+    """What the steps of a deployment take at least: without evaluations and contention; of several
+    kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
+    steps = steps_of(deployment)
+    total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
+    for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
+        if total_us < enough_us:
+            step.tiers()
+            asked = Asked.of(step, costs, (), every_rank=False)
+            total_us += phase.steps_frac * _alone(asked)[3]
+    return total_us
+
+
+def deployment_period(
+    deployment: Deployment, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
+) -> Noted:
+    """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
+    what `step_period` raises."""
+    phases, steps = zip(*steps_of(deployment), strict=True)
+    answers = [step_period(step, costs, edits, every_rank=every_rank) for step in steps]
+    results = [result for result, _ in answers]
+    notes = [note for _, own in answers for note in own]
+    result = results[0]
+    if len(phases) > 1:
+        switch_us = moved_us(phases, deployment.machine, costs)
+        result = weighted_result(results, phases, switch_us)
+    return result, [*deployment.notes, *notes]
+
+
+def moved_us(phases: Sequence[Phase], machine: Cluster, costs: HostCosts | None) -> float:
+    """What moves between `phases`, per step: rows to the device, and back, one after the other;
+    nothing else runs meanwhile."""
+    total_us = 0.0
+    for phase in phases:
+        r = Recorder("cuda")
+        moved = ((phase.to_device_bytes, CPU, r.place), (phase.to_host_bytes, r.place, CPU))
+        for size, here, there in moved:
+            if size:
+                to_device(r, r.tensor((round(size / FP32_BYTES),), place=here), there)
+        if ops := r.ops():
+            graph = OpGraph(ops, data_edges(ops, r.views), source=SWITCH)
+            result, _ = predict_shapes([graph], machine, name=SWITCH, costs=costs)
+            total_us += phase.steps_frac / phase.run_steps * result.step_us
+    return total_us
+
+
+def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_us: float) -> Result:
+    """One result for `results`, each of the share of the steps of its phase, and `switch_us` per
+    step. Runs are long against what a pipeline takes to fill, so that periods add up. Timeline and
+    kernels are those of the kind that takes most."""
+    shares = [phase.steps_frac for phase in phases]
+
+    def summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
+        """Per name its values, by the phases' shares."""
+        total: dict[str, float] = {}
+        for share, own in zip(shares, values, strict=True):
+            for name, value in own.items():
+                total[name] = total.get(name, 0.0) + share * value
+        return total
+
+    def total_us(name: str) -> Any:
+        values = [getattr(result, name) for result in results]
+        if any(us is None for us in values):
+            return None
+        return sum(share * us for share, us in zip(shares, values, strict=True)) + switch_us
+
+    taken = [share * result.step_us for share, result in zip(shares, results, strict=True)]
+    main = results[taken.index(max(taken))]
+    step_us = sum(taken) + switch_us
+    bounds = summed(result.bound_by or {} for result in results)
+    if switch_us:
+        bounds[SWITCH] = switch_us
+    reliefs = [result.relieved_us or {} for result in results]
+    names = dict.fromkeys(name for each in reliefs for name in each)
+    relieved_us = summed(
+        {name: each.get(name, result.step_us) for name in names}
+        for each, result in zip(reliefs, results, strict=True)
+    )
+    time_us, count = (
+        summed({row["family"]: row[key] for row in result.families} for result in results)
+        for key in ("time_us", "count")
+    )
+    families = [
+        {"family": name, "time_us": round(us, 4), "count": round(count[name], 4)}
+        for name, us in time_us.items()
+    ]
+    path, start_us = [], 0.0
+    kinds = (*(phase.name for phase in phases), SWITCH)
+    for name, duration_us in zip(kinds, (*taken, switch_us), strict=True):
+        path.append(PathPiece(name, "phase", start_us, duration_us))
+        start_us += duration_us
+    rank = replace(
+        main.rank,
+        step_us=step_us,
+        steps=[replace(step, step_us=step_us) for step in main.rank.steps],
+        **summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results),
+    )
+    totals = {name: total_us(name) for name in ("low_us", "high_us", "draws_us", "latency_us")}
+    return replace(
+        main,
+        ranks=[rank],
+        slowest=0,
+        families=sorted(families, key=lambda row: -row["time_us"]),
+        critical_path=path,
+        bound_by=bounds or None,
+        relieved_us={name: switch_us + us for name, us in relieved_us.items()} or None,
+        straggler=None,
+        **totals,
+    )
