@@ -113,34 +113,6 @@ def cpu_of(host: Host) -> Device:
     )
 
 
-def one_process(cpus: Cluster) -> Cluster:
-    """A machine of CPUs on which one process has all sockets' cores; what reaching another socket
-    costs is left out."""
-    node = cpus.node
-    joined = with_cores(node.device, node.gpus * node.device.sm_count)
-    return replace(cpus, node=replace(node, gpus=1, sockets=1, device=joined))
-
-
-def with_cores(cpu: Device, cores: int) -> Device:
-    """`cores` cores of sockets like `cpu` as one CPU, with as much of their caches and bandwidth.
-
-    One of them is where a thread of an asynchronous trainer (Hogwild) runs; all of several sockets
-    are what one process has that all their threads belong to.
-    """
-    share = cores / cpu.sm_count
-    return replace(
-        cpu,
-        name=f"{cores} cores of {cpu.name}",
-        sm_count=cores,
-        hbm_gb_per_s=cpu.hbm_gb_per_s * share,
-        hbm_bytes=int(cpu.hbm_bytes * max(share, 1.0)),
-        l2_bytes=int(cpu.l2_bytes * share),
-        l2_gb_per_s=cpu.l2_gb_per_s and cpu.l2_gb_per_s * share,
-        llc_bytes=cpu.llc_bytes and int(cpu.llc_bytes * share),
-        fp32_tflop_per_s=cpu.fp32_tflop_per_s * share,
-    )
-
-
 OnHost = Literal["one_process", "operators", "host"]
 
 

@@ -30,12 +30,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD, host_ratio
 from perfmodel.prediction.result import summarise
-from perfmodel.prediction.scheduled import (
-    KNOWN_SOFTWARE,
-    UNKNOWN_SOFTWARE,
-    HostCosts,
-    host_costs,
-)
+from perfmodel.prediction.scheduled import KNOWN_SOFTWARE, UNKNOWN_SOFTWARE, HostCosts, host_costs
 from perfmodel.prediction.shapes import (
     MODEL,
     Noted,

@@ -31,11 +31,7 @@ from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import RECORDED, UNKNOWN
-from perfmodel.prediction.contention_load import (
-    modelled_load,
-    rescheduled,
-    with_contention,
-)
+from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
 from perfmodel.prediction.explain.modelled import ModelExplainer, with_reads
 from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table

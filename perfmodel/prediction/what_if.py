@@ -17,7 +17,6 @@ from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.ops.families import FAMILIES, family_of_kernel
-from perfmodel.trace.columns import NONE
 
 FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
 _THREAD = r"main|autograd|other(?::\d+)?|stream\d+"
@@ -185,15 +184,14 @@ class Scale:
         nodes = graph.nodes_
         if self.rank is not None:
             rows = rows[nodes.rank[rows] == self.rank]
-        if self.thread:
-            there = [_is_there(name, self.thread) for name in graph.resources]
+        if self.thread:  # `other` stands for all of `other:0`, `other:1`, ...
+            names = map(thread_of, graph.resources)
+            there = [self.thread in (name, name.partition(":")[0]) for name in names]
             rows = rows[np.array(there, bool)[nodes.resource[rows]]]
         if self.pattern is not None:
-            hit: dict[tuple[int, str, str], bool] = {}
-            keys = _text_keys(graph, rows)
-            for key in set(keys):
-                hit[key] = bool(self.pattern.search(_text(*key)))
-            rows = rows[np.array([hit[key] for key in keys], bool)]
+            texts = _texts(graph, rows)
+            hit = {text: bool(self.pattern.search(text)) for text in set(texts)}
+            rows = rows[np.array([hit[text] for text in texts], bool)]
         return rows
 
 
@@ -202,30 +200,19 @@ def thread_of(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
-def _is_there(resource: str, thread: str) -> bool:
-    """Whether a resource is the thread; `other` stands for all of `other:0`, `other:1`, ..."""
-    name = thread_of(resource)
-    return name == thread or name.partition(":")[0] == thread
-
-
 def node_text(graph: ExecutionGraph, node: int) -> str:
     """What a what-if's expression is searched in."""
-    return _text(*_text_keys(graph, np.array([node]))[0])
+    return _texts(graph, np.array([node]))[0]
 
 
-def _text_keys(graph: ExecutionGraph, rows: Ints) -> list[tuple[int, str, str]]:
-    """Per row what its text is made of: a host node's cause (else -1), label and annotation."""
-    nodes, labels, around = graph.nodes_, graph.labels, graph.annotations
-    cause = np.where(nodes.scope[rows] == Scope.HOST, nodes.cause[rows], NONE).tolist()
-    pairs = zip(rows.tolist(), cause, strict=True)
-    return [(code, labels[row], around[row] if code != NONE else "") for row, code in pairs]
-
-
-def _text(cause: int, label: str, annotation: str) -> str:
-    if cause == NONE:
-        return label
-    kind = Cause(cause).name.removeprefix("HOST_")
-    return f"{kind} {label}" + (f" in {annotation}" if annotation else "")
+def _texts(graph: ExecutionGraph, rows: Ints) -> list[str]:
+    """Per row its label; of a host node, its overhead type before and its annotation behind it."""
+    nodes, texts = graph.nodes_, [graph.labels[row] for row in rows.tolist()]
+    for at in np.flatnonzero(nodes.scope[rows] == Scope.HOST).tolist():
+        around, kind = graph.annotations[rows[at]], Cause(nodes.cause[rows[at]]).name
+        inside = f" in {around}" if around else ""
+        texts[at] = f"{kind.removeprefix('HOST_')} {texts[at]}{inside}"
+    return texts
 
 
 def what_if(

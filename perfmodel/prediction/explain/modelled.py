@@ -74,16 +74,6 @@ def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) ->
     )
 
 
-def contention_reason(reason: Reason, taken_us: float) -> Reason:
-    """`reason` of a kernel that takes `taken_us` in its step, beside collectives."""
-    if abs(taken_us - reason.duration_us) <= 1e-6 * max(taken_us, 1e-3):
-        return reason
-    lost_us = taken_us - reason.duration_us
-    formula = "as long as alone, and what it loses to what runs beside it on the device"
-    terms: Terms = {"alone_us": reason.duration_us, "lost_us": lost_us}
-    return Reason("beside others", formula, taken_us, terms, (), (reason,))
-
-
 @dataclass(frozen=True)
 class ModelExplainer:
     """Pieces timed by models on `machine`, the host by a profile."""
@@ -142,8 +132,8 @@ class ModelExplainer:
         return Reason("boundary", "takes no time: it ends when what it waits for has", taken_us)
 
     def _of_piece(self, piece: int, taken_us: float) -> Reason:
-        lowered, about = self.found, self.found.pieces[piece]
-        why = reason_of_row(lowered.rows, self._machine_of(piece), piece)
+        about = self.found.pieces[piece]
+        why = reason_of_row(self.found.rows, self._machine_of(piece), piece)
         if about.guessed:
             sizes = "guessed: the op's arguments do not tell"
             why = replace(why, terms={**why.terms, "sizes": sizes})
@@ -152,7 +142,11 @@ class ModelExplainer:
             share_us = why.duration_us / about.launches
             terms: Terms = {"launches": about.launches}
             why = Reason("one of several launches", formula, share_us, terms, (), (why,))
-        return contention_reason(why, taken_us)
+        if abs(taken_us - why.duration_us) <= 1e-6 * max(taken_us, 1e-3):
+            return why
+        formula = "as long as alone, and what it loses to what runs beside it on the device"
+        terms = {"alone_us": why.duration_us, "lost_us": taken_us - why.duration_us}
+        return Reason("beside others", formula, taken_us, terms, (), (why,))
 
 
 HOST_SPEED = "single_thread_ratio"
@@ -171,23 +165,26 @@ def profile_reason(
     assert kind is not None
     thread = graph.resources[graph.nodes_.resource[node]].split("/", 1)[1]
     op = graph.labels[node]
-    statistic = profile.statistic(kind, op, thread)
-    told = profile.provenance
+    filed_under = f"any {kind}"
+    if (kind, op, thread) in profile.rows:
+        filed_under = f"{kind} of {op} on {thread}"
+    elif (kind, None, thread) in profile.rows:
+        filed_under = f"{kind} on {thread}"
+    statistic, origin = profile.statistic(kind, op, thread), profile.provenance
     taken_us = float(getattr(statistic, costs.statistic))
     terms: Terms = {
         "overhead": f"{kind}, {DESCRIPTIONS[kind]}",
         "profile": name,
-        "filed_under": _profile_row(profile, kind, op, thread),
+        "filed_under": filed_under,
         "samples": statistic.count,
         "statistic": costs.statistic,
         costs.statistic: taken_us,
         "p10_us": statistic.p10_us,
         "p90_us": statistic.p90_us,
         "host_ratio": costs.ratio,
-        "traces": ", ".join(told.traces) or None,
-        "devices": ", ".join(told.devices) or None,
-        "hosts": ", ".join(told.hosts) or None,
     }
+    for name in ("traces", "devices", "hosts"):
+        terms[name] = ", ".join(getattr(origin, name)) or None
     formula = f"{costs.statistic} of the profile's samples x host_ratio"
     if costs.recorded_on is not None:
         formula += f" ({HOST_SPEED} of the profile's host over the target's)"
@@ -209,13 +206,6 @@ def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> 
     taken_us = measured.duration_us * ratio
     terms: Terms = {"measured_us": measured.duration_us, "host_ratio": ratio}
     return Reason("host speed", formula, taken_us, terms, figures, (measured,))
-
-
-def _profile_row(profile: Profile, kind: str, op: str, thread: str) -> str:
-    """Which row of the profile answers: of the operator on its thread, of the thread, or of all."""
-    if (kind, op, thread) in profile.rows:
-        return f"{kind} of {op} on {thread}"
-    return f"{kind} on {thread}" if (kind, None, thread) in profile.rows else f"any {kind}"
 
 
 def figures_read(
