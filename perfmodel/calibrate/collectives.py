@@ -5,7 +5,6 @@ Errors, intervals and the covariance of corrections come from repositories that 
 
 from __future__ import annotations
 
-import json
 import tomllib
 import warnings
 from collections.abc import Sequence
@@ -41,7 +40,8 @@ from perfmodel.cost.collectives.learned import (
     latency_frac,
     take_calls,
 )
-from perfmodel.cost.collectives.store import NAME, of_dumps
+from perfmodel.cost.collectives.store import NAME
+from perfmodel.cost.trees import of_dumps
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known
 from perfmodel.progress import Begin, begun, silent
@@ -276,7 +276,7 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             name=NAME,
             constants=constants,
             columns=columns,
-            trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
+            trees=of_dumps(dumps, 0.0, columns),
             most=MOST,
             spreads=dict.fromkeys(
                 (ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))

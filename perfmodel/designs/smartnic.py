@@ -11,9 +11,7 @@ import numpy as np
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import codec
 from perfmodel.cost.contract import TIERS
-from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS, StepChange
-from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
-from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
+from perfmodel.cost.tiers.nic import NIC_COSTS, StepChange, adapter, adapters_per_rank
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
@@ -26,6 +24,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import NIC as NIC_FAMILY
 from perfmodel.schema import Limits
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
+from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
 from perfmodel.workload.jagged import answered_lookups
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run

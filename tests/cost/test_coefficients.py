@@ -57,8 +57,7 @@ ALLOWED = {
     ("models/cpu_collective.py", 0.375): "median rank, Blom 1958",
     ("models/cpu_collective.py", 0.25): "median rank, Blom 1958",
     ("models/cpu_matmul.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
-    ("tiers/nic/learned.py", 4.0): "range of the learned cost's inputs",
-    ("tiers/nic/cache.py", 45.0): "end of a search for log odds",
+    ("tiers/nic.py", 4.0): "range of the learned cost's inputs",
 }
 """Floats in code that are no coefficients, and why."""
 INTRO = """# Coefficients and their sources

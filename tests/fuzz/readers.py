@@ -193,9 +193,10 @@ def read_machine(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.tiers.nic.learned import read_trees as trees
+    from perfmodel.cost.trees import read_trees
+    from perfmodel.workload.adapter_hits import FEATURES, SCHEMA
 
-    trees(path)
+    read_trees(path, SCHEMA, FEATURES)
     return None, []
 
 

@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.heuristic import Constants
 from perfmodel.cost.collectives.learned import (
@@ -22,77 +19,9 @@ from perfmodel.cost.collectives.learned import (
     Learned,
     Spread,
 )
-from perfmodel.cost.learned.forest import Forest, joined
+from perfmodel.cost.trees import forest_from_dict, forest_to_dict
 from perfmodel.errors import ModelError
 from perfmodel.files import read_bytes, write_text
-
-_STORED = {
-    "column": "feature",
-    "threshold": "threshold",
-    "left": "below",
-    "right": "above",
-    "value": "value",
-}
-_DEEPEST = 16
-
-
-def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
-    """From `to_dict`; raises `ModelError` for what is no such thing."""
-    try:
-        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in content["trees"]]
-        forest = joined(trees, float(content["base"])).of_width(columns)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"trees: cannot be read: {error!r}") from None
-    if forest.depth > _DEEPEST:
-        raise ModelError(f"trees: deeper than {_DEEPEST}")
-    return forest
-
-
-def forest_to_dict(forest: Forest) -> dict[str, Any]:
-    """Plain data, one entry per tree."""
-    ends = [*forest.roots[1:].tolist(), len(forest.value)]
-    trees = []
-    for root, end in zip(forest.roots.tolist(), ends, strict=True):
-        own = {name: getattr(forest, each)[root:end] for name, each in _STORED.items()}
-        own |= {name: own[name] - root for name in ("left", "right")}
-        own["threshold"] = np.nan_to_num(own["threshold"])
-        trees.append({name: _plain(values) for name, values in own.items()})
-    return {"base": forest.start, "depth": forest.depth, "trees": trees}
-
-
-def of_dumps(dumps: Sequence[Mapping[str, Any]], base: float, columns: Sequence[str]) -> Forest:
-    """From XGBoost's JSON dumps of each tree (nested nodes)."""
-    position = {name: index for index, name in enumerate(columns)}
-    trees = []
-
-    def visit(node: Mapping[str, Any], tree: dict[str, list[float]]) -> int:
-        here = len(tree["column"])
-        for name in tree:
-            tree[name].append(0)
-        if "leaf" in node:
-            tree["left"][here] = tree["right"][here] = here
-            tree["value"][here] = round(float(node["leaf"]), 7)
-            return here
-        children = {child["nodeid"]: child for child in node["children"]}
-        tree["column"][here] = position[node["split"]]
-        tree["threshold"][here] = float(node["split_condition"])
-        tree["left"][here] = visit(children[node["yes"]], tree)
-        tree["right"][here] = visit(children[node["no"]], tree)
-        return here
-
-    for dump in dumps:
-        tree: dict[str, list[float]] = {name: [] for name in _STORED}
-        visit(dump, tree)
-        trees.append(tree)
-    return forest_from_dict({"base": base, "trees": trees}, len(columns))
-
-
-def _plain(values: NDArray[Any]) -> list[float]:
-    return [
-        int(value) if float(value).is_integer() else round(float(value), 7)
-        for value in values.tolist()
-    ]
-
 
 SCHEMA = "perfmodel.collective-model/2"
 NAME = "collective/learned"
