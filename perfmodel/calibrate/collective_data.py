@@ -54,14 +54,8 @@ class Measured:
 
     def take(self, index: Ints) -> Measured:
         """The rows at `index`."""
-        return Measured(
-            take_calls(self.calls, index),
-            self.time_us[index],
-            self.curve[index],
-            self.repo[index],
-            self.alike[index],
-            self.weight[index],
-        )
+        columns = (self.time_us, self.curve, self.repo, self.alike, self.weight)
+        return Measured(take_calls(self.calls, index), *(each[index] for each in columns))
 
     def where(self, chosen: Mask) -> Measured:
         """The rows that are `chosen`."""

@@ -35,7 +35,6 @@ from perfmodel.cost.collectives.learned import (
     Z90,
     Covariance,
     Learned,
-    Spread,
     features_of,
     latency_frac,
     take_calls,
@@ -73,11 +72,10 @@ def initial_constants() -> Constants:
 def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     """Constants that fit `log_us` `[n]` best; those of frameworks' kernels behind the library's."""
     prior = initial_constants()
-    own = [name for name in prior.values if name.startswith(OF_KERNELS)]
-    rest = [name for name in prior.values if name not in own]
     constants = prior
-    for chosen, names in ((~calls.is_custom, rest), (calls.is_custom, own)):
-        index = np.flatnonzero(chosen).astype(np.int64)
+    for is_custom in (False, True):
+        names = [name for name in prior.values if name.startswith(OF_KERNELS) == is_custom]
+        index = np.flatnonzero(calls.is_custom == is_custom).astype(np.int64)
         if len(index):
             part = take_calls(calls, index)
             constants = _fitted(constants, names, part, log_us[index], weight[index])
@@ -151,10 +149,8 @@ def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Cova
     drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
     weighted = np.isin(number, drawn)
     points = np.column_stack([number[weighted], np.log2(measured.calls.size_bytes[weighted])])
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # a part that is not there is at its end
+    with warnings.catch_warnings():  # a part that is not there is at its end
+        warnings.simplefilter("ignore", ConvergenceWarning)
         process = GaussianProcessRegressor(_kernel())
         process.fit(points, np.clip(log_ratio[weighted], -_CLIP, _CLIP))
     level, shape, step, noise = (round(float(sd), 4) for sd in np.exp(process.kernel_.theta / 2))
@@ -214,7 +210,7 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     for taught, left in begun(folds, begin, lambda fold: f"without {groups[fold[1][0]]}"):
         fitted = CollectiveRegressor().fit(X.iloc[taught], y[taught], weight[taught])
         log_us[left] = fitted.predict(X.iloc[left])
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, tuple[float, ...]] = {}
     covariances: dict[str, Covariance] = {}
     library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
@@ -236,12 +232,11 @@ def _require_several(measured: Measured, where: str) -> None:
     """Raise `ModelError` where there is nothing to leave out."""
     scored = measured.calls.size_bytes >= SCORED_BYTES
     for words, is_remote in (("within a node", False), ("over several nodes", True)):
-        n_repositories = len(
-            np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)])
-        )
-        if n_repositories < MIN_REPOSITORIES:
+        here = scored & (measured.calls.is_remote == is_remote)
+        count = len(np.unique(measured.repo[here]))
+        if count < MIN_REPOSITORIES:
             raise ModelError(
-                f"{where}: usable curves {words} of {n_repositories} repositories; errors are "
+                f"{where}: usable curves {words} of {count} repositories; errors are "
                 f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
             )
 
@@ -258,11 +253,8 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
         """Intervals of `model_` are placeholders until repositories were left out."""
         weighted = np.flatnonzero(sample_weight)
-        calls, y, weight = (
-            _calls(X.iloc[weighted]),
-            np.asarray(y)[weighted],
-            sample_weight[weighted],
-        )
+        calls, y = _calls(X.iloc[weighted]), np.asarray(y)[weighted]
+        weight = sample_weight[weighted]
         constants = fit_constants(calls, y, weight)
         costs = costs_of(calls, constants)
         features = pd.DataFrame(features_of(calls, costs))
@@ -278,9 +270,7 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             columns=columns,
             trees=of_dumps(dumps, 0.0, columns),
             most=MOST,
-            spreads=dict.fromkeys(
-                (ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))
-            ),
+            spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
             covariances={ONE_NODE: prior, SEVERAL: prior},
             fitted={
                 kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
@@ -305,7 +295,7 @@ def _calls(table: pd.DataFrame) -> Calls:
     return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
 
 
-def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
+def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> tuple[float, ...]:
     """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
     time that is latency."""
     from sklearn.linear_model import QuantileRegressor
@@ -313,23 +303,17 @@ def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
     near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
     line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
     line.fit(near.T, np.abs(ratio), sample_weight=weight)
-    return Spread(tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_))
+    return tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_)
 
 
 MIN_SD = 0.02
 
 
 def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:
-    names, counts = np.unique(measured.repo, return_counts=True)
+    by_repo = pd.Series(measured.curve).groupby(measured.repo).agg(rows="size", curves="nunique")
     return {
         "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
-        "repositories": {
-            str(name): {
-                "rows": int(count),
-                "curves": len(np.unique(measured.curve[measured.repo == name])),
-            }
-            for name, count in zip(names, counts, strict=True)
-        },
+        "repositories": by_repo.to_dict("index"),
         "rows": len(measured),
         "curves_left_out": len(left_out),
         "date": date.today().isoformat(),

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import numpy as np
 
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.calls import codec
 from perfmodel.cost.contract import TIERS
 from perfmodel.cost.tiers.nic import NIC_COSTS, StepChange, adapter, adapters_per_rank
 from perfmodel.designs import settings
@@ -26,6 +25,7 @@ from perfmodel.schema import Limits
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
 from perfmodel.workload.jagged import answered_lookups
+from perfmodel.workload.pooled_exchange import vector_bytes
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import sent_frac
@@ -41,13 +41,13 @@ def worth_asking(deployment: Deployment) -> list[bool]:
     assert nic.memory_gb_per_s is not None
     reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
     bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or deployment.machine.node.device.host_gb_per_s)
-    sent = codec(deployment.workload.implementation.exchange_precision)
+    precision = deployment.workload.implementation.exchange_precision
     sizes, burst = [], _ENGINE.burst_bytes
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
         size = float(row_bytes(where.dtype, table.dim))
         parts = len(where.ranks) if where.sharding == "row_wise" else 1
         read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
-        vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
+        vector = vector_bytes(table.dim, precision)
         sizes.append(bool(max(read / reading, vector / bus) < vector / wire))
     return sizes
 
@@ -97,7 +97,6 @@ def step_change(deployment: Deployment) -> StepChange:
     assert use is not None
     tables, ranks, per_rank = run.workload.tables, run.ranks, adapters_per_rank(machine)
     software = run.workload.implementation
-    sent = codec(software.exchange_precision)
     wire = adapter(machine).gb_per_s * per_rank * 1e3
     apart = [rank for rank in range(ranks) if is_across_network(run, rank)]
     shards = [(rank, shard, shard.of(tables)) for rank in apart for shard in run.plan.shards[rank]]
@@ -107,7 +106,7 @@ def step_change(deployment: Deployment) -> StepChange:
         else False
     )
     dim = float(np.mean([table.dim for table in tables]))
-    vector = float(sent.wire_bytes(np.array([dim]), dim)[0])
+    vector = vector_bytes(dim, software.exchange_precision)
     keys = [sum(table.lookups(run.batch) for *_, table in shards), 0]
     keys[1] = sum(use.sent_lookups(run)[rank] for rank in apart)
     bags = [float(run.batch * len(shards))] * 2

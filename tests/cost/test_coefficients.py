@@ -45,8 +45,6 @@ trees that were fitted to them; the reach of a learned growth; quantiles of what
 ARITHMETIC = {0.0, 0.5, 1.0, 2.0}
 ALLOWED = {
     ("cpu/drift.py", 1.645): "ends of 90 % of a normal distribution",
-    ("collectives/calls.py", 4.0): "bytes of fp32, and of a scale",
-    ("collectives/calls.py", 8.0): "bytes of a scale and an offset",
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
     ("collectives/learned.py", 3.0): "Matern kernel of 3/2",

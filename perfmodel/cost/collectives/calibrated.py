@@ -93,18 +93,10 @@ class Calibrated:
 def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:
     """Which curve each call of both belongs to: the same op and variant, among as many ranks and
     domains."""
-    both = np.stack(
-        [
-            np.unique(np.concatenate([one, other]), return_inverse=True)[1].reshape(-1)
-            for one, other in (
-                (measured.op, asked.op),
-                (measured.ranks, asked.ranks),
-                (measured.domains, asked.domains),
-                (measured.variant, asked.variant),
-            )
-        ]
-    )
-    kind = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    names = ("op", "ranks", "domains", "variant")
+    pairs = (np.concatenate([getattr(measured, x), getattr(asked, x)]) for x in names)
+    codes = [np.unique(both, return_inverse=True)[1].reshape(-1) for both in pairs]
+    kind = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return kind[: len(measured)], kind[len(measured) :]
 
 

@@ -11,7 +11,7 @@ Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -77,11 +77,13 @@ def interpolate_sizes(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     curves = [_curve((answer, each)) for each in told]
     log_us, spread = np.stack(curves, axis=1) if curves else np.zeros((2, 0, len(KNOTS)))
 
-    def between(values: Floats, along: Floats) -> Floats:
-        low, high = values[kind, below], values[kind, below + 1]
-        return np.asarray(low + (high - low) * along, np.float64)
+    spread_part = np.minimum(part, 1.0)
+    return _between(log_us, kind, below, part), _between(spread, kind, below, spread_part)
 
-    return between(log_us, part), between(spread, np.minimum(part, 1.0))
+
+def _between(values: Floats, row: Ints, below: Ints, part: Floats) -> Floats:
+    low, high = values[row, below], values[row, below + 1]
+    return np.asarray(low + (high - low) * part, np.float64)
 
 
 _TOLD = tuple(each.name for each in fields(Calls) if each.name != "size_bytes")
@@ -112,12 +114,7 @@ def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
-
-    def between(values: Floats) -> Floats:
-        low, high = values[row, below], values[row, below + 1]
-        return np.asarray(low + (high - low) * part, np.float64)
-
-    return between(log_us), between(spread)
+    return _between(log_us, row, below, part), _between(spread, row, below, part)
 
 
 def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
@@ -147,15 +144,6 @@ class Covariance:
     """Of what protocols add where they switch."""
     step_octaves: float
     noise_sd: float
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, float]) -> Covariance:
-        """From `to_dict`."""
-        return cls(**{name: float(content[name]) for name in cls.__dataclass_fields__})
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return asdict(self)
 
     @property
     def variance(self) -> float:
@@ -213,20 +201,8 @@ ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
 
 
 LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
-"""Shares of base, hops and messages in a time, where `Spread` has a value."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Standard deviation of log(measured / predicted) by the share of a time that is latency, in
-    which hosts and versions differ more than in what bytes take; straight between the values."""
-
-    sd: tuple[float, ...]
-    """At `LATENCY_FRACS`."""
-
-    def of(self, latency_frac: Floats) -> Floats:
-        """Of calls whose time is latency to that share."""
-        return np.interp(latency_frac, LATENCY_FRACS, self.sd)
+"""Shares of base, hops and messages in a time, where `spreads` have a value: hosts and versions
+differ more in these than in what bytes take."""
 
 
 def latency_frac(costs: Costs) -> Floats:
@@ -248,8 +224,9 @@ class Learned:
     trees: Forest
     most: float
     """The largest correction, as a logarithm."""
-    spreads: Mapping[str, Spread]
-    """By `one_domain`, `several_domains` and, of collectives by a framework's kernels, `custom`."""
+    spreads: Mapping[str, tuple[float, ...]]
+    """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain`,
+    `several_domains` and, of collectives by a framework's kernels, `custom`."""
     covariances: Mapping[str, Covariance]
     """Of what measured points correct, by `one_domain` and `several_domains`."""
     fitted: Mapping[str, tuple[str, ...]]
@@ -262,14 +239,12 @@ class Learned:
         features = features_of(calls, costs)
         matrix = np.stack([features[name] for name in self.columns], axis=1)
         factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
-        is_fitted = ~calls.is_custom & np.where(
-            calls.is_remote,
-            np.isin(calls.op, self.fitted[SEVERAL]),
-            np.isin(calls.op, self.fitted[ONE_NODE]),
-        )
+        near, far = (np.isin(calls.op, self.fitted[kind]) for kind in (ONE_NODE, SEVERAL))
+        is_fitted = ~calls.is_custom & np.where(calls.is_remote, far, near)
         waiting = latency_frac(costs)
         one, several, custom = (
-            self.spreads[kind].of(waiting) for kind in (ONE_NODE, SEVERAL, KERNELS)
+            np.interp(waiting, LATENCY_FRACS, self.spreads[kind])
+            for kind in (ONE_NODE, SEVERAL, KERNELS)
         )
         spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
         return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
@@ -299,9 +274,7 @@ def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> E
 def with_factor(
     explained: list[Explanation], heuristic_us: Floats, reasons: Estimate
 ) -> list[Explanation]:
-    """`explained` with the durations of `found`, and their ratio to the heuristic's."""
-    from dataclasses import replace
-
+    """`explained` with the durations of `reasons`, and their ratio to the heuristic's."""
     return [
         replace(
             each,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from perfmodel.cost.collectives.calibrated import Calibrated, calibrated
-from perfmodel.cost.collectives.calls import Calls, Fabric, calls_of
+from perfmodel.cost.collectives.calls import MAX_RANKS, Fabric, calls_of
 from perfmodel.cost.collectives.learned import Learned
 from perfmodel.cost.collectives.store import shipped
 from perfmodel.errors import ModelError
@@ -52,10 +54,10 @@ class Point:
     """One measured collective; nodes are 0 where the log does not say."""
 
     op: str
-    ranks: int
-    nodes: int
-    size_bytes: float
-    time_us: float
+    ranks: Annotated[int, Meta(ge=2, le=MAX_RANKS)]
+    nodes: Annotated[int, Meta(ge=0, le=MAX_RANKS)]
+    size_bytes: Annotated[float, Meta(ge=1.0, le=MOST)]
+    time_us: Annotated[float, Meta(ge=1e-6, le=MOST)]
 
 
 def parse(
@@ -175,30 +177,12 @@ def _possible(size_bytes: float, time_us: float) -> tuple[float, float] | None:
 SCHEMA = "perfmodel.collective-points/1"
 NAME = "collective/calibrated"
 _MAX_BYTES = 64_000_000
-_MAX_RANKS = 1_000_000
-_COUNT, _RATE = (1, _MAX_RANKS), (0.0, 1e6)
-_WIRES: Mapping[str, Any] = {
-    "link": str,
-    "link_gb_per_s": _RATE,
-    "domain_ranks": _COUNT,
-    "node_ranks": _COUNT,
-    "architecture": str,
-    "has_multicast": bool,
-    "network": str | None,
-    "node_nic_gb_per_s": _RATE,
-    "nics": (0, _MAX_RANKS),
-    "link_peers": (1, _MAX_RANKS),
-    "exchange_frac": (1e-3, 1.0),
-}
-_OPTIONAL = ("link_peers", "exchange_frac")
-_POINT: Mapping[str, Any] = {
-    "op": str,
-    "ranks": (2, _MAX_RANKS),
-    "nodes": (0, _MAX_RANKS),
-    "size_bytes": (1.0, MOST),
-    "time_us": (1e-6, MOST),
-}
-"""Field to its type, or to the least and most of a number; `_OPTIONAL` ones may also be None."""
+
+
+class _File(msgspec.Struct):
+    schema: str
+    fabric: Fabric
+    points: list[Point]
 
 
 def rows_of(points: Sequence[Point], fabric: Fabric) -> Rows:
@@ -236,39 +220,14 @@ def load_machine(path: Path, base: Learned | None = None) -> Calibrated:
     Raises `ModelError` for another file.
     """
     try:
-        content = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
-        if content["schema"] != SCHEMA:
-            raise ModelError(
-                f"{path}: not a file of collective measurements (schema {content['schema']!r})"
-            )
-        known = {each.name for each in fields(Fabric)}
-        fabric = Fabric(
-            **{name: content["fabric"][name] for name in content["fabric"] if name in known}
+        content = msgspec.json.decode(read_bytes(path, max_bytes=_MAX_BYTES), type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: not a file of collective measurements: {error}") from None
+    if content.schema != SCHEMA or not content.points:
+        raise ModelError(
+            f"{path}: not a file of collective measurements (schema {content.schema!r:.60}), or "
+            "without a point"
         )
-        _check(fabric, _WIRES)
-        points = [Point(**each) for each in content["points"]]
-        for point in points:
-            _check(point, _POINT)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{path}: not a file of collective measurements: {error!r}") from None
-    times = np.array([point.time_us for point in points])
-    if not len(times):
-        raise ModelError(f"{path}: holds no point")
-    calls: Calls = calls_of(rows_of(points, fabric), fabric)
+    calls = calls_of(rows_of(content.points, content.fabric), content.fabric)
+    times = np.array([point.time_us for point in content.points])
     return calibrated(base or shipped(), calls, times, NAME)
-
-
-def _check(record: Fabric | Point, expected: Mapping[str, Any]) -> None:
-    """Raise `ValueError` that names the first field that is not what is expected."""
-    for name, kind in expected.items():
-        value = getattr(record, name)
-        if not isinstance(kind, tuple):
-            if not isinstance(value, kind):
-                raise ValueError(f"{name} is {value!r:.40}")
-            continue
-        least, most = kind
-        is_number = isinstance(value, (int, type(least))) and not isinstance(value, bool)
-        if value is None and name in _OPTIONAL:
-            continue
-        if not is_number or not least <= value <= most:
-            raise ValueError(f"{name} is {value!r:.40}; expected a number from {least} to {most}")

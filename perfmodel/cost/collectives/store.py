@@ -1,12 +1,15 @@
-"""Model files of collectives: plain JSON, trees too; nothing executes on load."""
+"""The shipped collective model and its JSON file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.heuristic import Constants
@@ -17,30 +20,41 @@ from perfmodel.cost.collectives.learned import (
     SEVERAL,
     Covariance,
     Learned,
-    Spread,
 )
-from perfmodel.cost.trees import forest_from_dict, forest_to_dict
+from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
 from perfmodel.errors import ModelError
-from perfmodel.files import read_bytes, write_text
+from perfmodel.files import write_text
 
 SCHEMA = "perfmodel.collective-model/2"
 NAME = "collective/learned"
-_SHIPPED = "fitted.json"
-_MAX_BYTES = 32_000_000
-_LARGEST = 1e6
-"""Above every constant that can be: microseconds, bytes, shares and factors."""
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+"""Microseconds, bytes, shares and factors: no constant is above."""
+_PerFrac = Annotated[
+    tuple[Positive, ...], msgspec.Meta(min_length=len(LATENCY_FRACS), max_length=len(LATENCY_FRACS))
+]
+
+
+class _File(msgspec.Struct):
+    schema: str
+    about: dict[str, Any]
+    constants: dict[str, Positive]
+    columns: tuple[str, ...]
+    most: Positive
+    spreads: dict[str, _PerFrac]
+    covariances: dict[str, dict[str, Positive]]
+    fitted: dict[str, tuple[str, ...]]
+    trees: dict[str, Any]
 
 
 @cache
 def shipped() -> Learned:
     """The model that the package carries."""
-    content = Path(__file__).with_name(_SHIPPED).read_bytes()
-    return model_from_dict(_parsed(content, _SHIPPED), _SHIPPED)
+    return load(Path(__file__).with_name("fitted.json"))
 
 
 def load(path: Path) -> Learned:
     """The model in a file of `save`; raises `ModelError` for another file."""
-    return model_from_dict(_parsed(read_bytes(path, max_bytes=_MAX_BYTES), str(path)), str(path))
+    return _model_of(read_document(path, SCHEMA), str(path))
 
 
 def save(path: Path, model: Learned) -> None:
@@ -56,69 +70,32 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "constants": {name: float(f"{v:.5g}") for name, v in model.constants.values.items()},
         "columns": list(model.columns),
         "most": model.most,
-        "spreads": {name: list(each.sd) for name, each in model.spreads.items()},
+        "spreads": {name: list(each) for name, each in model.spreads.items()},
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "covariances": {name: each.to_dict() for name, each in model.covariances.items()},
+        "covariances": {name: asdict(each) for name, each in model.covariances.items()},
         "trees": forest_to_dict(model.trees),
     }
 
 
-def model_from_dict(content: Mapping[str, Any], where: str) -> Learned:
-    """From `to_dict`; raises `ModelError` that names `where`."""
-    if content.get("schema") != SCHEMA:
-        raise ModelError(
-            f"{where}: not a collective model (its schema is {content.get('schema')!r})"
-        )
+def _model_of(content: Mapping[str, Any], where: str) -> Learned:
     try:
-        columns = tuple(str(name) for name in content["columns"])
+        held = msgspec.convert(content, _File)
+        for name in heuristic.shipped().values:
+            held.constants[name]  # each one is there
         return Learned(
             name=NAME,
-            constants=_constants(content["constants"], where),
-            columns=columns,
-            trees=forest_from_dict(content["trees"], len(columns)),
-            most=_positive("most", content["most"]),
-            spreads={
-                kind: _spread(kind, content["spreads"][kind])
-                for kind in (ONE_NODE, SEVERAL, KERNELS)
-            },
+            constants=Constants(held.constants, where),
+            columns=held.columns,
+            trees=forest_from_dict(held.trees, len(held.columns)),
+            most=held.most,
+            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
             covariances={
-                name: _covariance(content["covariances"][name]) for name in (ONE_NODE, SEVERAL)
+                kind: Covariance(**held.covariances[kind]) for kind in (ONE_NODE, SEVERAL)
             },
-            fitted={kind: tuple(map(str, content["fitted"][kind])) for kind in (ONE_NODE, SEVERAL)},
-            about=content["about"],
+            fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
+            about=held.about,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
     except ModelError as error:
         raise ModelError(f"{where}: a damaged collective model: {error}") from None
-
-
-def _constants(content: Mapping[str, Any], where: str) -> Constants:
-    known = heuristic.shipped().values
-    return Constants({**content, **{name: _positive(name, content[name]) for name in known}}, where)
-
-
-def _spread(kind: str, content: Sequence[Any]) -> Spread:
-    if len(content) != len(LATENCY_FRACS):
-        raise ValueError(f"spreads: {kind}: expected {len(LATENCY_FRACS)} numbers")
-    return Spread(tuple(_positive(kind, each) for each in content))
-
-
-def _covariance(content: Mapping[str, Any]) -> Covariance:
-    return Covariance.from_dict({name: _positive(name, value) for name, value in content.items()})
-
-
-def _positive(name: str, value: Any) -> float:
-    if not 0 < float(value) <= _LARGEST:
-        raise ValueError(f"{name} is {value}; expected a number above 0, at most {_LARGEST:g}")
-    return float(value)
-
-
-def _parsed(content: bytes, where: str) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        raise ModelError(f"{where}: not JSON") from None
-    if not isinstance(document, dict):
-        raise ModelError(f"{where}: no collective model")
-    return document

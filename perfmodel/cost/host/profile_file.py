@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, get_type_hints
 
 import msgspec
 
-from perfmodel.cost.host.samples import QUANTILES, TYPES, Statistic
+from perfmodel.cost.host.samples import QUANTILES, TYPES, Statistic, Us
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes, write_text
 
@@ -23,7 +23,7 @@ class Provenance:
     torch_versions: tuple[str, ...] = ()
     cuda_versions: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    profiler_us_per_event: float = 0.0
+    profiler_us_per_event: Us = 0.0
     """What was taken off the samples per recorded event, in microseconds; 0: as measured."""
     blocking: bool = False
     """Samples that waited for the device or another thread are in it too."""
@@ -67,40 +67,21 @@ Key = tuple[str, str | None, str | None]
 """Type, operator (or launch call) and thread role; None stands for all of them."""
 Rows = dict[Key, Statistic]
 
-_Us = Annotated[float, msgspec.Meta(ge=0)]
+
+def _struct(cls: type, *more: tuple[str, Any]) -> Any:
+    """The dataclass `cls` as a strict record of a file, with `more` fields before its own."""
+    hints = get_type_hints(cls, include_extras=True)
+    own = [
+        (each.name, hints[each.name], *(() if each.default is MISSING else (each.default,)))
+        for each in fields(cls)
+    ]
+    return msgspec.defstruct(cls.__name__, [*more, *own], forbid_unknown_fields=True)
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    type: str
-    op: str | None
-    thread: str | None
-    count: Annotated[int, msgspec.Meta(ge=1)]
-    mean_us: _Us
-    std_us: _Us
-    p10_us: _Us
-    p25_us: _Us
-    median_us: _Us
-    p75_us: _Us
-    p90_us: _Us
-    trimmed_mean_us: _Us
-    approximate: bool = False
-
-
-class _Source(msgspec.Struct, forbid_unknown_fields=True):
-    traces: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    torch_versions: tuple[str, ...] = ()
-    cuda_versions: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    profiler_us_per_event: _Us = 0.0
-    blocking: bool = False
-    unwatched: bool = False
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    schema: str
-    provenance: _Source
-    rows: list[_Row]
+_Row = _struct(Statistic, ("type", str), ("op", str | None), ("thread", str | None))
+_Source = _struct(Provenance)
+_PARTS = [("schema", str), ("provenance", _Source), ("rows", list[_Row])]  # type: ignore[valid-type]
+_File: Any = msgspec.defstruct("_File", _PARTS, forbid_unknown_fields=True)
 
 
 def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
@@ -152,7 +133,7 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
     return rows, Provenance(**msgspec.structs.asdict(content.provenance))
 
 
-def _problem(row: _Row, rows: Rows) -> str | None:
+def _problem(row: Any, rows: Rows) -> str | None:
     """What is wrong with one row apart from its types, after its key."""
     if row.type not in TYPES:
         return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
@@ -167,6 +148,6 @@ def _problem(row: _Row, rows: Rows) -> str | None:
     return None
 
 
-def _statistic(row: _Row) -> Statistic:
+def _statistic(row: Any) -> Statistic:
     values = msgspec.structs.asdict(row)
     return Statistic(**{k: v for k, v in values.items() if k not in ("type", "op", "thread")})
