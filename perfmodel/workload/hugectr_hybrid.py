@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
 
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
@@ -33,32 +32,6 @@ from perfmodel.workload.eager.table_batched import Batched, batched, look_up
 from perfmodel.workload.fused_layers import streaming_kernel
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, expected_unique_rows, popular_share, rows_above
-
-
-class Embeddings(Protocol):
-    """One rank's embeddings in a step, in the order in which these are called."""
-
-    reduce_group: str
-    """The process group of the all-reduce: one of its own where it runs beside the exchange."""
-
-    def look_up(self, r: Recorder) -> None:
-        """Read the rank's rows and start on their exchange."""
-
-    def local(self, r: Recorder) -> None:
-        """What needs no other rank: replicated rows of the own samples."""
-
-    def arrive(self, r: Recorder) -> Tensor:
-        """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
-
-    def send_back(self, r: Recorder, gradient: Tensor) -> None:
-        """From the gradient of what `arrive` gave: start to return it to the rows' ranks."""
-
-    def replicated_gradient(self, r: Recorder) -> Tensor | None:
-        """Sums of the own samples' gradients of replicated rows, which all ranks add up."""
-
-    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
-        """Update the rows; `reduced` is what all ranks added up of replicated ones."""
-
 
 TWICE_FRAC = 0.03
 """`p_dup_max` of NVIDIA's submissions on one node (training_results_v2.0 and v2.1, dgx_a100.py and
@@ -119,13 +92,15 @@ def _others(table: Table, rows: int, share: float, batch: int) -> float:
     return max(table.unique_rows(batch) - _frequent(table, rows, share, batch), 0.0)
 
 
-def hybrid(r: Recorder, run: Run, dtype: str) -> Embeddings:
+def hybrid(r: Recorder, run: Run, dtype: str) -> Linked | Networked:
     """The embedding as it is within one group of linked ranks, or between several."""
     return (Linked if run.groups == 1 else Networked)(r, run, dtype)
 
 
 class _Hybrid:
-    """What both kinds share; see `embeddings.Embeddings`."""
+    """What both kinds share. As `hugectr.Collection`, each looks rows up and starts their exchange,
+    works on the `local` rows, has all `arrive`; `send_back` starts on the way of gradients,
+    `replicated_gradient` is what all ranks add up, `learn` updates the rows."""
 
     returned: Tensor
     """Gradients of the own rows that are not frequent, from the samples' ranks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -13,8 +13,7 @@ from perfmodel.embedding.placement import CACHE_PLACES, HBM, MEMORIES, all_memor
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
-from perfmodel.units import BYTES_PER_GB
-from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.memory import CONTEXT_BYTES, too_small
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -50,16 +49,14 @@ class TierUse:
         return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures."""
-        return {
-            "tier": self.tier,
-            "tables_bytes": self.tables_bytes,
-            "caches_bytes": self.caches_bytes,
-            "other_bytes": self.other_bytes,
-            "total_bytes": self.total_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-        }
+        figures = asdict(self) | {"total_bytes": self.total_bytes, "fits": self.fits}
+        return {name: figures[name] for name in _SHOWN}
+
+
+_SHOWN = (
+    *("tier", "tables_bytes", "caches_bytes", "other_bytes", "total_bytes"),
+    *("capacity_bytes", "fits"),
+)
 
 
 def tier_use(
@@ -159,15 +156,11 @@ def require_tiers(uses: Sequence[TierUse]) -> None:
             "caches and hot rows": use.caches_bytes,
             "parameters, activations and gradients": use.other_bytes,
         }
-        largest = max(parts, key=lambda name: parts[name])
         memory = None if use.tier == DRAM else MEMORIES[use.tier]
-        more_bytes = use.total_bytes - use.capacity_bytes
-        raise WorkloadError(
-            f"a {'rank' if memory is None or memory.is_of_rank else 'node'} needs "
-            f"{_gb(use.total_bytes)} of {memory.label if memory else OF_SOCKET}, "
-            f"{_gb(more_bytes)} more than the {_gb(use.capacity_bytes)} of {use.of}; "
-            f"most of it: {largest}, {_gb(parts[largest])}"
-        )
+        who = "rank" if memory is None or memory.is_of_rank else "node"
+        of = f" of {memory.label if memory else OF_SOCKET}"
+        held = use.capacity_bytes
+        raise too_small(f"a {who} needs", use.total_bytes, of, held, use.of, parts)
 
 
 def shard_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
@@ -264,10 +257,6 @@ def _caches(placement: Placement, node: Node, tier: str) -> float:
         if cache.name in named and CACHE_PLACES[cache.at] == tier
     ]
     return sum(cache.capacity_bytes for cache in here) * MEMORIES[tier].caches(node)
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / BYTES_PER_GB:,.1f} GB"
 
 
 ROOM_FRAC = 0.1

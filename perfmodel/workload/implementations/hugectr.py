@@ -35,16 +35,17 @@ from perfmodel.workload.fused_layers import (
     fused_mlp,
     streaming_kernel,
 )
-from perfmodel.workload.hugectr_hybrid import Embeddings, hybrid
+from perfmodel.workload.hugectr_hybrid import Linked, Networked, hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 
 
 class Collection:
-    """See `embeddings.Embeddings`."""
+    """One rank's embedding collection in a step; its functions in the order in which they run."""
 
     reduce_group = GROUP
+    """The process group of the all-reduce."""
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
@@ -137,6 +138,7 @@ def _keys(r: Recorder, lookups: int, tables: Batched) -> tuple[Tensor, Tensor]:
 
 
 FP32_BYTES = 4
+Embeddings = Collection | Linked | Networked
 
 
 @implementation(

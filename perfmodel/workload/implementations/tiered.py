@@ -44,7 +44,6 @@ from perfmodel.workload.tiered.source import (
     Group,
     Shared,
     Source,
-    access_key,
     groups_of,
     output_route,
 )
@@ -69,7 +68,7 @@ def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     model = _Model(
         dense_layers(r, run.workload),
-        tuple(TIERED[_access_key(run, group)](r, group) for group in groups_of(run)),
+        tuple(TIERED[group.way](r, group) for group in groups_of(run)),
     )
     parts = micro_batches(run)
     before: list[Tensor] = []
@@ -113,12 +112,6 @@ def _fetch(r: Recorder, run: Run, model: _Model) -> None:
     for source, group in zip(model.sources, groups_of(run), strict=True):
         if group.replicated:
             source.fetch(r, group, _own_keys(r, group))
-
-
-def _access_key(run: Run, group: Group) -> str:
-    assert run.placement is not None
-    at = tuple(run.placement.cache(name).at for name in group.placed.caches)
-    return access_key(group.placed, at)
 
 
 def _micro_batch(

@@ -19,7 +19,7 @@ from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.views import reshape, transpose
-from perfmodel.workload.jagged import Jagged, offsets
+from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookups
 from perfmodel.workload.tiered.device_kernels import KernelCache
 from perfmodel.workload.tiered.source import (
@@ -28,7 +28,6 @@ from perfmodel.workload.tiered.source import (
     Group,
     RowCacheUse,
     Source,
-    record_row_op,
     row_cache_use,
 )
 
