@@ -103,7 +103,7 @@ def _as_step_begins(distance: Ints, before: Ints, step: Ints) -> Ints:
 
 
 def _changes(values: Ints) -> NDArray[np.bool_]:
-    return np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, bool)
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def _unordered(values: Ints, order: Ints) -> Ints:
