@@ -55,41 +55,34 @@ class Split:
 
 
 def split_of(run: Run) -> Split:
-    """Which rows every rank holds."""
-    least = _least(run)
+    """Which rows every rank holds: those at or above a least probability."""
+    if run.groups == 1:
+        least = sqrt(2 * TWICE_FRAC / (run.batch * max(run.batch - 1, 1)))
+    else:
+        crossing = run.groups * run.groups / (run.groups - 1)
+        least = crossing * EXCHANGE_OVER_REDUCE / run.global_batch
     tables = run.workload.tables
     rows = [rows_above(table, least) for table in tables]
-    shares = [
-        float(popular_share(table.rows, table.alpha, count))
+    parts = [
+        (table, count, float(popular_share(table.rows, table.alpha, count)))
         for table, count in zip(tables, rows, strict=True)
     ]
-    parts = list(zip(tables, rows, shares, strict=True))
+    vectors = sum(share for *_, share in parts)
+    own, every = run.batch, run.global_batch
+    others = (max(part[0].unique_rows(every) - _frequent(*part, every), 0.0) for part in parts)
     return Split(
         sum(rows),
-        sum(shares),
-        sum(_frequent(*part, run.batch) for part in parts),
+        vectors,
+        sum(_frequent(*part, own) for part in parts),
         sum(table.rows for table in tables) - sum(rows),
-        len(tables) - sum(shares),
-        sum(_others(*part, run.global_batch) for part in parts),
+        len(tables) - vectors,
+        sum(others),
     )
-
-
-def _least(run: Run) -> float:
-    """The probability from which on a row is frequent."""
-    if run.groups == 1:
-        return sqrt(2 * TWICE_FRAC / (run.batch * max(run.batch - 1, 1)))
-    crossing = run.groups * run.groups / (run.groups - 1)
-    return crossing * EXCHANGE_OVER_REDUCE / run.global_batch
 
 
 def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
     """Distinct ones of the `rows` most popular that `batch` samples name."""
     return expected_unique_rows(rows, table.alpha, max(1, round(batch * share))) if rows else 0.0
-
-
-def _others(table: Table, rows: int, share: float, batch: int) -> float:
-    """Distinct rows that `batch` samples name beside the `rows` most popular."""
-    return max(table.unique_rows(batch) - _frequent(table, rows, share, batch), 0.0)
 
 
 def hybrid(r: Recorder, run: Run, dtype: str) -> Linked | Networked:

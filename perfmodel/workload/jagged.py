@@ -166,7 +166,7 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
     The host waits for the sizes; then two collectives: lengths, values.
     """
-    got = received_keys(r, run)
+    got, use = received_keys(r, run), adapter_use(run)
     with r.during(INPUT):
         to_device(r, splits, "cpu")
         lengths = [len(s) * run.batch for s in run.plan.shards]
@@ -175,8 +175,8 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
             (got.values, ordered.values, _values(run)),
         ):
             theirs = [to.shape[0] // run.ranks] * run.ranks
-            if to is got.values:
-                theirs = _values_received(run, theirs)
+            if to is got.values and use is not None:
+                theirs = use.received_split(run)
             group = group_of(run, KEYS)
             all_to_all_call(r, sent_, to, own, theirs, is_async=True, group=group)
     return got
@@ -213,12 +213,6 @@ def _values(run: Run) -> list[int]:
     return [
         sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
     ]
-
-
-def _values_received(run: Run, even: list[int]) -> list[int]:
-    """Indices from each rank: alike from all, unless adapters keep some back."""
-    use = adapter_use(run)
-    return even if use is None else use.received_split(run)
 
 
 def lookups_received(run: Run) -> int:

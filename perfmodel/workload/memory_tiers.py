@@ -77,28 +77,38 @@ def tier_use(
             f"placement: it is of {len(placement.tables)} tables, {workload.name} has "
             f"{len(workload.tables)}"
         )
-    if train and machine.nodes > 1:
-        _require_one_copy(placement, machine.nodes)
+    for number, placed in enumerate(placement.tables):
+        is_copied = placed.sharding == "data_parallel" and not placed.hot_rows
+        if train and machine.nodes > 1 and placed.tier != HBM and is_copied:
+            raise WorkloadError(
+                f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
+                f"{machine.nodes} nodes at once: shard it over their ranks"
+            )
     optimizer = workload.training.table_optimizer if train else None
+    pairs = list(zip(workload.tables, placement.tables, strict=True))
     ranks = _Ranks(machine.node.gpus, machine.gpus, optimizer)
-    held = {tier: _tables(workload, placement, ranks, tier) for tier in all_memories()}
-    of_kinds = [_uses(workload, placement, ranks, held, *kind) for kind in machine.kinds]
+    held = {tier: _tables(pairs, ranks, tier) for tier in all_memories()}
+    hot_bytes = sum(
+        min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
+        for table, placed in pairs
+    )
+    of_kinds = [_uses(placement, ranks, held, hot_bytes, *kind) for kind in machine.kinds]
+
+    def beyond_bytes(use: TierUse) -> float:
+        return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
+
     return tuple(
-        max(same, key=_beyond_bytes)
+        max(same, key=beyond_bytes)
         for same in zip(*of_kinds, strict=True)
         if any(each.total_bytes for each in same)
     )
 
 
-def _beyond_bytes(use: TierUse) -> float:
-    return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
-
-
 def _uses(
-    workload: Workload,
     placement: Placement,
     ranks: _Ranks,
     held: dict[str, list[float]],
+    hot_bytes: float,
     node: Node,
     own: range,
 ) -> list[TierUse]:
@@ -111,7 +121,7 @@ def _uses(
     device = TierUse(
         DRAM if node.device.target == "cpu" else HBM,
         fullest(HBM),
-        _caches(placement, node, HBM) + _hot_rows(workload, placement, ranks),
+        _caches(placement, node, HBM) + hot_bytes,
         CONTEXT_BYTES,
         node.device.hbm_bytes,
         node.device.name,
@@ -203,16 +213,6 @@ class _Ranks:
     optimizer: str | None
 
 
-def _require_one_copy(placement: Placement, nodes: int) -> None:
-    for number, placed in enumerate(placement.tables):
-        spread = placed.hot_rows > 0
-        if placed.tier != HBM and placed.sharding == "data_parallel" and not spread:
-            raise WorkloadError(
-                f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
-                f"{nodes} nodes at once: shard it over their ranks"
-            )
-
-
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
     alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
     stored = _stored_bytes(placed.dtype, table.dim, alignment)
@@ -224,11 +224,11 @@ def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
     return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
 
 
-def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
+def _tables(pairs: Sequence[tuple[Table, TablePlacement]], ranks: _Ranks, tier: str) -> list[float]:
     """Bytes per rank of device memory, per node of others."""
     shared_by = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
     bytes_of = [0.0] * -(-ranks.count // shared_by)
-    for table, placed in zip(workload.tables, placement.tables, strict=True):
+    for table, placed in pairs:
         if placed.tier != tier:
             continue
         size = shard_bytes(table, placed, ranks.optimizer)
@@ -238,14 +238,6 @@ def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) 
         for at in set(places) if placed.sharding == "data_parallel" else places:
             bytes_of[at] += size
     return bytes_of
-
-
-def _hot_rows(workload: Workload, placement: Placement, ranks: _Ranks) -> float:
-    """Bytes of hot rows that every rank has in its device memory as well."""
-    return sum(
-        min(placed.hot_rows, table.rows) * _row_bytes(table, placed, ranks.optimizer)
-        for table, placed in zip(workload.tables, placement.tables, strict=True)
-    )
 
 
 def _caches(placement: Placement, node: Node, tier: str) -> float:

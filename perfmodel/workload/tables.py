@@ -135,14 +135,10 @@ def rows_above(table: Table, probability: float) -> int:
     low, high = 0, table.rows
     while low < high:
         middle = (low + high + 1) // 2
-        mine = float(_probability(np.array(float(middle)), table.rows, table.alpha))
+        rank = np.array([middle, middle + 1], float)  # the integral of x^-alpha in between
+        mine = float(np.diff(_below(rank, table.rows, table.alpha))[0])
         low, high = (middle, high) if mine >= probability else (low, middle - 1)
     return low
-
-
-def _probability(rank: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:
-    """Of the row of popularity `rank` (from 1): the integral of x^-alpha from rank to rank + 1."""
-    return _below(rank + 1, rows, alpha) - _below(rank, rows, alpha)
 
 
 def _below(x: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:

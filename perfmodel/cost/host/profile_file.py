@@ -120,7 +120,8 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
         problem = _problem(row, rows)
         if problem:
             raise ModelError(f"{path}: $.rows[{at}]{problem}")
-        rows[row.type, row.op, row.thread] = _statistic(row)
+        numbers = {each.name: getattr(row, each.name) for each in fields(Statistic)}
+        rows[row.type, row.op, row.thread] = Statistic(**numbers)
     if not rows:
         raise ModelError(f"{path}: $.rows: empty: a profile needs at least one row")
     for at, row in enumerate(content.rows):
@@ -146,8 +147,3 @@ def _problem(row: Any, rows: Rows) -> str | None:
         if high < low:
             return f".{name}: {high} is below the quantile before it, {low}"
     return None
-
-
-def _statistic(row: Any) -> Statistic:
-    values = msgspec.structs.asdict(row)
-    return Statistic(**{k: v for k, v in values.items() if k not in ("type", "op", "thread")})

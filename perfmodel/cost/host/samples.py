@@ -111,20 +111,14 @@ def merged(one: Statistic, two: Statistic, values: Floats | None) -> Statistic:
     squares = one.count * one.std_us**2 + two.count * two.std_us**2
     squares += shift**2 * one.count * two.count / count
     weight = two.count / count
-    rest = _between(one, two, weight) if values is None else of_sorted(values)
+    between = {n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS}
+    rest = Statistic(count, **between) if values is None else of_sorted(values)
     return replace(
         rest,
         count=count,
         mean_us=mean,
         std_us=math.sqrt(squares / count),
         approximate=values is None,
-    )
-
-
-def _between(one: Statistic, two: Statistic, weight: float) -> Statistic:
-    return Statistic(
-        count=one.count,
-        **{n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS},
     )
 
 

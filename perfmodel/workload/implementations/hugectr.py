@@ -153,7 +153,10 @@ def hugectr(r: Recorder, run: Run) -> None:
     kind = hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
     embeddings: Embeddings = kind(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
-        dense, labels = _input(r, run)
+        features = run.workload.model.dense_features
+        dense = send_from_host(r, (run.batch, features), "fp32", pinned=True)
+        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
+        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
         dense, labels = (r.tensor(x.shape, x.dtype) for x in (dense, labels))
     weights = layers.parameters
@@ -164,14 +167,6 @@ def hugectr(r: Recorder, run: Run) -> None:
     if run.train:
         loss = fused_loss(r, output, labels)
         _learn(r, run, loss, weights, sparse, embeddings)
-
-
-def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:
-    """Features, labels and keys of the own samples, from the host."""
-    dense = send_from_host(r, (run.batch, run.workload.model.dense_features), "fp32", pinned=True)
-    labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
-    send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
-    return dense, labels
 
 
 def _forward(

@@ -73,8 +73,10 @@ def tiered(r: Recorder, run: Run) -> None:
     parts = micro_batches(run)
     before: list[Tensor] = []
     for part in parts[1:]:
-        if is_fetched_beside(part, number=1):
-            _fetch(r, part, model)
+        if is_fetched_beside(part, number=1):  # own samples'; shards wait for keys of other ranks
+            for source, group in zip(model.sources, groups_of(part), strict=True):
+                if group.replicated:
+                    source.fetch(r, group, _own_keys(r, group))
     for number, part in enumerate(parts):
         if run.train:
             r.tape = Tape()
@@ -105,13 +107,6 @@ def micro_batches(run: Run) -> list[Run]:
 def is_fetched_beside(run: Run, number: int) -> bool:
     """Whether the rows of micro-batch `number` are fetched beside the ones before it."""
     return number > 0 and run.pipeline is not None and run.pipeline.rows_beside
-
-
-def _fetch(r: Recorder, run: Run, model: _Model) -> None:
-    """Rows of a micro-batch's own samples; those of shards wait for keys of other ranks."""
-    for source, group in zip(model.sources, groups_of(run), strict=True):
-        if group.replicated:
-            source.fetch(r, group, _own_keys(r, group))
 
 
 def _micro_batch(

@@ -182,18 +182,14 @@ def _grouped(
     alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
     for number, table in tables:
         about = run.placement.tables[number]
-        alike.setdefault(_access_of(about, run), []).append((about, table))
+        way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
+        alike.setdefault((*way, output_route(about, run)), []).append((about, table))
     groups = []
     for same in alike.values():
         own = tuple(table for _, table in same)
         hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
         groups.append(Group(run, same[0][0], own, samples, replicated, hot))
     return groups
-
-
-def _access_of(placed: TablePlacement, run: Run) -> tuple[object, ...]:
-    way = (placed.tier, placed.pooled_on, placed.caches, placed.dtype)
-    return (*way, placed.hot_rows > 0, output_route(placed, run))
 
 
 _ONE_BY_ONE = ("hbm", "host", "host/hbm")
