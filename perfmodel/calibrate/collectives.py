@@ -1,12 +1,11 @@
-"""The collective model from published curves: constants, trees on what they leave, covariance.
+"""The collective model from published curves: constants, trees on what they leave.
 
-Errors, intervals and the covariance of corrections come from repositories that were left out.
+Errors and intervals come from repositories that were left out.
 """
 
 from __future__ import annotations
 
 import tomllib
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import date
@@ -16,9 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
@@ -33,7 +29,6 @@ from perfmodel.cost.collectives.learned import (
     ONE_NODE,
     SEVERAL,
     Z90,
-    Covariance,
     Learned,
     features_of,
     latency_frac,
@@ -129,56 +124,6 @@ def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Con
     return Constants(values, constants.source)
 
 
-_OCTAVES, _STEP_OCTAVES = 12.0, 1.5
-"""Chosen on repositories left out; likelihood alone takes one reach between the two."""
-_CLIP = 1.0
-_MACHINE_SHARE = 0.3
-"""Assumed: variance of the level that all curves of a machine share, over that of a shape."""
-_MAX_CURVES = 60
-"""Drawn by weight; a likelihood takes the cube of their points."""
-_APART, _ALIKE = 1e-3, 1e6
-"""Reaches over curves, numbered 0, 1, …, and over sizes: unlike the next, and alike everywhere."""
-
-
-def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Covariance:
-    """Level, shape, steps and noise that make `log_ratio` of the curves most likely."""
-    names, number = np.unique(measured.curve, return_inverse=True)
-    share = np.bincount(number, measured.weight) / np.bincount(number)
-    generator = np.random.default_rng(seed)
-    count = min(_MAX_CURVES, len(names))
-    drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
-    weighted = np.isin(number, drawn)
-    points = np.column_stack([number[weighted], np.log2(measured.calls.size_bytes[weighted])])
-    with warnings.catch_warnings():  # a part that is not there is at its end
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        process = GaussianProcessRegressor(_kernel())
-        process.fit(points, np.clip(log_ratio[weighted], -_CLIP, _CLIP))
-    level, shape, step, noise = (round(float(sd), 4) for sd in np.exp(process.kernel_.theta / 2))
-    return Covariance(
-        machine_sd=round(float(shape * np.sqrt(_MACHINE_SHARE)), 4),
-        curve_sd=level,
-        shape_sd=shape,
-        octaves=_OCTAVES,
-        step_sd=step,
-        step_octaves=_STEP_OCTAVES,
-        noise_sd=noise,
-    )
-
-
-def _kernel() -> Kernel:
-    """As `Covariance`, over (curve, log2 of size): start and limits are standard deviations."""
-
-    def variance(start: float, least: float, most: float) -> Kernel:
-        return ConstantKernel(start**2, (least**2, most**2))
-
-    return (
-        variance(0.2, 0.02, 1.0) * RBF([_APART, _ALIKE], "fixed")
-        + variance(0.3, 0.02, 1.0) * Matern([_APART, _OCTAVES], "fixed", nu=1.5)
-        + variance(0.1, 0.01, 0.5) * Matern([_APART, _STEP_OCTAVES], "fixed", nu=1.5)
-        + WhiteKernel(0.04**2, (0.01**2, 0.15**2))
-    )
-
-
 MOST = 0.7
 MIN_REPOSITORIES = 2
 _TREES = XGBRegressor(
@@ -211,7 +156,6 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
         fitted = CollectiveRegressor().fit(X.iloc[taught], y[taught], weight[taught])
         log_us[left] = fitted.predict(X.iloc[left])
     spreads: dict[str, tuple[float, ...]] = {}
-    covariances: dict[str, Covariance] = {}
     library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
     for kind, chosen in kinds.items():
@@ -222,10 +166,8 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
         scored = part.calls.size_bytes >= SCORED_BYTES
         waiting = latency_frac(costs_of(part.calls, model.constants))
         spreads[kind] = _spread(ratio[scored], waiting[scored], part.weight[scored])
-        if kind != KERNELS:
-            covariances[kind] = fit_covariance(part, ratio)
     about = _about(measured, left_out)
-    return replace(model, spreads=spreads, covariances=covariances, about=about)
+    return replace(model, spreads=spreads, about=about)
 
 
 def _require_several(measured: Measured, where: str) -> None:
@@ -263,7 +205,6 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         trees = clone(self.trees).fit(features[own], target[own], sample_weight=weight[own])
         dumps = trees.get_booster().get_dump(dump_format="json")
         columns = tuple(features)
-        prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
         self.model_ = Learned(
             name=NAME,
             constants=constants,
@@ -271,7 +212,6 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             trees=of_dumps(dumps, 0.0, columns),
             most=MOST,
             spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
-            covariances={ONE_NODE: prior, SEVERAL: prior},
             fitted={
                 kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
                 for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))

@@ -47,7 +47,6 @@ ALLOWED = {
     ("cpu/drift.py", 1.645): "ends of 90 % of a normal distribution",
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
-    ("collectives/learned.py", 3.0): "Matern kernel of 3/2",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
     ("cpu/call.py", 3.0): "end of a search for an exponent",
     ("gpu/jagged.py", 8.0): "bits of a byte",

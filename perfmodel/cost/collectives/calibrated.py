@@ -9,14 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import COLLECTIVES, Calls
 from perfmodel.cost.collectives.heuristic import Heuristic, costs_of, explanations
 from perfmodel.cost.collectives.learned import (
-    ONE_NODE,
-    SEVERAL,
     Learned,
-    Points,
-    correct,
     distinct_calls,
     estimate_on_knots,
     take_calls,
@@ -43,6 +40,7 @@ class Shipped:
 COLLECTIVES.register(NAME)(Shipped())
 
 
+_C = coefficients("collectives.calibrated")
 CALIBRATED, SWEEP = "calibrated", "sweep"
 SWEEP_POINTS = 8
 """From so many points per curve on, the answer rests on a sweep."""
@@ -50,7 +48,9 @@ SWEEP_POINTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """`base` times a correction: near points of the same curve it follows them."""
+    """`base` times a correction: by points of the same curve, straight between them in log(size),
+    where those less than an octave apart share their noise; of other curves of the machine, a part
+    of the mean. The interval widens with the distance to the nearest point."""
 
     name: str
     base: Learned
@@ -67,18 +67,25 @@ class Calibrated:
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
         """(log(microseconds), standard deviation), at any sizes; not smoothed."""
         base, spread = self.base.log_us(calls)
-        known = np.log(self.time_us) - self.base.log_us(self.calls)[0]
+        log_ratio = np.log(self.time_us) - self.base.log_us(self.calls)[0]
         measured, asked = _curves(self.calls, calls)
-        mean, left = np.zeros(len(calls)), spread.copy()
-        for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True)):
-            here, there = self.calls.is_remote == is_remote, calls.is_remote == is_remote
-            if not here.any() or not there.any():
-                continue
-            points = Points(measured[here], np.log2(self.calls.size_bytes[here]), known[here])
-            mean[there], left[there] = correct(
-                points, asked[there], np.log2(calls.size_bytes[there]), self.base.covariances[kind]
-            )
-        return base + mean, left
+        known, size = np.log2(self.calls.size_bytes), np.log2(calls.size_bytes)
+        mean, left = np.zeros(len(calls)), np.ones(len(calls))
+        means: dict[bool, list[float]] = {False: [], True: []}
+        for curve in np.unique(measured):
+            own, there = np.flatnonzero(measured == curve), asked == curve
+            own = own[np.argsort(known[own], kind="stable")]
+            apart = np.subtract.outer(known[own], known[own]) / _C.noise_octaves
+            weight = np.exp(-(apart**2) / 2.0)
+            smooth = weight @ log_ratio[own] / weight.sum(axis=1)
+            mean[there] = np.interp(size[there], known[own], smooth)
+            away = np.abs(np.subtract.outer(size[there], known[own])).min(axis=1)
+            left[there] = -np.expm1(-away / _C.reach_octaves)
+            means[bool(self.calls.is_remote[own[0]])].append(float(log_ratio[own].mean()))
+        for is_remote, of_curves in means.items():
+            others = (calls.is_remote == is_remote) & ~np.isin(asked, measured)
+            mean[others] = _C.other_curves_frac * float(np.mean(of_curves or [0.0]))
+        return base + mean, np.sqrt(_C.noise_sd**2 + spread**2 * left)
 
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`; raises `ModelError` for an op without an algorithm."""

@@ -1,11 +1,6 @@
 """The heuristic times what trees learned of its error: straight between sizes, never falling.
 
 No rates and no generations: leaving repositories out, trees that saw them did worse on the rest.
-
-Points of one curve (op, ranks, domains) share a level and a smooth shape over log size; all curves
-of a machine share a level. The posterior is the correction, its spread the interval.
-
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import cached_with_reads
@@ -129,72 +123,6 @@ def take_calls(calls: Calls, index: Ints) -> Calls:
     return Calls(**{each.name: getattr(calls, each.name)[index] for each in fields(calls)})
 
 
-Groups = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Covariance:
-    """Standard deviations of log time, and how far shapes reach in octaves of size."""
-
-    machine_sd: float
-    curve_sd: float
-    shape_sd: float
-    octaves: float
-    step_sd: float
-    """Of what protocols add where they switch."""
-    step_octaves: float
-    noise_sd: float
-
-    @property
-    def variance(self) -> float:
-        """Of the correction where nothing was measured."""
-        return self.machine_sd**2 + self.curve_sd**2 + self.shape_sd**2 + self.step_sd**2
-
-    def between(
-        self, groups: Groups, log2_sizes: Floats, others: Groups, log2_others: Floats
-    ) -> Floats:
-        """`[points, others]` without noise."""
-        away = np.abs(log2_sizes[:, None] - log2_others[None, :])
-        shape = (
-            self.curve_sd**2
-            + self.shape_sd**2 * _matern(away / self.octaves)
-            + self.step_sd**2 * _matern(away / self.step_octaves)
-        )
-        same = groups[:, None] == others[None, :]
-        return np.asarray(self.machine_sd**2 + np.where(same, shape, 0.0), np.float64)
-
-
-def _matern(away: Floats) -> Floats:
-    """Matérn's covariance of order 3/2."""
-    scaled = np.sqrt(3.0) * away
-    return np.asarray((1.0 + scaled) * np.exp(-scaled), np.float64)
-
-
-@dataclass(frozen=True)
-class Points:
-    """Measured: which curve, log2 of bytes, log(measured / predicted)."""
-
-    groups: Groups
-    log2_sizes: Floats
-    log_ratio: Floats
-
-
-def correct(
-    known: Points, groups: Groups, log2_sizes: Floats, covariance: Covariance
-) -> tuple[Floats, Floats]:
-    """(mean, standard deviation) of log(measured / predicted) at `groups`, `log2_sizes`."""
-    prior = covariance.variance
-    if not len(known.groups):
-        return np.zeros(len(groups)), np.full(len(groups), np.sqrt(prior))
-    own = covariance.between(known.groups, known.log2_sizes, known.groups, known.log2_sizes)
-    own += np.eye(len(own)) * covariance.noise_sd**2
-    cross = covariance.between(groups, log2_sizes, known.groups, known.log2_sizes)
-    solved = np.linalg.solve(own, np.column_stack([known.log_ratio, cross.T]))
-    mean = cross @ solved[:, 0]
-    left = prior - np.einsum("ij,ji->i", cross, solved[:, 1:])
-    return mean, np.sqrt(np.maximum(left, 0.0) + covariance.noise_sd**2)
-
-
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
 ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
@@ -227,10 +155,8 @@ class Learned:
     spreads: Mapping[str, tuple[float, ...]]
     """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain`,
     `several_domains` and, of collectives by a framework's kernels, `custom`."""
-    covariances: Mapping[str, Covariance]
-    """Of what measured points correct, by `one_domain` and `several_domains`."""
     fitted: Mapping[str, tuple[str, ...]]
-    """Likewise, the ops that curves were fitted of."""
+    """By `one_domain` and `several_domains`, the ops that curves were fitted of."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:

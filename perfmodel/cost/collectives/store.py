@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,6 @@ from perfmodel.cost.collectives.learned import (
     LATENCY_FRACS,
     ONE_NODE,
     SEVERAL,
-    Covariance,
     Learned,
 )
 from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
@@ -41,7 +39,6 @@ class _File(msgspec.Struct):
     columns: tuple[str, ...]
     most: Positive
     spreads: dict[str, _PerFrac]
-    covariances: dict[str, dict[str, Positive]]
     fitted: dict[str, tuple[str, ...]]
     trees: dict[str, Any]
 
@@ -72,7 +69,6 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "most": model.most,
         "spreads": {name: list(each) for name, each in model.spreads.items()},
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
-        "covariances": {name: asdict(each) for name, each in model.covariances.items()},
         "trees": forest_to_dict(model.trees),
     }
 
@@ -89,9 +85,6 @@ def _model_of(content: Mapping[str, Any], where: str) -> Learned:
             trees=forest_from_dict(held.trees, len(held.columns)),
             most=held.most,
             spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
-            covariances={
-                kind: Covariance(**held.covariances[kind]) for kind in (ONE_NODE, SEVERAL)
-            },
             fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
             about=held.about,
         )
