@@ -62,9 +62,7 @@ class Measured:
         return self.take(np.flatnonzero(chosen).astype(np.int64))
 
 
-def read_measured(
-    pairs: Sequence[tuple[str, str]],
-) -> tuple[Measured, dict[str, str]]:
+def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
     """(points of all tables, curve left out to the reason); raises `ModelError` for bad tables.
 
     `pairs` are a table of curves and a table of points each.

@@ -12,13 +12,7 @@ import msgspec
 
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.heuristic import Constants
-from perfmodel.cost.collectives.learned import (
-    KERNELS,
-    LATENCY_FRACS,
-    ONE_NODE,
-    SEVERAL,
-    Learned,
-)
+from perfmodel.cost.collectives.learned import KERNELS, LATENCY_FRACS, ONE_NODE, SEVERAL, Learned
 from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
 from perfmodel.errors import ModelError
 from perfmodel.files import write_text

@@ -245,10 +245,6 @@ def _coded(column: Texts) -> tuple[list[str | None], Ints]:
 EAGER = "h100-inference"
 """The profile of PyTorch's operators as they are called one by one, for what names no other."""
 
-RECORDED_ON = {
-    EAGER: "xeon-platinum-8480c",
-    "a100-dlrm": "epyc-7742",
-    "mi300x": "epyc-9654",
-}
+RECORDED_ON = {EAGER: "xeon-platinum-8480c", "a100-dlrm": "epyc-7742", "mi300x": "epyc-9654"}
 """The hosts that profiles of the catalogue are assumed to have been recorded on, the usual ones of
 their devices, for none tells its own; `PLAIN_HOST` where there were several."""

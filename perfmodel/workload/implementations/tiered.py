@@ -39,14 +39,7 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
-from perfmodel.workload.tiered.source import (
-    TIERED,
-    Group,
-    Shared,
-    Source,
-    groups_of,
-    output_route,
-)
+from perfmodel.workload.tiered.source import TIERED, Group, Shared, Source, groups_of, output_route
 from perfmodel.workload.training import LABEL, backward_and_update
 
 

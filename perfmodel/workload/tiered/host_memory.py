@@ -28,12 +28,7 @@ from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
-from perfmodel.workload.tiered.source import (
-    HOST_MEMORY,
-    TIERED,
-    Group,
-    record_on_host,
-)
+from perfmodel.workload.tiered.source import HOST_MEMORY, TIERED, Group, record_on_host
 
 HOST = "cpu"
 POOL = "tier::host_pool"
