@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class Measured:
 
     def take(self, index: Ints) -> Measured:
         """The rows at `index`."""
-        columns = (self.time_us, self.curve, self.repo, self.alike, self.weight)
+        columns: tuple[Any, ...] = (self.time_us, self.curve, self.repo, self.alike, self.weight)
         return Measured(take_calls(self.calls, index), *(each[index] for each in columns))
 
     def where(self, chosen: Mask) -> Measured:

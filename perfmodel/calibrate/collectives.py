@@ -26,6 +26,7 @@ from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
     KERNELS,
     LATENCY_FRACS,
+    NAME,
     ONE_NODE,
     SEVERAL,
     Z90,
@@ -34,7 +35,6 @@ from perfmodel.cost.collectives.learned import (
     latency_frac,
     take_calls,
 )
-from perfmodel.cost.collectives.store import NAME
 from perfmodel.cost.trees import of_dumps
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known

@@ -27,15 +27,17 @@ from perfmodel.workload.eager.creation import send_from_host, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
 from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
-from perfmodel.workload.fused_layers import (
+from perfmodel.workload.hugectr_parts import (
+    Linked,
+    Networked,
     fused_cross,
     fused_dot,
     fused_join,
     fused_loss,
     fused_mlp,
+    hybrid,
     streaming_kernel,
 )
-from perfmodel.workload.hugectr_hybrid import Linked, Networked, hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run

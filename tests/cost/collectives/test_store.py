@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.cost.collectives.store import load, model_to_dict, save, shipped
+from perfmodel.cost.collectives.learned import load, model_to_dict, save, shipped
 from perfmodel.errors import ModelError
 
 

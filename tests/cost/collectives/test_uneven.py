@@ -13,7 +13,7 @@ import pytest
 from perfmodel.cost.collectives.calibrated import calibrated
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, load_of, uneven_all_to_all
-from perfmodel.cost.collectives.store import shipped
+from perfmodel.cost.collectives.learned import shipped
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
