@@ -20,7 +20,6 @@ from perfmodel.embedding import (
     SetAssociativeLru,
     StaticHotSet,
     TableAccess,
-    WTinyLfu,
     draw_lookups,
     last_lookups,
     replay,
@@ -43,7 +42,6 @@ def policies(alpha: float, lookups: int) -> Iterator[Policy]:
     yield SetAssociativeLru(ways=8)
     yield Lfu(history_lookups=0.75 * lookups)
     yield StaticHotSet(profile=draw_lookups(zipf(ROWS, alpha), PROFILE, seed=9))
-    yield WTinyLfu()
 
 
 def errors(alpha: float, batch: int) -> Iterator[tuple[str, float, float, float]]:

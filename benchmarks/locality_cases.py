@@ -5,7 +5,7 @@ two to four steps; any share of them cached; any batch) from that seed on, print
 90th percentile and the worst absolute error of the share of lookups that find their row and of the
 distinct rows that need not be fetched, and the worst cases. `small`: at most 400 rows and eight
 places. Rows of sets have other numbers in each of some replays, so that other ones meet.
-POLICY is lru, set_associative or w_tinylfu; 110 cases take one to eight minutes.
+POLICY is lru or set_associative; 110 cases take one to eight minutes.
 """
 
 from __future__ import annotations
@@ -71,11 +71,9 @@ def any_case(name: str, generator: np.random.Generator) -> Case:
     places = max(1, min(places, rows - 1))
     batch = int(np.exp(generator.uniform(np.log(16), np.log(16_384))))
     ways = int(generator.choice([2, 4, 8, 16, 32]))
-    counted = name == "w_tinylfu"
-    lookups = max(1 << 18, min(1 << 20, 40 * places)) if counted else 1 << 19
+    lookups = 1 << 19
     replays = 4 if name == "set_associative" and places < 500 else 1
-    warm_up = lookups if counted else lookups // 4
-    return Case(popularity, _policy(name, ways), places, batch, lookups, warm_up, replays)
+    return Case(popularity, _policy(name, ways), places, batch, lookups, lookups // 4, replays)
 
 
 def small_case(name: str, generator: np.random.Generator) -> Case:

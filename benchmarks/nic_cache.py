@@ -25,28 +25,15 @@ from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.tiers.nic.cache import (
-    AS_THEY_COME,
-    ClosedForm,
-    NicLoad,
-    NicTable,
-    in_order,
-    logit,
-    measured_reuse,
-)
-from perfmodel.cost.tiers.nic.learned import (
+from perfmodel.cost.learned.forest import Forest
+from perfmodel.cost.tiers.nic import (
     COST_FEATURES,
     COST_SCHEMA,
-    FEATURES,
     MAX_FRAC,
-    ROOMS,
-    SCHEMA,
     cost_features_of,
-    features_of,
-    fitted_hit_frac,
     fitted_saving_frac,
-    trees_of,
 )
+from perfmodel.cost.trees import forest_to_dict, of_dumps
 from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
@@ -57,6 +44,20 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
+from perfmodel.workload.adapter_hits import (
+    AS_THEY_COME,
+    FEATURES,
+    ROOMS,
+    SCHEMA,
+    ClosedForm,
+    NicLoad,
+    NicTable,
+    features_of,
+    fitted_hit_frac,
+    in_order,
+    logit,
+    measured_reuse,
+)
 from perfmodel.workload.adapter_step import step_change
 
 SEEN, HELD_OUT = (0.2, 0.5, 0.8, 1.0, 1.2, 1.5), (0.7, 1.1)
@@ -104,11 +105,13 @@ def replay_capacities(
         draw_queries(popularity, queries, lookups, topics=topics, seed=seed * 1000 + number)
         for number in range(batches)
     ]
-    ordered = in_order(drawn, order).batches
+    ordered, _ = in_order(drawn, order)
     before = last_lookups(popularity, seed=seed)
     stream = np.concatenate([before, *(each.rows for each in ordered)])
     distance = lru_distances(stream, np.arange(len(stream)))[len(before) :]
-    table = NicTable(popularity, queries * lookups, 1.0, lookups)
+    table = NicTable(
+        popularity=popularity, lookups=queries * lookups, row_bytes=1.0, pooling=lookups
+    )
     reuse = measured_reuse(ordered, popularity)
     features, hits, closed = [], [], []
     for frac in CACHED_FRAC:
@@ -144,19 +147,20 @@ class HitRateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """`y` are shares of lookups that hit, 0 to 1."""
         offset = coefficients("tiers.learned").closed_form_slope * X[:, FEATURES.index("hit_logit")]
         weight = np.maximum(y * (1.0 - y), 0.01)
-        self.trees_ = clone(self.trees).fit(X, logit(y), base_margin=offset, sample_weight=weight)
+        trees = clone(self.trees).fit(X, logit(y), base_margin=offset, sample_weight=weight)
+        self.forest_ = _forest(trees)
         return self
 
     @property
     def document_(self) -> dict[str, Any]:
-        """The document of `perfmodel.cost.tiers.nic.learned`, without errors."""
-        arrays = _arrays(self.trees_.get_booster(), FEATURES)
-        return {"schema": SCHEMA, "features": list(FEATURES), "base": 0.0, **arrays}
+        """The document of `perfmodel.workload.adapter_hits`, without errors."""
+        trees = forest_to_dict(self.forest_)
+        return {"schema": SCHEMA, "features": list(FEATURES), "trees": trees}
 
     def predict(self, X: Floats) -> Floats:
         """As the stored model will."""
         check_is_fitted(self)
-        return fitted_hit_frac(trees_of(self.document_, len(FEATURES), "fit"), X)
+        return fitted_hit_frac(self.forest_, X)
 
 
 def errors(model: HitRateRegressor, by_split: Sweep) -> dict[str, dict[str, float]]:
@@ -177,24 +181,9 @@ def _settings(alphas: Sequence[float]) -> Iterator[tuple[Any, ...]]:
     yield from product(alphas, ROWS, BATCHES, TOPICS, ORDERS)
 
 
-def _arrays(booster: Any, features: Sequence[str]) -> dict[str, list[list[float]]]:
-    """The trees as columns padded to one number of nodes."""
-    frame = booster.trees_to_dataframe()
-    nodes = int(frame["Node"].max()) + 1
-    number = {f"f{place}": place for place in range(len(features))}
-    shape = (int(frame["Tree"].max()) + 1, nodes)
-    feature, left, right = (np.full(shape, -1) for _ in range(3))
-    threshold, value = np.zeros(shape), np.zeros(shape)
-    for row in frame.itertuples():
-        at = (row.Tree, row.Node)
-        if row.Feature == "Leaf":
-            value[at] = float(f"{row.Gain:.5g}")
-            continue
-        feature[at], threshold[at] = number[row.Feature], float(f"{row.Split:.6g}")
-        left[at], right[at] = (int(str(child).split("-")[1]) for child in (row.Yes, row.No))
-    columns = {"feature": feature, "left": left, "right": right}
-    whole = {name: column.tolist() for name, column in columns.items()}
-    return whole | {"threshold": threshold.tolist(), "value": value.tolist()}
+def _forest(trees: Any) -> Forest:
+    dumps = trees.get_booster().get_dump(dump_format="json")
+    return of_dumps(dumps, 0.0, [f"f{place}" for place in range(trees.n_features_in_)])
 
 
 def document_of(seen: Sweep, unseen: Sweep) -> dict[str, Any]:
@@ -292,12 +281,11 @@ def cost_document_of(seen: Savings, unseen: Savings) -> dict[str, Any]:
     trees = clone(COST_TREES).fit(
         seen.features, seen.saved_frac, base_margin=seen.features[:, closed]
     )
-    arrays = _arrays(trees.get_booster(), COST_FEATURES)
-    document = {"schema": COST_SCHEMA, "features": list(COST_FEATURES), "base": 0.0, **arrays}
+    forest = _forest(trees)
+    document = {"schema": COST_SCHEMA, "features": list(COST_FEATURES)}
+    document["trees"] = forest_to_dict(forest)
     answers = {
-        "learned": fitted_saving_frac(
-            trees_of(document, len(COST_FEATURES), "fit"), unseen.features
-        ),
+        "learned": fitted_saving_frac(forest, unseen.features),
         "heuristic": unseen.features[:, closed],
     }
     document["fitted_to"] = {

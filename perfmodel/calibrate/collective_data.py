@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,23 +54,15 @@ class Measured:
 
     def take(self, index: Ints) -> Measured:
         """The rows at `index`."""
-        return Measured(
-            take_calls(self.calls, index),
-            self.time_us[index],
-            self.curve[index],
-            self.repo[index],
-            self.alike[index],
-            self.weight[index],
-        )
+        columns: tuple[Any, ...] = (self.time_us, self.curve, self.repo, self.alike, self.weight)
+        return Measured(take_calls(self.calls, index), *(each[index] for each in columns))
 
     def where(self, chosen: Mask) -> Measured:
         """The rows that are `chosen`."""
         return self.take(np.flatnonzero(chosen).astype(np.int64))
 
 
-def read_measured(
-    pairs: Sequence[tuple[str, str]],
-) -> tuple[Measured, dict[str, str]]:
+def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
     """(points of all tables, curve left out to the reason); raises `ModelError` for bad tables.
 
     `pairs` are a table of curves and a table of points each.

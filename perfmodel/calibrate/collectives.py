@@ -1,13 +1,11 @@
-"""The collective model from published curves: constants, trees on what they leave, covariance.
+"""The collective model from published curves: constants, trees on what they leave.
 
-Errors, intervals and the covariance of corrections come from repositories that were left out.
+Errors and intervals come from repositories that were left out.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import date
@@ -17,9 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
@@ -31,17 +26,16 @@ from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
     KERNELS,
     LATENCY_FRACS,
+    NAME,
     ONE_NODE,
     SEVERAL,
     Z90,
-    Covariance,
     Learned,
-    Spread,
     features_of,
     latency_frac,
     take_calls,
 )
-from perfmodel.cost.collectives.store import NAME, of_dumps
+from perfmodel.cost.trees import of_dumps
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known
 from perfmodel.progress import Begin, begun, silent
@@ -73,11 +67,10 @@ def initial_constants() -> Constants:
 def fit_constants(calls: Calls, log_us: Floats, weight: Floats) -> Constants:
     """Constants that fit `log_us` `[n]` best; those of frameworks' kernels behind the library's."""
     prior = initial_constants()
-    own = [name for name in prior.values if name.startswith(OF_KERNELS)]
-    rest = [name for name in prior.values if name not in own]
     constants = prior
-    for chosen, names in ((~calls.is_custom, rest), (calls.is_custom, own)):
-        index = np.flatnonzero(chosen).astype(np.int64)
+    for is_custom in (False, True):
+        names = [name for name in prior.values if name.startswith(OF_KERNELS) == is_custom]
+        index = np.flatnonzero(calls.is_custom == is_custom).astype(np.int64)
         if len(index):
             part = take_calls(calls, index)
             constants = _fitted(constants, names, part, log_us[index], weight[index])
@@ -131,58 +124,6 @@ def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Con
     return Constants(values, constants.source)
 
 
-_OCTAVES, _STEP_OCTAVES = 12.0, 1.5
-"""Chosen on repositories left out; likelihood alone takes one reach between the two."""
-_CLIP = 1.0
-_MACHINE_SHARE = 0.3
-"""Assumed: variance of the level that all curves of a machine share, over that of a shape."""
-_MAX_CURVES = 60
-"""Drawn by weight; a likelihood takes the cube of their points."""
-_APART, _ALIKE = 1e-3, 1e6
-"""Reaches over curves, numbered 0, 1, …, and over sizes: unlike the next, and alike everywhere."""
-
-
-def fit_covariance(measured: Measured, log_ratio: Floats, seed: int = 0) -> Covariance:
-    """Level, shape, steps and noise that make `log_ratio` of the curves most likely."""
-    names, number = np.unique(measured.curve, return_inverse=True)
-    share = np.bincount(number, measured.weight) / np.bincount(number)
-    generator = np.random.default_rng(seed)
-    count = min(_MAX_CURVES, len(names))
-    drawn = generator.choice(len(names), count, replace=False, p=share / share.sum())
-    weighted = np.isin(number, drawn)
-    points = np.column_stack([number[weighted], np.log2(measured.calls.size_bytes[weighted])])
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # a part that is not there is at its end
-        process = GaussianProcessRegressor(_kernel())
-        process.fit(points, np.clip(log_ratio[weighted], -_CLIP, _CLIP))
-    level, shape, step, noise = (round(float(sd), 4) for sd in np.exp(process.kernel_.theta / 2))
-    return Covariance(
-        machine_sd=round(float(shape * np.sqrt(_MACHINE_SHARE)), 4),
-        curve_sd=level,
-        shape_sd=shape,
-        octaves=_OCTAVES,
-        step_sd=step,
-        step_octaves=_STEP_OCTAVES,
-        noise_sd=noise,
-    )
-
-
-def _kernel() -> Kernel:
-    """As `Covariance`, over (curve, log2 of size): start and limits are standard deviations."""
-
-    def variance(start: float, least: float, most: float) -> Kernel:
-        return ConstantKernel(start**2, (least**2, most**2))
-
-    return (
-        variance(0.2, 0.02, 1.0) * RBF([_APART, _ALIKE], "fixed")
-        + variance(0.3, 0.02, 1.0) * Matern([_APART, _OCTAVES], "fixed", nu=1.5)
-        + variance(0.1, 0.01, 0.5) * Matern([_APART, _STEP_OCTAVES], "fixed", nu=1.5)
-        + WhiteKernel(0.04**2, (0.01**2, 0.15**2))
-    )
-
-
 MOST = 0.7
 MIN_REPOSITORIES = 2
 _TREES = XGBRegressor(
@@ -214,8 +155,7 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     for taught, left in begun(folds, begin, lambda fold: f"without {groups[fold[1][0]]}"):
         fitted = CollectiveRegressor().fit(X.iloc[taught], y[taught], weight[taught])
         log_us[left] = fitted.predict(X.iloc[left])
-    spreads: dict[str, Spread] = {}
-    covariances: dict[str, Covariance] = {}
+    spreads: dict[str, tuple[float, ...]] = {}
     library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
     for kind, chosen in kinds.items():
@@ -226,22 +166,19 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
         scored = part.calls.size_bytes >= SCORED_BYTES
         waiting = latency_frac(costs_of(part.calls, model.constants))
         spreads[kind] = _spread(ratio[scored], waiting[scored], part.weight[scored])
-        if kind != KERNELS:
-            covariances[kind] = fit_covariance(part, ratio)
     about = _about(measured, left_out)
-    return replace(model, spreads=spreads, covariances=covariances, about=about)
+    return replace(model, spreads=spreads, about=about)
 
 
 def _require_several(measured: Measured, where: str) -> None:
     """Raise `ModelError` where there is nothing to leave out."""
     scored = measured.calls.size_bytes >= SCORED_BYTES
     for words, is_remote in (("within a node", False), ("over several nodes", True)):
-        n_repositories = len(
-            np.unique(measured.repo[scored & (measured.calls.is_remote == is_remote)])
-        )
-        if n_repositories < MIN_REPOSITORIES:
+        here = scored & (measured.calls.is_remote == is_remote)
+        count = len(np.unique(measured.repo[here]))
+        if count < MIN_REPOSITORIES:
             raise ModelError(
-                f"{where}: usable curves {words} of {n_repositories} repositories; errors are "
+                f"{where}: usable curves {words} of {count} repositories; errors are "
                 f"those of repositories left out: expected at least {MIN_REPOSITORIES}"
             )
 
@@ -258,11 +195,8 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
         """Intervals of `model_` are placeholders until repositories were left out."""
         weighted = np.flatnonzero(sample_weight)
-        calls, y, weight = (
-            _calls(X.iloc[weighted]),
-            np.asarray(y)[weighted],
-            sample_weight[weighted],
-        )
+        calls, y = _calls(X.iloc[weighted]), np.asarray(y)[weighted]
+        weight = sample_weight[weighted]
         constants = fit_constants(calls, y, weight)
         costs = costs_of(calls, constants)
         features = pd.DataFrame(features_of(calls, costs))
@@ -271,17 +205,13 @@ class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         trees = clone(self.trees).fit(features[own], target[own], sample_weight=weight[own])
         dumps = trees.get_booster().get_dump(dump_format="json")
         columns = tuple(features)
-        prior = Covariance(0.1, 0.2, 0.3, 12.0, 0.1, 1.5, 0.04)
         self.model_ = Learned(
             name=NAME,
             constants=constants,
             columns=columns,
-            trees=of_dumps([json.loads(each) for each in dumps], 0.0, columns),
+            trees=of_dumps(dumps, 0.0, columns),
             most=MOST,
-            spreads=dict.fromkeys(
-                (ONE_NODE, SEVERAL, KERNELS), Spread((0.2,) * len(LATENCY_FRACS))
-            ),
-            covariances={ONE_NODE: prior, SEVERAL: prior},
+            spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
             fitted={
                 kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
                 for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
@@ -305,7 +235,7 @@ def _calls(table: pd.DataFrame) -> Calls:
     return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
 
 
-def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
+def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> tuple[float, ...]:
     """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
     time that is latency."""
     from sklearn.linear_model import QuantileRegressor
@@ -313,23 +243,17 @@ def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> Spread:
     near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
     line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
     line.fit(near.T, np.abs(ratio), sample_weight=weight)
-    return Spread(tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_))
+    return tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_)
 
 
 MIN_SD = 0.02
 
 
 def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:
-    names, counts = np.unique(measured.repo, return_counts=True)
+    by_repo = pd.Series(measured.curve).groupby(measured.repo).agg(rows="size", curves="nunique")
     return {
         "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
-        "repositories": {
-            str(name): {
-                "rows": int(count),
-                "curves": len(np.unique(measured.curve[measured.repo == name])),
-            }
-            for name, count in zip(names, counts, strict=True)
-        },
+        "repositories": by_repo.to_dict("index"),
         "rows": len(measured),
         "curves_left_out": len(left_out),
         "date": date.today().isoformat(),

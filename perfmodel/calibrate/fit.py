@@ -132,8 +132,8 @@ def _fit_collectives(
     if hardware is None:
         raise UsageError("fit collectives: name the machine of the logs with --hardware")
 
+    from perfmodel.cost.collectives.calibrated import load_machine, parse, save_machine
     from perfmodel.cost.collectives.calls import fabric_of
-    from perfmodel.cost.collectives.machine_file import load_machine, parse, save_machine
     from perfmodel.hardware import node
 
     machine, points = node(hardware), []
@@ -147,7 +147,7 @@ def _fit_collectives(
 
 def _fit_curves(pairs: list[tuple[str, str]], path: Path, begin: Begin) -> Learned:
     from perfmodel.calibrate.collectives import fit_collectives
-    from perfmodel.cost.collectives.store import save
+    from perfmodel.cost.collectives.learned import save
 
     model = fit_collectives(pairs, begin)
     save(path, model)

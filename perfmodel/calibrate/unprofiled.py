@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.calibrate.step_table import MAX_US
 from perfmodel.cost.host import Profile
-from perfmodel.cost.host.profile_file import Rows
+from perfmodel.cost.host.profile import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
 from perfmodel.errors import UsageError
 from perfmodel.frames import read_frame

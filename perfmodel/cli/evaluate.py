@@ -146,7 +146,7 @@ def collectives(
     target = Output(format, output)
     sizes = _sizes(calibrate)
 
-    from perfmodel.cost.collectives.store import load
+    from perfmodel.cost.collectives.learned import load
     from perfmodel.evaluation.collectives import evaluate_collectives
 
     with working("evaluating"):

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS
-from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
+from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design, halved, named_part
 from perfmodel.embedding import POLICIES, RowCache
@@ -17,6 +16,7 @@ from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.schema import Limits
+from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
 from perfmodel.workload.adapter_step import step_change, worth_asking
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run

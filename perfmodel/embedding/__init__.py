@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from perfmodel.embedding.policies import Policy as Policy
     from perfmodel.embedding.policies import SetAssociativeLru as SetAssociativeLru
     from perfmodel.embedding.policies import StaticHotSet as StaticHotSet
-    from perfmodel.embedding.policies import WTinyLfu as WTinyLfu
     from perfmodel.embedding.popularity import Popularity as Popularity
     from perfmodel.embedding.popularity import uniform as uniform
     from perfmodel.embedding.popularity import zipf as zipf

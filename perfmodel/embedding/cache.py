@@ -111,21 +111,19 @@ def steady_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     kept = cache.policy.residency(classes, cache.capacity_bytes)
     total = sum(table.lookups for table in tables)
     touched = classes.touched_rows(total)
-    looked_up = total * classes.rows * classes.rate
-    return _use(tables, owner, looked_up * kept, touched, touched * (1.0 - kept), classes, kept)
+    hits, fetched = total * classes.rows * classes.rate * kept, touched * (1.0 - kept)
+    return _use(tables, owner, hits, touched, fetched, kept * classes.rows)
 
 
 def first_batch_use(tables: Sequence[TableAccess], cache: Cache) -> CacheUse:
     """What a batch finds in a cache that held none of its rows when it began."""
     classes, owner = shared_classes(tables)
     total = sum(table.lookups for table in tables)
-    looked_up = total * classes.rows * classes.rate
+    looked_up, touched = total * classes.rows * classes.rate, classes.touched_rows(total)
     missed = cache.policy.first_batch_misses(classes, cache.capacity_bytes, total)
-    touched = classes.touched_rows(total)
     missed = np.clip(missed, touched, np.maximum(touched, looked_up))
-    kept = cache.policy.residency(classes, cache.capacity_bytes)
-    kept = np.minimum(kept, touched / classes.rows)
-    return _use(tables, owner, looked_up - missed, touched, missed, classes, kept)
+    kept = cache.policy.residency(classes, cache.capacity_bytes) * classes.rows
+    return _use(tables, owner, looked_up - missed, touched, missed, np.minimum(kept, touched))
 
 
 def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
@@ -141,27 +139,23 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
     ), np.repeat(np.arange(len(tables)), sizes)
 
 
-def _use(
-    tables: Sequence[TableAccess],
-    owner: Ints,
-    hits: Floats,
-    touched: Floats,
-    fetched: Floats,
-    classes: RowClasses,
-    kept: Floats,
-) -> CacheUse:
-    def per_table(values: Floats) -> Floats:
-        return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
+def per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Floats:
+    """Sums over the classes of each table."""
+    return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
 
+
+def _use(tables: Sequence[TableAccess], owner: Ints, hits: Floats, *parts: Floats) -> CacheUse:
+    """`parts` per class: distinct rows, fetched rows, cached rows."""
     lookups = np.array([table.lookups for table in tables], np.float64)
+    distinct, fetched, cached = (per_table(owner, part, tables) for part in parts)
     return CacheUse(
         name=tuple(table.name for table in tables),
         lookups=lookups,
         row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(per_table(hits) / lookups, 0.0, 1.0),
-        distinct_rows=per_table(touched),
-        fetched_rows=per_table(fetched),
-        cached_rows=per_table(kept * classes.rows),
+        hit_frac=np.clip(per_table(owner, hits, tables) / lookups, 0.0, 1.0),
+        distinct_rows=distinct,
+        fetched_rows=fetched,
+        cached_rows=cached,
     )
 
 

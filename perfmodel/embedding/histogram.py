@@ -40,25 +40,25 @@ class ReuseHistogram:
 
     def __post_init__(self) -> None:
         where = f"reuse histogram {self.name!r}: "
-        parts = (self.most, self.rows, self.bin_lookups)
-        columns = [np.asarray(part, np.float64) for part in parts]
+        names = ("most", "rows", "bin_lookups")
+        columns = [np.asarray(getattr(self, name), np.float64) for name in names]
         if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
             raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
         most, rows, looked_up = columns
         if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
             raise WorkloadError(where + "bins must ascend from above 0")
-        if not (np.isfinite(rows).all() and np.isfinite(looked_up).all()) or (rows < 0).any():
+        if not np.isfinite(columns[1:]).all() or (rows < 0).any():
             raise WorkloadError(where + "rows and lookups must be finite and not negative")
-        least = np.concatenate([[0.0], most[:-1]])
+        least = np.append(0.0, most[:-1])
         low, high = rows * least * (1 - 1e-9), rows * most * (1 + 1e-9)
-        wrong = np.flatnonzero((looked_up < low) | ((looked_up > high) & (rows > 0)))
-        if len(wrong) or ((rows == 0) & (looked_up > 0)).any() or not looked_up.sum() > 0:
+        wrong = np.flatnonzero((looked_up < low) | (looked_up > high))
+        if len(wrong) or not looked_up.sum() > 0:
             place = int(wrong[0]) if len(wrong) else 0
             raise WorkloadError(
                 f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
                 f"{least[place]:g} to {most[place]:g} each"
             )
-        for name, part in zip(("most", "rows", "bin_lookups"), columns, strict=True):
+        for name, part in zip(names, columns, strict=True):
             object.__setattr__(self, name, part)
 
     @property
@@ -186,10 +186,9 @@ def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popular
             f"table of {table_rows:g}"
         )
     held = histogram.rows > 0
-    most, rows, looked_up = (
-        part[held] for part in (histogram.most, histogram.rows, histogram.bin_lookups)
-    )
-    least = np.concatenate([[0.0], histogram.most[:-1]])[held]
+    columns = (histogram.most, histogram.rows, histogram.bin_lookups)
+    most, rows, looked_up = (part[held] for part in columns)
+    least = np.append(0.0, histogram.most[:-1])[held]
     mixed = most <= _FREQUENT
     counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
     if mixed.any():
@@ -232,12 +231,9 @@ def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, F
     surplus = weights.sum() - most_rows
     if surplus <= 0:
         return weights, rates
-    rows = np.cumsum(weights) - surplus
-    lookups = np.cumsum(weights * rates)
-    beyond = np.append(rates[1:], np.inf)
-    fits = (rows > 0) & (lookups <= rows * beyond)
+    rows, lookups = np.cumsum(weights) - surplus, np.cumsum(weights * rates)
+    fits = (rows > 0) & (lookups <= rows * np.append(rates[1:], np.inf))
     last = int(np.argmax(fits))
-    return (
-        np.concatenate([rows[last : last + 1], weights[last + 1 :]]),
-        np.concatenate([lookups[last : last + 1] / rows[last], rates[last + 1 :]]),
-    )
+    rest = slice(last + 1, None)
+    mean = lookups[last] / rows[last]
+    return np.append(rows[last], weights[rest]), np.append(mean, rates[rest])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.embedding.cache import TableAccess, shared_classes
+from perfmodel.embedding.cache import TableAccess, per_table, shared_classes
 from perfmodel.embedding.policies import RowClasses, poisson_above_frac
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
@@ -62,9 +62,8 @@ class HotSet:
         whatever they are, none of their lookups goes elsewhere. Raises `WorkloadError` for more
         than the tables' hot lookups allow.
         """
-        return mixed_hot_frac(
-            self.hot_frac, self.popular_frac if popular_frac is None else popular_frac
-        )
+        share = self.popular_frac if popular_frac is None else popular_frac
+        return mixed_hot_frac(self.hot_frac, share)
 
 
 def mixed_hot_frac(hot_frac: Floats, popular_frac: float) -> Floats:
@@ -104,17 +103,13 @@ def hot_set(
         kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
     else:
         kept = _learned(tables, budget_bytes, sampled)
-
-    def per_table(values: Floats) -> Floats:
-        return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
-
     share = np.concatenate([table.popularity.share for table in tables])
     return HotSet(
         name=tuple(table.name for table in tables),
         lookups=np.array([table.lookups for table in tables], np.float64),
         row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        rows=per_table(kept * classes.rows),
-        hot_frac=np.clip(per_table(kept * share), 0.0, 1.0),
+        rows=per_table(owner, kept * classes.rows, tables),
+        hot_frac=np.clip(per_table(owner, kept * share, tables), 0.0, 1.0),
     )
 
 

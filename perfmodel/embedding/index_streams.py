@@ -22,6 +22,7 @@ from perfmodel.frames import frame_of
 
 _MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000
+Columns = dict[str, NDArray[np.generic]]
 
 
 def read_stream(path: str | Path) -> dict[str, Ints]:
@@ -35,16 +36,9 @@ def read_stream(path: str | Path) -> dict[str, Ints]:
     what are no row numbers.
     """
     path = Path(path)
-    readers = {
-        ".npy": _read_npy,
-        ".npz": _read_npz,
-        ".parquet": _read_frame,
-        ".csv": _read_frame,
-        ".txt": _read_text,
-    }
-    reader = readers.get(path.suffix)
+    reader = _READERS.get(path.suffix)
     if reader is None:
-        raise WorkloadError(f"{path}: an index stream ends in {', '.join(readers)}")
+        raise WorkloadError(f"{path}: an index stream ends in {', '.join(_READERS)}")
     try:
         check_input(path)
         result = reader(path)
@@ -75,14 +69,14 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     return Popularity(sizes, weight / weight.sum())
 
 
-def _read_npy(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read_npy(path: Path) -> Columns:
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.ndim == 2 and values.shape[1] == 2:
         return _by_table(values[:, 0], values[:, 1])
     return {"": values}
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read_npz(path: Path) -> Columns:
     with zipfile.ZipFile(path) as packed:
         if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
             raise ValueError(f"its content is above the limit of {MAX_STREAM_BYTES} bytes")
@@ -90,7 +84,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         return {name: archive[name] for name in archive.files}
 
 
-def _read_frame(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read_frame(path: Path) -> Columns:
     frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
     if "row" not in frame:
         raise ValueError("no column 'row'")
@@ -99,15 +93,21 @@ def _read_frame(path: Path) -> dict[str, NDArray[np.generic]]:
     return _by_table(frame["table"].to_numpy(), frame["row"].to_numpy())
 
 
-def _read_text(path: Path) -> dict[str, NDArray[np.generic]]:
-    return {
-        "": np.array(read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode().split(), dtype=np.int64)
-    }
+def _read_text(path: Path) -> Columns:
+    text = read_bytes(path, max_bytes=MAX_STREAM_BYTES).decode()
+    return {"": np.array(text.split(), dtype=np.int64)}
 
 
-def _by_table(
-    table: NDArray[np.generic], rows: NDArray[np.generic]
-) -> dict[str, NDArray[np.generic]]:
+_READERS = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".parquet": _read_frame,
+    ".csv": _read_frame,
+    ".txt": _read_text,
+}
+
+
+def _by_table(table: NDArray[np.generic], rows: NDArray[np.generic]) -> Columns:
     names, place = np.unique(table, return_inverse=True)
     return {str(name): rows[place == number] for number, name in enumerate(names)}
 

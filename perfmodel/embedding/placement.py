@@ -49,37 +49,31 @@ CACHE_PLACES: Registry[str] = Registry("place of a cache", "perfmodel.cache_plac
 """By `at` of a cache: the memory that holds it."""
 
 
-def _drives_bytes(node: Node) -> float | None:
-    if node.storage is None:
-        return 0.0
-    each = node.storage.capacity_bytes
-    return None if each is None else each * (node.drives or 1)
+def _times(each: float | None, count: int | None) -> float | None:
+    return None if each is None else each * (count or 1)
 
 
-def _adapters_bytes(node: Node) -> float | None:
-    if node.nic is None:
-        return 0.0
-    each = node.nic.memory_bytes
-    return None if each is None else each * (node.nics or 1)
-
-
-MEMORIES.register(HBM)(
-    Memory("device memory", lambda node: node.device.hbm_bytes, lambda _: 1, is_of_rank=True)
-)
-MEMORIES.register(HOST)(
-    Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus)
-)
-MEMORIES.register(EXPANSION)(
-    Memory(
+for _name, _memory in {
+    HBM: Memory("device memory", lambda node: node.device.hbm_bytes, lambda _: 1, is_of_rank=True),
+    HOST: Memory("host memory", lambda node: node.host_memory_bytes, lambda node: node.gpus),
+    EXPANSION: Memory(
         "expansion memory",
         lambda node: node.expansion.capacity_bytes if node.expansion else 0.0,
         lambda node: node.gpus,
-    )
-)
-MEMORIES.register(STORAGE)(Memory("drives", _drives_bytes, lambda node: node.gpus))
-MEMORIES.register(NIC)(
-    Memory("memory of adapters", _adapters_bytes, lambda node: node.nics or 1, holds_tables=False)
-)
+    ),
+    STORAGE: Memory(
+        "drives",
+        lambda node: _times(node.storage.capacity_bytes, node.drives) if node.storage else 0.0,
+        lambda node: node.gpus,
+    ),
+    NIC: Memory(
+        "memory of adapters",
+        lambda node: _times(node.nic.memory_bytes, node.nics) if node.nic else 0.0,
+        lambda node: node.nics or 1,
+        holds_tables=False,
+    ),
+}.items():
+    MEMORIES.register(_name)(_memory)
 CACHE_PLACES.register(HBM)(HBM)
 CACHE_PLACES.register(HOST)(HOST)
 CACHE_PLACES.register("nic_local", "nic_remote")(NIC)
@@ -108,9 +102,9 @@ class RowCache:
     rows in device memory: kernels of its own (`kernels`, FBGEMM), or `operators` of PyTorch. Rows
     of `batches_ahead` batches are fetched at once. Of an adapter's: the `order` of a batch's
     queries (a name of `perfmodel.embedding.reorder.ORDERS`, or as they come), and the model of
-    `perfmodel.cost.tiers.nic.NIC_CACHES` that says what it finds; `whole_bags`: it reads rows only
-    of bags all of whose rows it has; messages of `message_bytes` at most; `host_bypass`: it writes
-    to the device, not by way of the host's memory.
+    `perfmodel.workload.adapter_hits.NIC_CACHES` that says what it finds; `whole_bags`: it reads
+    rows only of bags all of whose rows it has; messages of `message_bytes` at most; `host_bypass`:
+    it writes to the device, not by way of the host's memory.
     """
 
     name: str
@@ -210,16 +204,14 @@ class Placement:
         """Each table with the fields that `edit` (its number, its placement) gives it, and
         `caches` added to the existing ones."""
         made: dict[Hashable, TablePlacement] = {}  # of hundreds of tables many are alike
-
-        def edited(number: int, table: TablePlacement) -> TablePlacement:
+        tables = []
+        for number, table in enumerate(self.tables):
             changed = edit(number, table)
             key = table, *changed.items()
             if key not in made:
                 made[key] = replace(table, **changed)
-            return made[key]
-
-        tables = tuple(edited(number, table) for number, table in enumerate(self.tables))
-        return Placement(tables, self.caches + caches)
+            tables.append(made[key])
+        return Placement(tuple(tables), self.caches + caches)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from perfmodel.calibrate.kernel_data import mape_pct
 from perfmodel.cost.collectives.calibrated import CALIBRATED, calibrated
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.heuristic import SPECS
-from perfmodel.cost.collectives.learned import Learned, take_calls
-from perfmodel.cost.collectives.store import shipped
+from perfmodel.cost.collectives.learned import Learned, shipped, take_calls
 from perfmodel.errors import ModelError
 from perfmodel.evaluation.results import SCHEMA, Tabular
 

@@ -15,7 +15,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.cost.tiers.nic.cache import (
+from perfmodel.embedding import Placement, RowCache, draw_lookups
+from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.reorder import MAX_QUERIES, Queries
+from perfmodel.errors import WorkloadError
+from perfmodel.ops.dtypes import row_bytes
+from perfmodel.workload.adapter_hits import (
     AS_THEY_COME,
     NicHits,
     NicLoad,
@@ -25,11 +30,6 @@ from perfmodel.cost.tiers.nic.cache import (
     nic_hits,
     whole_bag_hits,
 )
-from perfmodel.embedding import Placement, RowCache, draw_lookups
-from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.reorder import MAX_QUERIES, Queries
-from perfmodel.errors import WorkloadError
-from perfmodel.ops.dtypes import row_bytes
 from perfmodel.workload.sharding import Plan, Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
@@ -59,8 +59,7 @@ def query_order(tables: tuple[Table, ...], batch: int, order: str) -> QueryOrder
     each = sum(table.pooling for table in tables)
     queries = int(np.clip(SAMPLED_LOOKUPS / each, 2, min(batch, MAX_SAMPLED)))
     drawn = drawn_queries(tables, queries)
-    resulting = in_order([drawn], order)
-    reuse = measured_reuse(resulting.batches, joined_popularity(tables))
+    reuse = measured_reuse(in_order([drawn], order)[0], joined_popularity(tables))
     pairs = 0.0 if order == AS_THEY_COME else sum(_pairs(table, batch) for table in tables)
     return QueryOrder(reuse, pairs)
 
@@ -264,12 +263,12 @@ def _has(placement: Placement, number: int, at: str) -> bool:
 def _asked_of(table: Table, dtype: str, number: int, batch: int) -> NicTable:
     """One table as the samples of one rank look it up."""
     return NicTable(
-        table.popularity(),
-        table.lookups(batch),
-        float(row_bytes(dtype, table.dim)),
-        table.pooling,
-        bool(table.key_rows),
-        f"tables[{number}]",
+        popularity=table.popularity(),
+        lookups=table.lookups(batch),
+        row_bytes=float(row_bytes(dtype, table.dim)),
+        pooling=table.pooling,
+        together=bool(table.key_rows),
+        name=f"tables[{number}]",
     )
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.collectives.calls import codec
 from perfmodel.cost.contract import TIERS
-from perfmodel.cost.tiers.nic import StepChange
-from perfmodel.cost.tiers.nic.engine import adapter, adapters_per_rank
+from perfmodel.cost.tiers.nic import StepChange, adapter, adapters_per_rank
 from perfmodel.hardware import Cluster
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import NIC
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.jagged import answered_lookups
+from perfmodel.workload.pooled_exchange import vector_bytes
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import sent_frac
 
@@ -30,13 +29,13 @@ def worth_asking(run: Run, machine: Cluster) -> list[bool]:
     assert nic.memory_gb_per_s is not None
     reading, wire = _ENGINE.memory_frac * nic.memory_gb_per_s * share, nic.gb_per_s * share
     bus = _ENGINE.bus_frac * (nic.pcie_gb_per_s or machine.node.device.host_gb_per_s)
-    sent = codec(run.workload.implementation.exchange_precision)
+    precision = run.workload.implementation.exchange_precision
     worth, burst = [], _ENGINE.burst_bytes
     for table, where in zip(run.workload.tables, run.placement.tables, strict=True):
         size = float(row_bytes(where.dtype, table.dim))
         parts = len(where.ranks) if where.sharding == "row_wise" else 1
         read = max(table.pooling / parts, 1.0) * np.ceil(size / burst) * burst
-        vector = float(sent.wire_bytes(np.array([float(table.dim)]), table.dim)[0])
+        vector = vector_bytes(table.dim, precision)
         worth.append(bool(max(read / reading, vector / bus) < vector / wire))
     return worth
 
@@ -48,13 +47,12 @@ def step_change(run: Run, machine: Cluster) -> StepChange:
     assert run.placement is not None
     tables, ranks = run.workload.tables, run.ranks
     software = run.workload.implementation
-    sent = codec(software.exchange_precision)
     wire = adapter(machine).gb_per_s * adapters_per_rank(machine) * 1e3
     apart = [rank for rank in range(ranks) if is_across_network(run, rank)]
     shards = [(shard, shard.of(tables)) for rank in apart for shard in run.plan.shards[rank]]
     in_rows = any(each.sharding == "row_wise" and each.caches for each in run.placement.tables)
     dim = float(np.mean([table.dim for table in tables]))
-    size, vector = dim * FP32_BYTES, float(sent.wire_bytes(np.array([dim]), dim)[0])
+    size, vector = dim * FP32_BYTES, vector_bytes(dim, software.exchange_precision)
     keys = [
         sum(table.lookups(run.batch) for _, table in shards),
         sum(use.sent_lookups(run)[rank] for rank in apart),

@@ -218,18 +218,14 @@ def interact(
         out = dot(r, features, sparse, pairs or pair_indices(r, workload))
     else:
         out = cross(r, concatenated(r, features, sparse), crosses, dtype)
-    return _padded(r, workload, out)
+    missing = workload.top_width - out.shape[1]
+    return cat(r, [out, r.tensor((out.shape[0], missing), out.dtype)], 1) if missing else out
 
 
 def pair_indices(r: Recorder, workload: Workload, place: str = "") -> Tensor:
     """Places below the diagonal."""
     vectors = len(workload.tables) + 1
     return r.tensor((2, vectors * (vectors - 1) // 2), "int64", place=place)
-
-
-def _padded(r: Recorder, workload: Workload, x: Tensor) -> Tensor:
-    missing = workload.top_width - x.shape[1]
-    return cat(r, [x, r.tensor((x.shape[0], missing), x.dtype)], 1) if missing else x
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,10 @@ def sequence_rows(
     if read is None:
         found = [_read(r, run, each, key, ids) for each, key in pairs]
     else:
-        asked = _asked_for(run, sent)
-        found = [read(r, asked, each, key) for each, key in pairs]
+        tables = zip(run.workload.tables, sent, strict=True)
+        asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
+        reader = replace(run, workload=replace(run.workload, tables=asked))
+        found = [read(r, reader, each, key) for each, key in pairs]
     rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
     if not about.index_dedup:
         return rows
@@ -167,12 +169,6 @@ def _sent(run: Run, asked: Sequence[int]) -> list[int]:
 def _shards(run: Run) -> dict[int, Shard]:
     """How each table is parted, by its number."""
     return {shard.table: shard for own in run.plan.shards for shard in own}
-
-
-def _asked_for(run: Run, sent: Sequence[int]) -> Run:
-    tables = zip(run.workload.tables, sent, strict=True)
-    asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
-    return replace(run, workload=replace(run.workload, tables=asked))
 
 
 def _exchanged_ids(
@@ -229,7 +225,11 @@ def _exchanged_rows(
     ]
     own = [given.elements // run.ranks] * run.ranks
     back = all_to_all(r, given, r.tensor((sum(theirs),), wire), own, theirs)
-    parts = _split(r, back, [count * dim for count in sent])
+    sizes = tuple(count * dim for count in sent)
+    parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
+    r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
+    if r.tape is not None:
+        r.tape.add("aten::split_with_sizes", (back,), parts, (0,))
     rows = [
         cast(r, reshape(r, part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)
@@ -259,14 +259,6 @@ def _by_rank_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
     for each in made:
         scalar_in_place(r, "aten::div_", each, run.ranks)
     return list(made)
-
-
-def _split(r: Recorder, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    name, parts = "aten::split_with_sizes", tuple(r.view(x, (size,), (1,)) for size in sizes)
-    r.leaf(name, (x, tuple(sizes), 0), parts)
-    if r.tape is not None:
-        r.tape.add(name, (x,), parts, (0,))
-    return list(parts)
 
 
 def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:

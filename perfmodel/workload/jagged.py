@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.ops.graph import INPUT, Tensor
+from perfmodel.ops.graph import INPUT, Argument, Tensor
 from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import (
     KEYS,
@@ -34,14 +34,15 @@ def remote_keys(r: Recorder, run: Run, values: Tensor) -> Tensor:
         return values
     if use.order.pairs >= 1:
         ordered = r.tensor(values.shape, values.dtype)
-        _offload(r, "query_order", values, ordered, HOST_CORE, {"pairs": use.order.pairs})
+        dims = {"pairs": use.order.pairs}
+        record_row_op(r, "query_order", (values,), ordered, stream=HOST_CORE, dims=dims)
         values = ordered
     dims = answered_lookups(run, use)
     if dims["lookups"] < 1:
         return values
     left = r.tensor((max(sum(use.sent_lookups(run)), 1),), values.dtype)
     probed = {name: dims[name] for name in ("probes", "messages")}
-    _offload(r, "nic_lookup", values, left, NIC, probed)
+    record_row_op(r, "nic_lookup", (values,), left, stream=NIC, dims=probed)
     return left
 
 
@@ -53,7 +54,7 @@ def add_remote_rows(r: Recorder, run: Run, received: Tensor) -> None:
     dims = answered_lookups(run, use)
     if dims["lookups"] >= 1:
         dims |= {"probes": 1.0, "messages": 0.0}
-        _offload(r, "nic_lookup", received, received, NIC, dims)
+        record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=dims)
 
 
 def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
@@ -85,13 +86,23 @@ def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
     }
 
 
-def _offload(
-    r: Recorder, op: str, given: Tensor, out: Tensor, stream: str, dims: dict[str, float]
+def record_row_op(
+    r: Recorder,
+    op: str,
+    inputs: tuple[Argument, ...],
+    *outputs: Tensor,
+    stream: str,
+    dims: dict[str, float],
+    dtype: str = "fp32",
+    blocks: bool = False,
 ) -> None:
-    inputs = () if given is out else (given,)
+    """The op `op` of the vocabulary on the resource `stream`; the host waits for one that `blocks`.
+
+    `inputs` and `outputs` tell what it waits for, and what waits for it.
+    """
     about = {name: repr(float(value)) for name, value in dims.items()}
-    about |= {"stream": stream, "dtype": "fp32", "blocks": "0"}
-    r.leaf(f"tier::{op}", inputs, out, about=about)
+    about |= {"stream": stream, "dtype": dtype, "blocks": "1" if blocks else "0"}
+    r.leaf(f"tier::{op}", inputs, *outputs, about=about)
 
 
 def exchange_sequences(r: Recorder, run: Run, elements: int) -> None:
@@ -155,7 +166,7 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
     The host waits for the sizes; then two collectives: lengths, values.
     """
-    got = received_keys(r, run)
+    got, use = received_keys(r, run), adapter_use(run)
     with r.during(INPUT):
         to_device(r, splits, "cpu")
         lengths = [len(s) * run.batch for s in run.plan.shards]
@@ -164,8 +175,8 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
             (got.values, ordered.values, _values(run)),
         ):
             theirs = [to.shape[0] // run.ranks] * run.ranks
-            if to is got.values:
-                theirs = _values_received(run, theirs)
+            if to is got.values and use is not None:
+                theirs = use.received_split(run)
             group = group_of(run, KEYS)
             all_to_all_call(r, sent_, to, own, theirs, is_async=True, group=group)
     return got
@@ -202,12 +213,6 @@ def _values(run: Run) -> list[int]:
     return [
         sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
     ]
-
-
-def _values_received(run: Run, even: list[int]) -> list[int]:
-    """Indices from each rank: alike from all, unless adapters keep some back."""
-    use = adapter_use(run)
-    return even if use is None else use.received_split(run)
 
 
 def lookups_received(run: Run) -> int:

@@ -19,6 +19,7 @@ TABLE_KEYS = (
     *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
 )
 _TYPES: dict[str, type] = {"rows": int, "dim": int, "alpha": float, "pooling": float}
+_DISTRIBUTIONS = ("uniform", "zipf", "histogram")
 INDEPENDENT, BY_KEY = "independent", "by_key"
 """Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 
@@ -74,22 +75,16 @@ def _group(table: Section, where: str) -> list[Table]:
     for key in ("rows", "dim"):
         if key not in table:
             raise WorkloadError(f"{where}: {key} is missing")
-    alpha = table.get("alpha", 0.0)
-    histogram: Histogram = ()
+    alpha, histogram = table.get("alpha", 0.0), table.get("histogram", ())
     if "histogram" in table:
-        given = table["histogram"]
-        histogram = workload_value("histogram", Histogram, given, f"{where}: histogram")
+        histogram = workload_value("histogram", Histogram, histogram, f"{where}: histogram")
     usual = "histogram" if histogram else "zipf" if alpha else "uniform"
-    distribution = table.get("distribution", usual)
-    if distribution not in ("uniform", "zipf", "histogram"):
-        raise WorkloadError(
-            f'{where}: distribution: expected "uniform", "zipf" or "histogram", '
-            f"got {short(distribution)}"
-        )
+    distribution = _one_of(_DISTRIBUTIONS, table.get("distribution", usual), where, "distribution")
+    by_key = _one_of((INDEPENDENT, BY_KEY), table.get("bags", INDEPENDENT), where, "bags") == BY_KEY
     if (distribution == "histogram") != bool(histogram):
         raise WorkloadError(
             f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
-            f"of the rows that they go to; another has none"
+            "of the rows that they go to; another has none"
         )
     if distribution == "zipf" and "alpha" not in table:
         raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
@@ -97,27 +92,19 @@ def _group(table: Section, where: str) -> list[Table]:
         raise WorkloadError(
             f"{where}: alpha: a {distribution} distribution has none, got {short(alpha)}"
         )
-    bags = table.get("bags", INDEPENDENT)
-    if bags not in (INDEPENDENT, BY_KEY):
-        raise WorkloadError(
-            f'{where}: bags: expected "{INDEPENDENT}" or "{BY_KEY}", got {short(bags)}'
-        )
-    columns = {"rows": table["rows"], "dim": table["dim"], "alpha": alpha}
-    columns["pooling"] = table.get("pooling", 1.0)
-    lengths = {key: len(value) for key, value in columns.items() if isinstance(value, list)}
+    given = {"pooling": 1.0, **{key: table[key] for key in _TYPES if key in table}}
+    columns = {key: each if isinstance(each, list) else [each] for key, each in given.items()}
+    lengths = {key: len(each) for key, each in given.items() if isinstance(each, list)}
     count = table.get("count", max(lengths.values(), default=1))
     count = workload_value("count", int, count, f"{where}: count")
     for key, length in lengths.items():
         if length != count:
             raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
     checked = {
-        key: [
-            workload_value(key, _TYPES[key], item, f"{where}: {key}")
-            for item in (value if isinstance(value, list) else [value])
-        ]
-        for key, value in columns.items()
+        key: [workload_value(key, _TYPES[key], item, f"{where}: {key}") for item in column]
+        for key, column in columns.items()
     }
-    if bags == BY_KEY:
+    if by_key:
         checked["key_rows"] = checked["rows"]
     return [
         Table(
@@ -126,6 +113,14 @@ def _group(table: Section, where: str) -> list[Table]:
         )
         for number in range(count)
     ]
+
+
+def _one_of(known: tuple[str, ...], value: Any, where: str, key: str) -> str:
+    if value not in known:
+        *first, last = (f'"{each}"' for each in known)
+        choices = f"{', '.join(first)} or {last}"
+        raise WorkloadError(f"{where}: {key}: expected {choices}, got {short(value)}")
+    return str(value)
 
 
 FOLDER = Path(__file__).parent / "catalogue"

@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.units import BYTES_PER_GB
 
 CONTEXT_BYTES = 0.5e9
@@ -86,18 +86,24 @@ def memory_use(graph: OpGraph, *, in_host_memory: bool = False) -> MemoryUse | N
 
 def require_fit(use: MemoryUse, device: Device, rank: int = 0) -> None:
     """Raise `WorkloadError` that says by how much `use` exceeds the device's memory, and why."""
-    over = use.total_bytes + CONTEXT_BYTES - device.hbm_bytes
-    if over <= 0:
-        return
+    total = use.total_bytes + CONTEXT_BYTES
     parts = {
         "embedding tables": use.tables_bytes,
         "parameters, optimizer state and batch": use.resident_bytes,
         f"activations and gradients at {use.peak_op}": use.temporary_bytes,
     }
-    largest = max(parts, key=lambda name: parts[name])
-    raise WorkloadError(
-        f"rank {rank} needs {_gb(use.total_bytes + CONTEXT_BYTES)}, {_gb(over)} more than the "
-        f"{_gb(device.hbm_bytes)} of {device.name}; most of it: {largest}, {_gb(parts[largest])}"
+    if total > device.hbm_bytes:
+        raise too_small(f"rank {rank} needs", total, "", device.hbm_bytes, device.name, parts)
+
+
+def too_small(
+    who: str, total_bytes: float, of: str, held_bytes: float, name: str, parts: dict[str, float]
+) -> WorkloadError:
+    """The error for more than the `held_bytes` of `name`, with the largest of `parts`."""
+    largest = max(parts, key=lambda part: parts[part])
+    return WorkloadError(
+        f"{who} {_gb(total_bytes)}{of}, {_gb(total_bytes - held_bytes)} more than the "
+        f"{_gb(held_bytes)} of {name}; most of it: {largest}, {_gb(parts[largest])}"
     )
 
 
@@ -108,43 +114,24 @@ def _storages(graph: OpGraph, in_host_memory: bool) -> dict[int, _Storage]:
         table_elements = NO_TABLE
         if _is_lookup(op.name):  # the largest of its inputs is what it looks up in
             table_elements = max((tensor.elements for tensor in op.tensors), default=0)
-        for tensor in _known(op.inputs, in_host_memory):
-            is_table = tensor.elements == table_elements
-            storage = storages.get(tensor.storage_id)
-            if storage is None:
-                storages[tensor.storage_id] = _Storage(_bytes(tensor), index, None, is_table)
-            else:
-                _touch(storage, tensor, index)
-                storage.is_table |= is_table
-        for tensor in _known(op.outputs, in_host_memory):
-            storage = storages.get(tensor.storage_id)
-            if storage is None:
-                storages[tensor.storage_id] = _Storage(_bytes(tensor), index, index)
-            else:
-                _touch(storage, tensor, index)
+        for made_at, arguments in ((None, op.inputs), (index, op.outputs)):
+            for tensor in tensors_in(arguments):
+                if tensor.storage_id <= 0 or not (in_host_memory or tensor.device != "cpu"):
+                    continue
+                size_bytes = tensor.elements * _item_bytes(tensor.dtype)
+                storage = storages.get(tensor.storage_id)
+                if storage is None:
+                    storage = _Storage(size_bytes, index, made_at)
+                    storages[tensor.storage_id] = storage
+                storage.size_bytes = max(storage.size_bytes, size_bytes)
+                storage.last = index
+                storage.is_table |= made_at is None and tensor.elements == table_elements
     return storages
-
-
-def _touch(storage: _Storage, tensor: Tensor, index: int) -> None:
-    storage.size_bytes = max(storage.size_bytes, _bytes(tensor))
-    storage.last = index
-
-
-def _known(arguments: tuple[Any, ...], in_host_memory: bool) -> list[Tensor]:
-    return [
-        tensor
-        for tensor in tensors_in(arguments)
-        if tensor.storage_id > 0 and (in_host_memory or tensor.device != "cpu")
-    ]
 
 
 @lru_cache(maxsize=1 << 12)
 def _is_lookup(name: str) -> bool:
     return any(word in name for word in _TABLE_OPS)
-
-
-def _bytes(tensor: Tensor) -> float:
-    return tensor.elements * _item_bytes(tensor.dtype)
 
 
 @cache

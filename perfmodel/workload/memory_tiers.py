@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -13,8 +13,7 @@ from perfmodel.embedding.placement import CACHE_PLACES, HBM, MEMORIES, all_memor
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Device, Node
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES, GPU_ALIGNMENT_BYTES, row_bytes
-from perfmodel.units import BYTES_PER_GB
-from perfmodel.workload.memory import CONTEXT_BYTES
+from perfmodel.workload.memory import CONTEXT_BYTES, too_small
 from perfmodel.workload.model import Workload
 from perfmodel.workload.tables import Table, state_bytes
 
@@ -50,16 +49,14 @@ class TierUse:
         return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures."""
-        return {
-            "tier": self.tier,
-            "tables_bytes": self.tables_bytes,
-            "caches_bytes": self.caches_bytes,
-            "other_bytes": self.other_bytes,
-            "total_bytes": self.total_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-        }
+        figures = asdict(self) | {"total_bytes": self.total_bytes, "fits": self.fits}
+        return {name: figures[name] for name in _SHOWN}
+
+
+_SHOWN = (
+    *("tier", "tables_bytes", "caches_bytes", "other_bytes", "total_bytes"),
+    *("capacity_bytes", "fits"),
+)
 
 
 def tier_use(
@@ -80,28 +77,38 @@ def tier_use(
             f"placement: it is of {len(placement.tables)} tables, {workload.name} has "
             f"{len(workload.tables)}"
         )
-    if train and machine.nodes > 1:
-        _require_one_copy(placement, machine.nodes)
+    for number, placed in enumerate(placement.tables):
+        is_copied = placed.sharding == "data_parallel" and not placed.hot_rows
+        if train and machine.nodes > 1 and placed.tier != HBM and is_copied:
+            raise WorkloadError(
+                f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
+                f"{machine.nodes} nodes at once: shard it over their ranks"
+            )
     optimizer = workload.training.table_optimizer if train else None
+    pairs = list(zip(workload.tables, placement.tables, strict=True))
     ranks = _Ranks(machine.node.gpus, machine.gpus, optimizer)
-    held = {tier: _tables(workload, placement, ranks, tier) for tier in all_memories()}
-    of_kinds = [_uses(workload, placement, ranks, held, *kind) for kind in machine.kinds]
+    held = {tier: _tables(pairs, ranks, tier) for tier in all_memories()}
+    hot_bytes = sum(
+        min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
+        for table, placed in pairs
+    )
+    of_kinds = [_uses(placement, ranks, held, hot_bytes, *kind) for kind in machine.kinds]
+
+    def beyond_bytes(use: TierUse) -> float:
+        return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
+
     return tuple(
-        max(same, key=_beyond_bytes)
+        max(same, key=beyond_bytes)
         for same in zip(*of_kinds, strict=True)
         if any(each.total_bytes for each in same)
     )
 
 
-def _beyond_bytes(use: TierUse) -> float:
-    return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
-
-
 def _uses(
-    workload: Workload,
     placement: Placement,
     ranks: _Ranks,
     held: dict[str, list[float]],
+    hot_bytes: float,
     node: Node,
     own: range,
 ) -> list[TierUse]:
@@ -114,7 +121,7 @@ def _uses(
     device = TierUse(
         DRAM if node.device.target == "cpu" else HBM,
         fullest(HBM),
-        _caches(placement, node, HBM) + _hot_rows(workload, placement, ranks),
+        _caches(placement, node, HBM) + hot_bytes,
         CONTEXT_BYTES,
         node.device.hbm_bytes,
         node.device.name,
@@ -159,15 +166,11 @@ def require_tiers(uses: Sequence[TierUse]) -> None:
             "caches and hot rows": use.caches_bytes,
             "parameters, activations and gradients": use.other_bytes,
         }
-        largest = max(parts, key=lambda name: parts[name])
         memory = None if use.tier == DRAM else MEMORIES[use.tier]
-        more_bytes = use.total_bytes - use.capacity_bytes
-        raise WorkloadError(
-            f"a {'rank' if memory is None or memory.is_of_rank else 'node'} needs "
-            f"{_gb(use.total_bytes)} of {memory.label if memory else OF_SOCKET}, "
-            f"{_gb(more_bytes)} more than the {_gb(use.capacity_bytes)} of {use.of}; "
-            f"most of it: {largest}, {_gb(parts[largest])}"
-        )
+        who = "rank" if memory is None or memory.is_of_rank else "node"
+        of = f" of {memory.label if memory else OF_SOCKET}"
+        held = use.capacity_bytes
+        raise too_small(f"a {who} needs", use.total_bytes, of, held, use.of, parts)
 
 
 def shard_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
@@ -210,16 +213,6 @@ class _Ranks:
     optimizer: str | None
 
 
-def _require_one_copy(placement: Placement, nodes: int) -> None:
-    for number, placed in enumerate(placement.tables):
-        spread = placed.hot_rows > 0
-        if placed.tier != HBM and placed.sharding == "data_parallel" and not spread:
-            raise WorkloadError(
-                f"placement: tables[{number}]: trained in the {MEMORIES[placed.tier].label} of "
-                f"{nodes} nodes at once: shard it over their ranks"
-            )
-
-
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
     alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
     stored = _stored_bytes(placed.dtype, table.dim, alignment)
@@ -231,11 +224,11 @@ def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
     return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
 
 
-def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) -> list[float]:
+def _tables(pairs: Sequence[tuple[Table, TablePlacement]], ranks: _Ranks, tier: str) -> list[float]:
     """Bytes per rank of device memory, per node of others."""
     shared_by = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
     bytes_of = [0.0] * -(-ranks.count // shared_by)
-    for table, placed in zip(workload.tables, placement.tables, strict=True):
+    for table, placed in pairs:
         if placed.tier != tier:
             continue
         size = shard_bytes(table, placed, ranks.optimizer)
@@ -247,14 +240,6 @@ def _tables(workload: Workload, placement: Placement, ranks: _Ranks, tier: str) 
     return bytes_of
 
 
-def _hot_rows(workload: Workload, placement: Placement, ranks: _Ranks) -> float:
-    """Bytes of hot rows that every rank has in its device memory as well."""
-    return sum(
-        min(placed.hot_rows, table.rows) * _row_bytes(table, placed, ranks.optimizer)
-        for table, placed in zip(workload.tables, placement.tables, strict=True)
-    )
-
-
 def _caches(placement: Placement, node: Node, tier: str) -> float:
     """Bytes of the caches that tables use, of one rank (device memory) or node."""
     named = {name for table in placement.tables for name in table.caches}
@@ -264,10 +249,6 @@ def _caches(placement: Placement, node: Node, tier: str) -> float:
         if cache.name in named and CACHE_PLACES[cache.at] == tier
     ]
     return sum(cache.capacity_bytes for cache in here) * MEMORIES[tier].caches(node)
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / BYTES_PER_GB:,.1f} GB"
 
 
 ROOM_FRAC = 0.1

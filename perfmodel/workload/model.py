@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,7 +25,7 @@ from perfmodel.workload.settings import (
     workload_value,
 )
 from perfmodel.workload.settings import Sequence as SequenceSettings
-from perfmodel.workload.tables import Table, check_sequences, lookups, mean_length
+from perfmodel.workload.tables import Table, lookups, mean_length, sequence_problems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,114 +106,114 @@ class Workload:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """The tables: rows, dim, pooling, distribution, parameters and unique rows of a batch."""
-        return tables_frame(self)
+        """A row per table; `unique_rows` are those expected in one global batch."""
+        import pandas as pd
+
+        about = lookups(self.tables, self.batch)
+        return pd.DataFrame(
+            {
+                "rows": about.hash_size,
+                "dim": about.dim,
+                "pooling": about.pooling,
+                "alpha": about.alpha,
+                "parameters": [table.rows * table.dim for table in self.tables],
+                "unique_rows": about.unique_rows,
+            }
+        )
 
     def _repr_html_(self) -> str:
-        return workload_html(self)
+        size = {key.replace("_", " "): value for key, value in asdict(counts(self)).items()}
+        settings = {
+            "bottom MLP": "-".join(map(str, self.bottom_widths)),
+            "interaction": self.interaction.kind,
+            "top MLP": "-".join(map(str, self.top_widths)),
+            "batch": self.batch,
+            "implementation": f"{self.implementation.name}, {self.implementation.precision}",
+            **size,
+        }
+        title = f"{self.name}: {self.title}" if self.title else self.name
+        about = table_html(list(settings.items()), ("setting", "value"), title)
+        rows = [(table.rows, table.dim, table.pooling, table.alpha) for table in self.tables]
+        more = len(rows) - _SHOWN_TABLES
+        caption = f"tables ({more} more)" if more > 0 else "tables"
+        return about + table_html(
+            rows[:_SHOWN_TABLES], ("rows", "dim", "pooling", "alpha"), caption
+        )
 
 
+_SHOWN_TABLES = 40
 MAX_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
 
 def check_workload(workload: Workload, where: str) -> None:
     """Raise `WorkloadError`, naming the key, where the parts of `workload` do not fit together."""
-    known = implementation_names()
-    if workload.implementation.name not in known:
-        choices = ", ".join(f'"{each}"' for each in known)
-        name = workload.implementation.name[:80]
-        raise WorkloadError(
-            f"{where}: implementation: name: expected one of {choices}, got {name!r}"
-        )
-    _widths(workload, where)
-    _tables(workload, where)
-    _software(workload, where)
-    if workload.sequence.layers:
-        if workload.implementation.name != "hstu":
-            raise WorkloadError(
-                f'{where}: implementation: name: sequence.layers needs "hstu", got '
-                f'"{workload.implementation.name}"'
-            )
-        check_sequences(workload.sequence, workload.tables, where)
+    problem = next(_problems(workload), None)
+    if problem is not None:
+        raise WorkloadError(f"{where}: {problem}")
 
 
-def _widths(workload: Workload, where: str) -> None:
+def _problems(workload: Workload) -> Iterator[str]:
+    """Each with the section and key that it is of."""
+    software, training, tables = workload.implementation, workload.training, workload.tables
     bottom, top = workload.model.bottom_mlp, workload.model.top_mlp
-    if workload.interaction.kind == "dot" and bottom[-1] != workload.dim:
-        raise WorkloadError(
-            f"{where}: model: bottom_mlp ends in {bottom[-1]}, and the tables have dim "
-            f"{workload.dim}: a dot interaction needs them equal"
+    is_dot = workload.interaction.kind == "dot"
+    if software.name not in implementation_names():
+        choices = ", ".join(f'"{each}"' for each in implementation_names())
+        yield f"implementation: name: expected one of {choices}, got {software.name[:80]!r}"
+    limits = IMPLEMENTATIONS[software.name]
+    if is_dot and bottom[-1] != workload.dim:
+        yield (
+            f"model: bottom_mlp ends in {bottom[-1]}, and the tables have dim {workload.dim}: a "
+            "dot interaction needs them equal"
         )
     if top[-1] != 1 and not workload.sequence.layers:
-        raise WorkloadError(f"{where}: model: top_mlp ends in {top[-1]}: expected 1")
-
-
-def _tables(workload: Workload, where: str) -> None:
-    dims = sorted({table.dim for table in workload.tables})
-    if len(dims) > 1 and workload.interaction.kind == "dot":
-        raise WorkloadError(
-            f"{where}: tables: dims {dims[0]} to {dims[-1]}: a dot interaction needs them equal"
+        yield f"model: top_mlp ends in {top[-1]}: expected 1"
+    dims = sorted({table.dim for table in tables})
+    if len(dims) > 1 and (is_dot or not limits.mixed_dims):
+        who = "a dot interaction" if is_dot else f'implementation.name "{software.name}"'
+        yield f"tables: dims {dims[0]} to {dims[-1]}: {who} needs them equal"
+    precisions = len(software.layer_precisions)
+    if precisions and precisions != len(bottom) + len(top):
+        yield (
+            f"implementation: layer_precisions has {precisions} entries for "
+            f"{len(bottom) + len(top)} layers, those of the bottom MLP and then of the top MLP"
         )
-    if len(dims) > 1 and not IMPLEMENTATIONS[workload.implementation.name].mixed_dims:
-        raise WorkloadError(
-            f"{where}: tables: dims {dims[0]} to {dims[-1]}: implementation.name "
-            f'"{workload.implementation.name}" needs them equal'
-        )
-
-
-def _software(workload: Workload, where: str) -> None:
-    software, training = workload.implementation, workload.training
-    limits = IMPLEMENTATIONS[software.name]
-    layers = len(workload.model.bottom_mlp) + len(workload.model.top_mlp)
-    if software.layer_precisions and len(software.layer_precisions) != layers:
-        raise WorkloadError(
-            f"{where}: implementation: layer_precisions has {len(software.layer_precisions)} "
-            f"entries for {layers} layers, those of the bottom MLP and then of the top MLP"
-        )
-    if software.layer_precisions and not limits.layer_precisions:
-        raise WorkloadError(
-            f"{where}: implementation: layer_precisions: {software.name!r} has one precision for "
-            "all layers"
+    if precisions and not limits.layer_precisions:
+        yield (
+            f"implementation: layer_precisions: {software.name!r} has one precision for all layers"
         )
     if software.precision == "fp8" and not limits.fp8:
-        raise WorkloadError(
-            f'{where}: implementation: precision: "fp8" needs "hstu", got "{software.name}": use '
+        yield (
+            f'implementation: precision: "fp8" needs "hstu", got "{software.name}": use '
             "layer_precisions (inference)"
         )
-    if software.sharding == "hybrid" and any(table.histogram for table in workload.tables):
-        raise WorkloadError(
-            f'{where}: tables: histogram: implementation.sharding "hybrid" supports zipf and '
-            "uniform distributions only"
+    if software.sharding == "hybrid" and any(table.histogram for table in tables):
+        yield (
+            'tables: histogram: implementation.sharding "hybrid" supports zipf and uniform '
+            "distributions only"
         )
-    if not software.indices_ahead and software.sharding != "hybrid":
-        raise WorkloadError(
-            f'{where}: implementation: indices_ahead: only of sharding "hybrid", not '
-            f'"{software.sharding}"'
+    if software.sharding != "hybrid" and not software.indices_ahead:
+        yield (
+            f'implementation: indices_ahead: only of sharding "hybrid", not "{software.sharding}"'
         )
     if not limits.fused_optimizers and training.table_optimizer in _FUSED_ONLY:
-        raise WorkloadError(
-            f"{where}: training: table_optimizer {training.table_optimizer!r} is fused into the "
-            f'backward pass: implementation.name "{software.name}" has only "sgd"'
+        yield (
+            f"training: table_optimizer {training.table_optimizer!r} is fused into the backward "
+            f'pass: implementation.name "{software.name}" has only "sgd"'
         )
     if software.key_dtype != "int64":
-        _narrow_keys(workload, where)
+        key, most = f"implementation: key_dtype {software.key_dtype!r}", max(t.rows for t in tables)
+        if not limits.int32_keys:
+            yield f'{key}: implementation.name "{software.name}" sends int64 keys'
+        if most > MAX_INT32:
+            yield f"{key}: a table of {most:,} rows needs int64"
     if workload.evaluation.included and not workload.evaluation.every_samples:
-        raise WorkloadError(f"{where}: evaluation: every_samples is missing where included is true")
-
-
-def _narrow_keys(workload: Workload, where: str) -> None:
-    software, most = workload.implementation, max(table.rows for table in workload.tables)
-    if not IMPLEMENTATIONS[software.name].int32_keys:
-        raise WorkloadError(
-            f"{where}: implementation: key_dtype {software.key_dtype!r}: implementation.name "
-            f'"{software.name}" sends int64 keys'
-        )
-    if most > MAX_INT32:
-        raise WorkloadError(
-            f"{where}: implementation: key_dtype {software.key_dtype!r}: a table of {most:,} rows "
-            "needs int64"
-        )
+        yield "evaluation: every_samples is missing where included is true"
+    if workload.sequence.layers:
+        if software.name != "hstu":
+            yield f'implementation: name: sequence.layers needs "hstu", got "{software.name}"'
+        yield from sequence_problems(workload.sequence, tables)
 
 
 _SECTIONS_AND_TABLE: dict[str, type] = {**SECTIONS, "table": Table}
@@ -287,7 +287,9 @@ def counts(workload: Workload) -> Counts:
     biases = sum(sum(each[1:]) for each in widths)
     cross, cross_biases = _cross(workload)
     stack, stack_flop = _stack(workload)
-    flop = 2.0 * (layers + cross) + _pairs_flop(workload) + stack_flop
+    flop = 2.0 * (layers + cross) + stack_flop
+    if workload.interaction.kind == "dot":  # all vectors with all
+        flop += 2.0 * (len(workload.tables) + 1) ** 2 * workload.dim
     return Counts(
         tables=len(workload.tables),
         table_rows=sum(table.rows for table in workload.tables),
@@ -347,50 +349,3 @@ def branch_widths(workload: Workload) -> list[tuple[int, int, int]]:
     dim, hidden = workload.dim, workload.sequence.content_hidden
     others = workload.candidate_width - dim
     return [(width, hidden, dim) for width in (dim, others, ACTION_WIDTH) if width]
-
-
-def _pairs_flop(workload: Workload) -> float:
-    """The dot interaction multiplies all vectors with all."""
-    if workload.interaction.kind != "dot":
-        return 0.0
-    return 2.0 * (len(workload.tables) + 1) ** 2 * workload.dim
-
-
-_SHOWN_TABLES = 40
-
-
-def tables_frame(workload: Workload) -> pd.DataFrame:
-    """One row per table; `unique_rows` are those expected in one global batch."""
-    import pandas as pd
-
-    about = lookups(workload.tables, workload.batch)
-    return pd.DataFrame(
-        {
-            "rows": about.hash_size,
-            "dim": about.dim,
-            "pooling": about.pooling,
-            "alpha": about.alpha,
-            "parameters": [table.rows * table.dim for table in workload.tables],
-            "unique_rows": about.unique_rows,
-        }
-    )
-
-
-def workload_html(workload: Workload) -> str:
-    """What the model is, how large, and its tables."""
-    size = {key.replace("_", " "): value for key, value in asdict(counts(workload)).items()}
-    software = workload.implementation
-    settings = {
-        "bottom MLP": "-".join(map(str, workload.bottom_widths)),
-        "interaction": workload.interaction.kind,
-        "top MLP": "-".join(map(str, workload.top_widths)),
-        "batch": workload.batch,
-        "implementation": f"{software.name}, {software.precision}",
-        **size,
-    }
-    title = f"{workload.name}: {workload.title}" if workload.title else workload.name
-    about = table_html(list(settings.items()), ("setting", "value"), title)
-    rows = [(table.rows, table.dim, table.pooling, table.alpha) for table in workload.tables]
-    more = len(rows) - _SHOWN_TABLES
-    caption = f"tables ({more} more)" if more > 0 else "tables"
-    return about + table_html(rows[:_SHOWN_TABLES], ("rows", "dim", "pooling", "alpha"), caption)

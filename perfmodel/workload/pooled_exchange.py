@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import answered_fracs, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call
@@ -27,6 +28,12 @@ def wire_elements(elements: int, wire: str) -> int:
     if wire not in ROWWISE:
         return elements
     return elements + -(-elements // ROW) * ROWWISE[wire][1]
+
+
+def vector_bytes(dim: float, wire: str) -> float:
+    """Of one pooled row on the wire, its scale with it."""
+    scale = ROWWISE[wire][1] if wire in ROWWISE else 0
+    return dim * float(item_bytes([wire_dtype(wire)])[0]) + scale
 
 
 def wire_dtype(wire: str) -> str:

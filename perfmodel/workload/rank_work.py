@@ -15,12 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from perfmodel.embedding import (
-    Placement,
-    RowCache,
-    TableAccess,
-    TablePlacement,
-)
+from perfmodel.embedding import Placement, RowCache, TableAccess, TablePlacement
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts

@@ -157,9 +157,8 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
     most = software.remote_data_parallel_max_bytes if near < ranks else 0
     most = most or software.data_parallel_max_bytes
     numbers = range(len(workload.tables))
-    replicated = tuple(
-        number for number in numbers if ranks > 1 and _bytes(workload.tables[number]) <= most
-    )
+    sizes = [table.rows * table.dim * FP32_BYTES for table in workload.tables]
+    replicated = tuple(number for number in numbers if ranks > 1 and sizes[number] <= most)
     split = [number for number in numbers if number not in set(replicated)]
     if software.sharding == "planned":
         return _planned(workload, split, replicated, ranks, near)
@@ -279,10 +278,6 @@ def _largest_first(
 def _work(table: Table) -> float:
     """Elements read and sent per sample."""
     return (table.pooling + 1) * table.dim
-
-
-def _bytes(table: Table) -> int:
-    return table.rows * table.dim * FP32_BYTES
 
 
 def placement_of(plan: Plan, workload: Workload) -> Placement:

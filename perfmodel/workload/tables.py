@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
-from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
 from perfmodel.ops.read.attributes import Lookups
@@ -136,14 +135,10 @@ def rows_above(table: Table, probability: float) -> int:
     low, high = 0, table.rows
     while low < high:
         middle = (low + high + 1) // 2
-        mine = float(_probability(np.array(float(middle)), table.rows, table.alpha))
+        rank = np.array([middle, middle + 1], float)  # the integral of x^-alpha in between
+        mine = float(np.diff(_below(rank, table.rows, table.alpha))[0])
         low, high = (middle, high) if mine >= probability else (low, middle - 1)
     return low
-
-
-def _probability(rank: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:
-    """Of the row of popularity `rank` (from 1): the integral of x^-alpha from rank to rank + 1."""
-    return _below(rank + 1, rows, alpha) - _below(rank, rows, alpha)
 
 
 def _below(x: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:
@@ -173,39 +168,38 @@ def mean_length(tables: Sequence[Table]) -> float:
     return max(table.pooling for table in tables) + sum(table.pooling <= 1 for table in tables)
 
 
-def check_sequences(about: SequenceSettings, tables: Sequence[Table], where: str) -> None:
-    """Raise `WorkloadError` where `tables` do not make the sequences that are described."""
+def sequence_problems(about: SequenceSettings, tables: Sequence[Table]) -> Iterator[str]:
+    """Where `tables` do not make the sequences that are described."""
     if about.unique_frac and len(about.unique_frac) != len(tables):
-        raise WorkloadError(
-            f"{where}: sequence: unique_frac has {len(about.unique_frac)} entries for "
-            f"{len(tables)} tables"
+        yield (
+            f"sequence: unique_frac has {len(about.unique_frac)} entries for {len(tables)} tables"
         )
     for number, table in enumerate(tables):
         if table.pooling < 1:
-            raise WorkloadError(
-                f"{where}: tables[{number}]: pooling {table.pooling:g}: a table of sequences needs "
-                "a feature: 1 row of each sample, or the mean number of its positions"
+            yield (
+                f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs a "
+                "feature: 1 row of each sample, or the mean number of its positions"
             )
     if about.relative_bias and about.kernels == "cutlass":
-        raise WorkloadError(
-            f'{where}: sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all '
-            'pairs, which is not modelled: "triton" or "unfused"'
+        yield (
+            'sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all pairs, '
+            'which is not modelled: "triton" or "unfused"'
         )
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
-        raise WorkloadError(
-            f"{where}: tables: pooling: those read position by position (more than 1) need one "
-            f"number of positions, got {sorted(positions)}"
+        yield (
+            "tables: pooling: those read position by position (more than 1) need one number of "
+            f"positions, got {sorted(positions)}"
         )
     mean, most = mean_length(tables), about.max_length
     if mean > most:
-        raise WorkloadError(
-            f"{where}: sequence: max_length {most} is below the mean length "
-            f"{mean:g} that tables.pooling and the contextual features make"
+        yield (
+            f"sequence: max_length {most} is below the mean length {mean:g} that tables.pooling "
+            "and the contextual features make"
         )
     widest = (mean * (most - mean)) ** 0.5
     if about.length_std and about.length_std >= widest:
-        raise WorkloadError(
-            f"{where}: sequence: length_std {about.length_std:g}: lengths from 0 to max_length "
-            f"{most} around a mean of {mean:g} spread by less than {widest:.0f}"
+        yield (
+            f"sequence: length_std {about.length_std:g}: lengths from 0 to max_length {most} "
+            f"around a mean of {mean:g} spread by less than {widest:.0f}"
         )

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from benchmarks.nic_cache import CACHED_FRAC, document_of, sweep
-from perfmodel.cost.tiers.nic.learned import BUNDLED, SCHEMA, read_trees
+from perfmodel.workload.adapter_hits import BUNDLED, SCHEMA, bundled
 
 
 def test_trees_learn_what_replays_say() -> None:
@@ -30,7 +30,7 @@ def test_the_bundled_model_says_what_it_was_fitted_to() -> None:
     assert held_out["learned"]["median"] < 0.01
     assert held_out["learned"]["p90"] < held_out["closed_form"]["p90"]
     assert held_out["learned"]["worst"] < held_out["closed_form"]["worst"]
-    assert np.isfinite(read_trees(BUNDLED).value).all()
+    assert np.isfinite(bundled().value).all()
     assert BUNDLED.stat().st_size < 200_000
 
 

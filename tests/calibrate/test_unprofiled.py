@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.calibrate.unprofiled import unprofiled
 from perfmodel.cost.host import Profile
-from perfmodel.cost.host.profile_file import Rows
+from perfmodel.cost.host.profile import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic
 from perfmodel.errors import UsageError
 from perfmodel.ops.graph import AUTOGRAD_NODE

@@ -45,11 +45,8 @@ trees that were fitted to them; the reach of a learned growth; quantiles of what
 ARITHMETIC = {0.0, 0.5, 1.0, 2.0}
 ALLOWED = {
     ("cpu/drift.py", 1.645): "ends of 90 % of a normal distribution",
-    ("collectives/calls.py", 4.0): "bytes of fp32, and of a scale",
-    ("collectives/calls.py", 8.0): "bytes of a scale and an offset",
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
-    ("collectives/learned.py", 3.0): "Matern kernel of 3/2",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
     ("cpu/call.py", 3.0): "end of a search for an exponent",
     ("gpu/jagged.py", 8.0): "bits of a byte",
@@ -57,8 +54,7 @@ ALLOWED = {
     ("models/cpu_collective.py", 0.375): "median rank, Blom 1958",
     ("models/cpu_collective.py", 0.25): "median rank, Blom 1958",
     ("models/cpu_matmul.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
-    ("tiers/nic/learned.py", 4.0): "range of the learned cost's inputs",
-    ("tiers/nic/cache.py", 45.0): "end of a search for log odds",
+    ("tiers/nic.py", 4.0): "range of the learned cost's inputs",
 }
 """Floats in code that are no coefficients, and why."""
 INTRO = """# Coefficients and their sources

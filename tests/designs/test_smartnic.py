@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.cost.tiers.nic import NIC_COSTS
-from perfmodel.cost.tiers.nic.learned import BUNDLED_COST
+from perfmodel.cost.tiers.nic import BUNDLED_COST, NIC_COSTS
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.hits import adapter_shares, tier_hits
 from perfmodel.designs.smartnic import SmartNic, first_rank, with_adapter

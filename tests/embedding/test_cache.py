@@ -21,13 +21,11 @@ from perfmodel.embedding import (
     SetAssociativeLru,
     StaticHotSet,
     TableAccess,
-    WTinyLfu,
     first_batch_use,
     steady_use,
     uniform,
     zipf,
 )
-from perfmodel.embedding.lru_residency import characteristic_lookups, segmented_residency, within
 from perfmodel.errors import WorkloadError
 
 EVERY = [POLICIES[name]() for name in POLICIES]
@@ -40,10 +38,10 @@ def use(popularity: Popularity, capacity: float, policy: Policy, lookups: float 
 
 
 def test_the_policies_that_are_there() -> None:
-    assert list(POLICIES) == ["lfu", "lru", "set_associative", "static", "w_tinylfu"]
+    assert list(POLICIES) == ["lfu", "lru", "set_associative", "static"]
 
 
-@pytest.mark.parametrize("policy", [Lru(), Lfu(), Lfu(1e6), StaticHotSet(), WTinyLfu()])
+@pytest.mark.parametrize("policy", [Lru(), Lfu(), Lfu(1e6), StaticHotSet()])
 def test_uniform_lookups_hit_by_the_share_of_rows(policy: Policy) -> None:
     found = use(uniform(1_000), 250, policy)
     assert found.hit_frac[0] == pytest.approx(0.25)
@@ -84,7 +82,7 @@ def test_lru_of_a_few_places_by_every_order_of_their_rows(alpha: float, places: 
     assert found.cached_rows[0] == pytest.approx(places)
 
 
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(2), WTinyLfu()], ids=repr)
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(2)], ids=repr)
 def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
     """Of 1e24 rows; a first batch misses its distinct rows."""
     popularity = zipf(10**24, 10.0)
@@ -97,26 +95,6 @@ def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
 def test_half_a_place_is_one_for_half_the_time() -> None:
     one, half = (use(zipf(50, 1.0), places, Lru()).hit_frac[0] for places in (1.0, 0.5))
     assert half == pytest.approx(0.5 * one)
-
-
-def test_a_window_that_takes_the_only_place_is_lru() -> None:
-    popularity = zipf(50, 1.0)
-    assert use(popularity, 1, WTinyLfu()).hit_frac == pytest.approx(
-        use(popularity, 1, Lru()).hit_frac
-    )
-
-
-def test_segments_without_protection_are_lru() -> None:
-    """With half of the places protected, popular rows stay longer."""
-    popularity = zipf(ROWS, 0.9)
-    plain, halved = (
-        segmented_residency(popularity.rows, popularity.chance, 800.0, protected)
-        for protected in (0.0, 0.5)
-    )
-    time = characteristic_lookups(popularity.rows, popularity.chance, np.array([800.0]))
-    assert plain == pytest.approx(within(popularity.chance, time[0]), abs=1e-6)
-    assert np.dot(popularity.rows, halved) == pytest.approx(800.0)
-    assert np.dot(popularity.share, halved) > np.dot(popularity.share, plain) + 0.02
 
 
 def test_many_ways_are_fully_associative_and_one_way_conflicts() -> None:
@@ -161,7 +139,7 @@ def test_a_larger_cache_finds_no_less(
 @given(st.floats(0.0, 1.5), st.floats(1.0, ROWS), st.floats(1e3, 1e7))
 def test_what_knows_more_finds_no_less(alpha: float, capacity: float, history: float) -> None:
     popularity = zipf(ROWS, alpha)
-    policies = (SetAssociativeLru(8), Lru(), WTinyLfu(), StaticHotSet())
+    policies = (SetAssociativeLru(8), Lru(), StaticHotSet())
     ladder = [float(use(popularity, capacity, policy).hit_frac[0]) for policy in policies]
     assert all(low <= high + 1e-6 for low, high in pairwise(ladder))
     counted = float(use(popularity, capacity, Lfu(history)).hit_frac[0])
@@ -273,7 +251,6 @@ def test_a_thousand_tables_share_one_cache() -> None:
         (lambda: Cache(-1.0), "a cache of -1 bytes"),
         (lambda: Lfu(0.0), "history of 0"),
         (lambda: SetAssociativeLru(0), "0 ways"),
-        (lambda: WTinyLfu(window_frac=1.0), "between 0 and 1"),
         (lambda: steady_use([], Cache(1.0)), "without tables"),
         (lambda: TableAccess(popularity=uniform(2), lookups=0, row_bytes=4), "0 lookups"),
         (lambda: TableAccess(popularity=uniform(2), lookups=1, row_bytes=-4), "-4 bytes"),

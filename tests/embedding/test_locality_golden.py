@@ -17,7 +17,6 @@ from perfmodel.embedding import (
     ReuseHistogram,
     SetAssociativeLru,
     TableAccess,
-    WTinyLfu,
     draw_like,
     draw_lookups,
     first_batch_use,
@@ -168,7 +167,7 @@ def test_streams_like_the_published_batches(histograms: dict[str, ReuseHistogram
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), WTinyLfu(), Lfu(9e4)], ids=repr)
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), Lfu(9e4)], ids=repr)
 @pytest.mark.parametrize("name", slow_but(1, ["fbgemm_t856_bs65536_3", "fbgemm_t788_bs131072_0"]))
 def test_closed_forms_on_published_reuse(
     histograms: dict[str, ReuseHistogram], name: str, policy: Policy

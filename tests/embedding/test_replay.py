@@ -15,7 +15,6 @@ from perfmodel.embedding import (
     SetAssociativeLru,
     StaticHotSet,
     TableAccess,
-    WTinyLfu,
     draw_lookups,
     first_batch_use,
     last_lookups,
@@ -54,16 +53,6 @@ def test_direct_mapped_places_keep_the_last_row() -> None:
     assert found.found.tolist() == [False, True, False, True, False]
 
 
-def test_admission_keeps_popular_rows_in_a_scan() -> None:
-    popular = np.tile(np.arange(8), 50)
-    scan = np.arange(1_000, 1_400)
-    stream = np.concatenate([popular, scan, np.arange(8)])
-    kept = replay(stream, 10, WTinyLfu(window_frac=0.1), warm_up=len(stream) - 8)
-    lost = replay(stream, 10, Lru(), warm_up=len(stream) - 8)
-    assert kept.hit_frac > 0.8
-    assert lost.hit_frac == 0.0
-
-
 def stream_and_table(
     popularity: Popularity, policy: Policy, batch: int
 ) -> tuple[np.ndarray, TableAccess]:
@@ -78,7 +67,7 @@ def stream_and_table(
 def test_closed_forms_agree_with_replays(alpha: float, batch: int) -> None:
     popularity = zipf(ROWS, alpha)
     profile = draw_lookups(popularity, 1 << 20, seed=3)
-    policies = [Lru(), SetAssociativeLru(8), StaticHotSet(profile), WTinyLfu()]
+    policies = [Lru(), SetAssociativeLru(8), StaticHotSet(profile)]
     for policy in [*policies, Lfu(0.75 * LOOKUPS)]:
         stream, table = stream_and_table(popularity, policy, batch)
         for capacity in (40, 600):
@@ -92,8 +81,8 @@ def test_closed_forms_agree_with_replays(alpha: float, batch: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8), WTinyLfu()], ids=repr)
-def test_admission_and_ways_hold_for_other_shapes_than_zipf(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)
+def test_closed_forms_hold_for_other_shapes_than_zipf(policy: Policy) -> None:
     """A hot tenth, a warm third and rows that are hardly ever used."""
     popularity = Popularity(np.array([200.0, 700.0, 4_000.0]), np.array([0.6, 0.3, 0.1]))
     stream, table = stream_and_table(popularity, policy, 1)
@@ -101,36 +90,6 @@ def test_admission_and_ways_hold_for_other_shapes_than_zipf(policy: Policy) -> N
         made = replay(stream, capacity, policy, warm_up=len(stream) - LOOKUPS // 2)
         told = steady_use([table], Cache(capacity, policy))
         assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("window_frac", [0.2, 0.6, 0.95])
-def test_a_wider_window_before_admission(window_frac: float) -> None:
-    popularity = zipf(ROWS, 0.9)
-    policy = WTinyLfu(window_frac=window_frac)
-    stream, table = stream_and_table(popularity, policy, 1)
-    made = replay(stream, 600, policy, warm_up=len(stream) - LOOKUPS // 2)
-    told = steady_use([table], Cache(600, policy))
-    assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        WTinyLfu(protected_frac=0.0),
-        WTinyLfu(protected_frac=0.95),
-        WTinyLfu(sample_factor=2.0),
-        WTinyLfu(sample_factor=50.0),
-    ],
-    ids=["unprotected", "protected", "forgetful", "remembering"],
-)
-def test_segments_and_samples_of_other_sizes(policy: WTinyLfu) -> None:
-    popularity = zipf(ROWS, 0.9)
-    stream, table = stream_and_table(popularity, policy, 1)
-    for capacity in (60, 600):
-        made = replay(stream, capacity, policy, warm_up=len(stream) - LOOKUPS // 2)
-        told = steady_use([table], Cache(capacity, policy))
-        assert told.hit_frac[0] == pytest.approx(made.hit_frac, abs=0.015)
 
 
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(8)], ids=repr)

@@ -215,8 +215,8 @@ def machine_points() -> bytes:
     import tempfile
     from pathlib import Path
 
+    from perfmodel.cost.collectives.calibrated import parse, save_machine
     from perfmodel.cost.collectives.calls import fabric_of
-    from perfmodel.cost.collectives.machine_file import parse, save_machine
     from perfmodel.hardware import node
 
     with tempfile.TemporaryDirectory() as folder:

@@ -181,21 +181,22 @@ ASKED = [
 
 
 def read_collective_model(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.collectives.store import load, model_to_dict
+    from perfmodel.cost.collectives.learned import load, model_to_dict
 
     return model_to_dict(load(path)), []
 
 
 def read_machine(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.collectives.machine_file import load_machine
+    from perfmodel.cost.collectives.calibrated import load_machine
 
     return load_machine(path).level, []
 
 
 def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.tiers.nic.learned import read_trees as trees
+    from perfmodel.cost.trees import read_trees
+    from perfmodel.workload.adapter_hits import FEATURES, SCHEMA
 
-    trees(path)
+    read_trees(path, SCHEMA, FEATURES)
     return None, []
 
 
@@ -227,7 +228,7 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
 
 
 def read_log(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.collectives.machine_file import parse
+    from perfmodel.cost.collectives.calibrated import parse
     from perfmodel.files import read_bytes
 
     text = read_bytes(path).decode("utf-8", "replace")

@@ -25,10 +25,10 @@ from perfmodel.trace.formats import TraceFormat
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.implementations.pytorch import pytorch
-from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.settings import Software
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.source import Group, record_row_op, row_dims
+from perfmodel.workload.tiered.source import Group, row_dims
 
 # A memory: every node reaches 4 TB in its rack, over 50 GB/s.
 RACK_GB_PER_S = 50.0

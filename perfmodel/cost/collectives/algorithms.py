@@ -35,10 +35,10 @@ class Plan:
     """Through the adapters of one domain, one direction; or of one rank, see `is_alone`."""
     message_bytes: Floats
     """Of one message over the network."""
-    messages: Floats
-    """Sent one by one by a rank, beyond the hops."""
     applies: Mask
-    is_alone: Mask
+    messages: Floats | float = 0.0
+    """Sent one by one by a rank, beyond the hops."""
+    is_alone: Mask | bool = False
     """Whether one rank's adapter carries `net_bytes`."""
     own_bytes: Floats | float = 0.0
     """A rank's own piece, that it copies; its rate is a share of the links'."""
@@ -49,7 +49,7 @@ class Plan:
     protocols: tuple[str, ...] = ("ll", "ll128", "simple")
     is_filled: Mask | bool = True
     """Whether pieces are handed on, so that a pipeline of them has to fill."""
-    barriers: Floats | float = 0.0
+    barriers: float = 0.0
     """At which ranks of kernels that no library launches wait for one another; 0: a library's."""
 
 
@@ -73,23 +73,18 @@ def _log2(values: Floats) -> Floats:
 @ALGORITHMS.register("ring")
 def ring(calls: Calls) -> Plan:
     """Every rank passes pieces to the next; once for each turn of the op."""
-    turns = np.zeros(len(calls))
-    for op, value in _RING_TURNS.items():
-        turns[calls.op == op] = value
+    turns = np.select([calls.op == op for op in _RING_TURNS], list(_RING_TURNS.values()), 0.0)
     rooted = _is(calls, *_ROOTED)
     share = np.where(rooted, 1.0, turns * (calls.ranks - 1) / calls.ranks)
     laps = np.where(rooted, 1.0, turns)
     moved = share * calls.size_bytes
-    none = np.zeros(len(calls))
     return Plan(
         link_hops=laps * (calls.ranks - calls.domains),
         net_hops=laps * (calls.domains - 1),
         link_bytes=moved,
         net_bytes=np.where(calls.is_remote, moved, 0.0),
         message_bytes=calls.size_bytes / calls.ranks,
-        messages=none,
         applies=(turns > 0) | rooted,
-        is_alone=none > 0,
         own_bytes=np.where(turns > 0, calls.size_bytes / calls.ranks, 0.0),
     )
 
@@ -99,37 +94,29 @@ def tree(calls: Calls) -> Plan:
     """Two binary trees over the domains, a chain within each; only where domains are several."""
     both = _is(calls, "all_reduce", "barrier")
     ways = np.where(both, 2.0, 1.0)
-    depth = np.ceil(_log2(calls.domains))
     size = np.where(calls.op == "barrier", 0.0, calls.size_bytes)
     crossings = np.where((calls.domains > 2) | ~calls.has_two_way_tree, ways, 1.0)
-    none = np.zeros(len(calls))
     return Plan(
         link_hops=ways * np.maximum(calls.local - 1, _log2(calls.local)),
-        net_hops=ways * depth,
+        net_hops=ways * np.ceil(_log2(calls.domains)),
         link_bytes=ways * size,
         net_bytes=np.where(calls.is_remote, crossings * size, 0.0),
         message_bytes=size / _C.message_parts,
-        messages=none,
         applies=both & calls.is_remote | _is(calls, "barrier", *_ROOTED),
-        is_alone=none > 0,
     )
 
 
 @ALGORITHMS.register("multicast")
 def multicast(calls: Calls) -> Plan:
     """The switch adds and copies (NVLink SHARP), a tree joins the domains."""
-    depth = np.ceil(_log2(calls.domains))
     crossings = np.where(calls.domains > 2, 2.0, 1.0)
-    none = np.zeros(len(calls))
     return Plan(
-        link_hops=none + 1.0,
-        net_hops=2.0 * depth,
+        link_hops=np.ones(len(calls)),
+        net_hops=2.0 * np.ceil(_log2(calls.domains)),
         link_bytes=calls.size_bytes,
         net_bytes=np.where(calls.is_remote, crossings * calls.size_bytes, 0.0),
         message_bytes=calls.size_bytes / _C.message_parts,
-        messages=none,
         applies=_is(calls, "all_reduce") & calls.has_multicast & (calls.local > MAX_RING_RANKS),
-        is_alone=none > 0,
         is_multicast=True,
         protocols=("simple",),
     )
@@ -142,16 +129,13 @@ def in_network(calls: Calls) -> Plan:
     Within a domain pieces are added up before, and handed on after.
     """
     local = calls.local
-    none = np.zeros(len(calls))
     return Plan(
         link_hops=2.0 * np.minimum(local - 1, 1.0),
-        net_hops=none + 2.0,
+        net_hops=np.full(len(calls), 2.0),
         link_bytes=2.0 * calls.size_bytes * (local - 1) / local,
         net_bytes=calls.size_bytes,
         message_bytes=calls.size_bytes / local,
-        messages=none,
         applies=_is(calls, "all_reduce") & calls.in_network & calls.is_remote,
-        is_alone=none > 0,
         protocols=("simple",),
     )
 
@@ -208,11 +192,9 @@ def _by_reads(calls: Calls, link_bytes: Floats, barriers: float) -> Plan:
         link_bytes=link_bytes * _hops(calls),
         net_bytes=none,
         message_bytes=none,
-        messages=none,
         applies=_is(calls, "all_reduce") & calls.is_custom & is_near,
-        is_alone=none > 0,
         protocols=("simple",),
-        barriers=none + barriers,
+        barriers=barriers,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
@@ -23,6 +25,9 @@ NCCL, CUSTOM, EAGER = "nccl", "custom", "custom_eager"
 where these are faster, launched by a graph; the same launched one by one, behind a copy of its
 input."""
 INFINIBAND = "infiniband"
+MAX_RANKS = 1_000_000
+Count = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+Rate = Annotated[float, Meta(ge=0.0, le=1e6)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +36,11 @@ class Fabric:
 
     link: str
     """`switch`, `mesh`, `bridge` or `pcie`."""
-    link_gb_per_s: float
+    link_gb_per_s: Rate
     """Per rank, all its links together, one direction."""
-    domain_ranks: int
+    domain_ranks: Count
     """How many ranks the links of one domain join."""
-    node_ranks: int
+    node_ranks: Count
     """How many ranks share one node's network adapters."""
     architecture: str
     """The devices' generation, `hopper`; it decides on base latencies."""
@@ -43,12 +48,12 @@ class Fabric:
     """The switch reduces and copies by itself (NVLink SHARP)."""
     network: str | None
     """`infiniband roce slingshot efa tcp`; None where no adapter is known."""
-    node_nic_gb_per_s: float
+    node_nic_gb_per_s: Rate
     """All adapters of one node together, one direction."""
-    nics: int
-    exchange_frac: float | None = None
+    nics: Annotated[int, Meta(ge=0, le=MAX_RANKS)]
+    exchange_frac: Annotated[float, Meta(ge=1e-3, le=1.0)] | None = None
     """Share of the adapters' rate that an all-to-all was measured to reach; None: as is usual."""
-    link_peers: int | None = None
+    link_peers: Count | None = None
     """Of a mesh, ranks that one is wired to; None: all others of the domain."""
 
 
@@ -122,25 +127,20 @@ class Calls:
         return self.ranks / self.domains
 
     @cached_property
-    def networks(self) -> tuple[Texts, Ints]:
-        """(the kinds of network, which of them each row has)."""
-        return _kinds(self.network)
+    def _kinds(self) -> dict[str, tuple[Texts, Ints]]:
+        """The kinds of network, generation and link, and which of them each row has."""
+        columns = {name: getattr(self, name) for name in ("network", "architecture", "link")}
+        return {name: np.unique(each, return_inverse=True) for name, each in columns.items()}
 
-    @cached_property
-    def architectures(self) -> tuple[Texts, Ints]:
-        """(the generations, which of them each row has)."""
-        return _kinds(self.architecture)
-
-    @cached_property
-    def links(self) -> tuple[Texts, Ints]:
-        """(the kinds of link, which of them each row has)."""
-        return _kinds(self.link)
+    def by_kind(self, name: str, number: Callable[[str], float]) -> Floats:
+        """`number` of each row's `network`, `architecture` or `link`, computed once per kind."""
+        kinds, kind = self._kinds[name]
+        return np.array([number(each) for each in kinds.tolist()], np.float64)[kind.reshape(-1)]
 
     @cached_property
     def has_two_way_tree(self) -> Mask:
         """Whether two domains exchange halves, so that a tree sends each byte once (Hopper on)."""
-        kinds, kind = self.architectures
-        return np.array([reduces_in_switch(each) for each in kinds.tolist()], bool)[kind]
+        return self.by_kind("architecture", reduces_in_switch) > 0
 
     @property
     def is_custom(self) -> Mask:
@@ -153,28 +153,19 @@ class Calls:
         return self.domains > 1
 
 
-def _kinds(values: Texts) -> tuple[Texts, Ints]:
-    kinds, kind = np.unique(values, return_inverse=True)
-    return kinds, kind.reshape(-1).astype(np.int64)
-
-
 def calls_of(rows: Rows, fabric: Fabric) -> Calls:
     """The collectives `rows` on `fabric`; a node's ranks take the adapters that are near them.
 
     Raises `ModelError` for dims that cannot be: fewer ranks than nodes, several domains without a
     network.
     """
-    size, ranks, nodes, in_network, custom = (np.empty(len(rows)) for _ in range(5))
+    names = ("size_bytes", "ranks", "nodes", "in_network", "custom")
+    columns = np.empty((len(names), len(rows)))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        size[index], ranks[index], nodes[index], in_network[index], custom[index] = (
-            dims["size_bytes"],
-            dims["ranks"],
-            np.maximum(dims["nodes"], 1.0),
-            dims["in_network"],
-            dims["custom"],
-        )
-    ranks = np.maximum(ranks, 1.0)
+        columns[:, index] = [dims[name] for name in names]
+    size, ranks, nodes, in_network, custom = columns
+    ranks, nodes = np.maximum(ranks, 1.0), np.maximum(nodes, 1.0)
     bad = np.flatnonzero(nodes > ranks)
     if len(bad):
         row = bad[0]
@@ -240,45 +231,6 @@ def _nic_rates(node_ranks: Floats, fabric: Fabric) -> tuple[Floats, Floats]:
     one = each * np.clip(fabric.nics / fabric.node_ranks, min(1.0, 1.0 / fabric.node_ranks), None)
     alone = np.maximum(one, each * near / node_ranks)
     return each * near, alone
-
-
-@dataclass(frozen=True)
-class Codec:
-    """How values are encoded before a collective and decoded after it."""
-
-    name: str
-    bytes_per_element: float
-    bytes_per_row: float
-    """Scale and bias that each row of the payload carries."""
-
-    def wire_bytes(self, elements: Floats, row_elements: float) -> Floats:
-        """Bytes of `elements` encoded, `row_elements` to a row."""
-        return elements * (self.bytes_per_element + self.bytes_per_row / max(row_elements, 1.0))
-
-
-CODECS = {
-    codec.name: codec
-    for codec in (
-        Codec("fp32", 4.0, 0.0),
-        Codec("fp16", 2.0, 0.0),
-        Codec("bf16", 2.0, 0.0),
-        Codec("fp8", 1.0, 0.0),
-        Codec("int8", 1.0, 8.0),
-        Codec("int4", 0.5, 4.0),
-    )
-}
-"""By the name of the type on the wire; rowwise int8 carries fp32 scale and bias, int4 fp16.
-
-Source: TorchRec's fbgemm_qcomm_codec and FBGEMM's fused rowwise formats.
-"""
-
-
-def codec(name: str) -> Codec:
-    """The codec of that name; raises `ModelError` for another."""
-    entry = CODECS.get(name)
-    if entry is None:
-        raise ModelError(f"codec {name!r}: expected one of {', '.join(CODECS)}")
-    return entry
 
 
 class CollectiveModel(Protocol):

@@ -142,13 +142,11 @@ def uneven_all_to_all(
 
     Raises `ModelError` for a matrix or ranks that cannot be.
     """
-    load = load_of(sends_bytes)
-    row = {"op": "all_to_all", "size_bytes": 1.0, "ranks": load.ranks, "nodes": nodes}
-    fabric = fabric_of(machine)
-    call = calls_of(Rows.of([row]), fabric)
-    load = load_of(sends_bytes, int(call.domains[0]))
-    size = max(float(even_size_bytes(load, call)[0]), 1.0)
-    return _model(model).estimate(calls_of(Rows.of([{**row, "size_bytes": size}]), fabric))
+    ranks = load_of(sends_bytes).ranks
+    row = {"op": "all_to_all", "size_bytes": 1.0, "ranks": ranks, "nodes": nodes}
+    call = calls_of(Rows.of([row]), fabric_of(machine))
+    size = _even_size_bytes(load_of(sends_bytes, int(call.domains[0])), call)
+    return _model(model).estimate(replace(call, size_bytes=np.array([max(size, 1.0)])))
 
 
 def _model(model: str | CollectiveModel) -> CollectiveModel:
@@ -203,21 +201,20 @@ def load_of(sends_bytes: ArrayLike, domains: int = 1) -> Load:
     )
 
 
-def even_size_bytes(load: Load, call: Calls) -> Floats:
+def _even_size_bytes(load: Load, call: Calls) -> float:
     """The `size_bytes` of the even all-to-all `call` (one row) that takes as long as `load`.
 
     Within a domain that of the busiest rank; beyond, of the busiest domain's adapters, unless
     links are what the even one waits for.
     """
-    ranks = load.ranks
+    ranks, local = load.ranks, float(call.local[0])
     by_rank = load.rank_bytes * ranks / max(ranks - 1, 1)
-    local = float(call.local[0])
-    if float(call.domains[0]) <= 1:
-        return np.array([by_rank])
+    if call.domains[0] <= 1:
+        return by_rank
     by_domain = load.domain_bytes * ranks / (local * (ranks - local))
     costs = costs_of(replace(call, size_bytes=np.array([max(by_rank, by_domain, 1.0)])))
     share = float(costs.link_us[0] / max(costs.net_us[0], 1e-9))
-    return np.array([max(by_domain, by_rank * min(share, 1.0))])
+    return max(by_domain, by_rank * min(share, 1.0))
 
 
 def _checked(sends_bytes: ArrayLike, domains: int) -> Floats:

@@ -48,22 +48,22 @@ class Constants:
 
     def of_network(self, calls: Calls, name: str) -> Floats:
         """`NETWORK.name` per call; a network of unknown kind has that of InfiniBand."""
-        kinds, kind = calls.networks
         usual = self.values[f"{INFINIBAND}.{name}"]
-        return np.array([self.values.get(f"{each}.{name}", usual) for each in kinds])[kind]
+        return calls.by_kind("network", lambda kind: self.values.get(f"{kind}.{name}", usual))
 
     def of_generation(self, calls: Calls, name: str) -> Floats:
         """The factor `name` of the devices' generation, or of the nearest that has one; else 1."""
-        kinds, kind = calls.architectures
         factors = self.factors[name]
-        by_kind = [nearest_known(each, factors) for each in kinds.tolist()]
-        of_kind = [1.0 if each is None else factors[each] for each in by_kind]
-        return np.array(of_kind, np.float64)[kind]
+
+        def factor(kind: str) -> float:
+            known = nearest_known(kind, factors)
+            return 1.0 if known is None else factors[known]
+
+        return calls.by_kind("architecture", factor)
 
     def of_link(self, calls: Calls) -> Floats:
         """Share of the links' rate that plain transfers reach."""
-        kinds, kind = calls.links
-        return np.array([self.values[f"link.{each}_frac"] for each in kinds.tolist()])[kind]
+        return calls.by_kind("link", lambda kind: self.values[f"link.{kind}_frac"])
 
 
 @cache
@@ -103,31 +103,32 @@ class Costs:
         return self.base_us + self.hop_us + longest + self.fill_us
 
 
+Parts = tuple[Floats, Floats, Floats, Floats, Floats]
+"""Base, hops and messages, links, network, filling."""
+
+
 def costs_of(calls: Calls, constants: Constants | None = None) -> Costs:
     """The cheapest algorithm and protocol per call, and what it is made of."""
     given = constants or shipped()
     names: list[str] = []
-    parts: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
+    parts: list[Parts] = []
     for name in ALGORITHMS:
         plan = ALGORITHMS[name](calls)
         for protocol in plan.protocols:
             names.append(f"{name}/{protocol}")
             parts.append(_parts(calls, plan, protocol, given))
-    stacked = [np.stack(column) for column in zip(*parts, strict=True)]
-    total = stacked[0] + stacked[1] + np.maximum(stacked[2], stacked[3]) + stacked[4]
-    chosen = np.argmin(total, axis=0)
-    if not np.isfinite(np.min(total, axis=0)).all():
-        row = int(np.flatnonzero(~np.isfinite(np.min(total, axis=0)))[0])
-        raise ModelError(f"no algorithm for {calls.op[row]} (row {row})")
-    base, hop, link, net, fill = (part[chosen, np.arange(len(calls))] for part in stacked)
-    return Costs(tuple(names), chosen, base, hop, link, net, fill)
+    base, hop, link, net, fill = stacked = [np.stack(part) for part in zip(*parts, strict=True)]
+    total = base + hop + np.maximum(link, net) + fill
+    chosen, rows = np.argmin(total, axis=0), np.arange(len(calls))
+    bad = np.flatnonzero(~np.isfinite(total[chosen, rows]))
+    if len(bad):
+        raise ModelError(f"no algorithm for {calls.op[bad[0]]} (row {bad[0]})")
+    return Costs(tuple(names), chosen, *(part[chosen, rows] for part in stacked))
 
 
-def _parts(
-    calls: Calls, plan: Plan, protocol: str, given: Constants
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+def _parts(calls: Calls, plan: Plan, protocol: str, given: Constants) -> Parts:
     """Base, hops and messages, links, network, filling; infinite hops where the pair cannot run."""
-    if np.any(plan.barriers):
+    if plan.barriers:
         return _kernel_parts(calls, plan, given)
     is_simple = protocol == "simple"
     is_switch = calls.link == SWITCH
@@ -167,15 +168,12 @@ def _parts(
     return base_us, np.where(applies, hop_us, np.inf), link_us, net_us, fill_us
 
 
-def _kernel_parts(
-    calls: Calls, plan: Plan, given: Constants
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """The same of one kernel that reads over links, which nothing has to fill."""
+def _kernel_parts(calls: Calls, plan: Plan, given: Constants) -> Parts:
+    """The same of one kernel that reads over links, without a pipeline to fill."""
     none = np.zeros(len(calls))
     base_us = given["custom.call_us"] * given.of_generation(calls, "base_factor")
     hop_us = plan.barriers * (given["custom.barrier_us"] + given["custom.peer_us"] * calls.ranks)
-    rate = calls.link_gb_per_s * given["custom.link_frac"] * BYTES_PER_US
-    link_us = plan.link_bytes / rate
+    link_us = plan.link_bytes / (calls.link_gb_per_s * given["custom.link_frac"] * BYTES_PER_US)
     hop_us = np.where(plan.applies, hop_us, np.inf)
     return base_us + _eager_us(calls, given), hop_us, link_us, none, none
 

@@ -1,29 +1,30 @@
 """The heuristic times what trees learned of its error: straight between sizes, never falling.
 
 No rates and no generations: leaving repositories out, trees that saw them did worse on the rest.
-
-Points of one curve (op, ranks, domains) share a level and a smooth shape over log size; all curves
-of a machine share a level. The posterior is the correction, its spread the interval.
-
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.learned.forest import Forest
+from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
+from perfmodel.errors import ModelError
+from perfmodel.files import write_text
 
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _LINKS = ("switch", "mesh")
@@ -77,11 +78,13 @@ def interpolate_sizes(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     curves = [_curve((answer, each)) for each in told]
     log_us, spread = np.stack(curves, axis=1) if curves else np.zeros((2, 0, len(KNOTS)))
 
-    def between(values: Floats, along: Floats) -> Floats:
-        low, high = values[kind, below], values[kind, below + 1]
-        return np.asarray(low + (high - low) * along, np.float64)
+    spread_part = np.minimum(part, 1.0)
+    return _between(log_us, kind, below, part), _between(spread, kind, below, spread_part)
 
-    return between(log_us, part), between(spread, np.minimum(part, 1.0))
+
+def _between(values: Floats, row: Ints, below: Ints, part: Floats) -> Floats:
+    low, high = values[row, below], values[row, below + 1]
+    return np.asarray(low + (high - low) * part, np.float64)
 
 
 _TOLD = tuple(each.name for each in fields(Calls) if each.name != "size_bytes")
@@ -112,12 +115,7 @@ def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     each = replace(each, link_gb_per_s=np.tile(RATES_GB_PER_S[:count], len(calls)))
     log_us, spread = (values.reshape(-1, count) for values in answer(each))
     log_us = np.minimum.accumulate(log_us, axis=1)
-
-    def between(values: Floats) -> Floats:
-        low, high = values[row, below], values[row, below + 1]
-        return np.asarray(low + (high - low) * part, np.float64)
-
-    return between(log_us), between(spread)
+    return _between(log_us, row, below, part), _between(spread, row, below, part)
 
 
 def distinct_calls(calls: Calls) -> tuple[Ints, Ints]:
@@ -132,101 +130,14 @@ def take_calls(calls: Calls, index: Ints) -> Calls:
     return Calls(**{each.name: getattr(calls, each.name)[index] for each in fields(calls)})
 
 
-Groups = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Covariance:
-    """Standard deviations of log time, and how far shapes reach in octaves of size."""
-
-    machine_sd: float
-    curve_sd: float
-    shape_sd: float
-    octaves: float
-    step_sd: float
-    """Of what protocols add where they switch."""
-    step_octaves: float
-    noise_sd: float
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, float]) -> Covariance:
-        """From `to_dict`."""
-        return cls(**{name: float(content[name]) for name in cls.__dataclass_fields__})
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return asdict(self)
-
-    @property
-    def variance(self) -> float:
-        """Of the correction where nothing was measured."""
-        return self.machine_sd**2 + self.curve_sd**2 + self.shape_sd**2 + self.step_sd**2
-
-    def between(
-        self, groups: Groups, log2_sizes: Floats, others: Groups, log2_others: Floats
-    ) -> Floats:
-        """`[points, others]` without noise."""
-        away = np.abs(log2_sizes[:, None] - log2_others[None, :])
-        shape = (
-            self.curve_sd**2
-            + self.shape_sd**2 * _matern(away / self.octaves)
-            + self.step_sd**2 * _matern(away / self.step_octaves)
-        )
-        same = groups[:, None] == others[None, :]
-        return np.asarray(self.machine_sd**2 + np.where(same, shape, 0.0), np.float64)
-
-
-def _matern(away: Floats) -> Floats:
-    """Matérn's covariance of order 3/2."""
-    scaled = np.sqrt(3.0) * away
-    return np.asarray((1.0 + scaled) * np.exp(-scaled), np.float64)
-
-
-@dataclass(frozen=True)
-class Points:
-    """Measured: which curve, log2 of bytes, log(measured / predicted)."""
-
-    groups: Groups
-    log2_sizes: Floats
-    log_ratio: Floats
-
-
-def correct(
-    known: Points, groups: Groups, log2_sizes: Floats, covariance: Covariance
-) -> tuple[Floats, Floats]:
-    """(mean, standard deviation) of log(measured / predicted) at `groups`, `log2_sizes`."""
-    prior = covariance.variance
-    if not len(known.groups):
-        return np.zeros(len(groups)), np.full(len(groups), np.sqrt(prior))
-    own = covariance.between(known.groups, known.log2_sizes, known.groups, known.log2_sizes)
-    own += np.eye(len(own)) * covariance.noise_sd**2
-    cross = covariance.between(groups, log2_sizes, known.groups, known.log2_sizes)
-    solved = np.linalg.solve(own, np.column_stack([known.log_ratio, cross.T]))
-    mean = cross @ solved[:, 0]
-    left = prior - np.einsum("ij,ji->i", cross, solved[:, 1:])
-    return mean, np.sqrt(np.maximum(left, 0.0) + covariance.noise_sd**2)
-
-
 Z90 = 1.645
 """Standard deviations to either end of a 90 % interval."""
 ONE_NODE, SEVERAL, KERNELS = "one_domain", "several_domains", "custom"
 
 
 LATENCY_FRACS = np.linspace(0.0, 1.0, 6)
-"""Shares of base, hops and messages in a time, where `Spread` has a value."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Standard deviation of log(measured / predicted) by the share of a time that is latency, in
-    which hosts and versions differ more than in what bytes take; straight between the values."""
-
-    sd: tuple[float, ...]
-    """At `LATENCY_FRACS`."""
-
-    def of(self, latency_frac: Floats) -> Floats:
-        """Of calls whose time is latency to that share."""
-        return np.interp(latency_frac, LATENCY_FRACS, self.sd)
+"""Shares of base, hops and messages in a time, where `spreads` have a value: hosts and versions
+differ more in these than in what bytes take."""
 
 
 def latency_frac(costs: Costs) -> Floats:
@@ -248,12 +159,11 @@ class Learned:
     trees: Forest
     most: float
     """The largest correction, as a logarithm."""
-    spreads: Mapping[str, Spread]
-    """By `one_domain`, `several_domains` and, of collectives by a framework's kernels, `custom`."""
-    covariances: Mapping[str, Covariance]
-    """Of what measured points correct, by `one_domain` and `several_domains`."""
+    spreads: Mapping[str, tuple[float, ...]]
+    """Standard deviation of log(measured / predicted) at `LATENCY_FRACS`, by `one_domain`,
+    `several_domains` and, of collectives by a framework's kernels, `custom`."""
     fitted: Mapping[str, tuple[str, ...]]
-    """Likewise, the ops that curves were fitted of."""
+    """By `one_domain` and `several_domains`, the ops that curves were fitted of."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def log_us(self, calls: Calls) -> tuple[Floats, Floats]:
@@ -262,14 +172,12 @@ class Learned:
         features = features_of(calls, costs)
         matrix = np.stack([features[name] for name in self.columns], axis=1)
         factor = np.clip(self.trees.predict(matrix), -self.most, self.most)
-        is_fitted = ~calls.is_custom & np.where(
-            calls.is_remote,
-            np.isin(calls.op, self.fitted[SEVERAL]),
-            np.isin(calls.op, self.fitted[ONE_NODE]),
-        )
+        near, far = (np.isin(calls.op, self.fitted[kind]) for kind in (ONE_NODE, SEVERAL))
+        is_fitted = ~calls.is_custom & np.where(calls.is_remote, far, near)
         waiting = latency_frac(costs)
         one, several, custom = (
-            self.spreads[kind].of(waiting) for kind in (ONE_NODE, SEVERAL, KERNELS)
+            np.interp(waiting, LATENCY_FRACS, self.spreads[kind])
+            for kind in (ONE_NODE, SEVERAL, KERNELS)
         )
         spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
         return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
@@ -299,9 +207,7 @@ def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> E
 def with_factor(
     explained: list[Explanation], heuristic_us: Floats, reasons: Estimate
 ) -> list[Explanation]:
-    """`explained` with the durations of `found`, and their ratio to the heuristic's."""
-    from dataclasses import replace
-
+    """`explained` with the durations of `reasons`, and their ratio to the heuristic's."""
     return [
         replace(
             each,
@@ -311,3 +217,74 @@ def with_factor(
         )
         for each, us, heuristic in zip(explained, reasons.duration_us, heuristic_us, strict=True)
     ]
+
+
+SCHEMA = "perfmodel.collective-model/2"
+NAME = "collective/learned"
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+"""Microseconds, bytes, shares and factors: no constant is above."""
+_PerFrac = Annotated[
+    tuple[Positive, ...], msgspec.Meta(min_length=len(LATENCY_FRACS), max_length=len(LATENCY_FRACS))
+]
+
+
+class _File(msgspec.Struct):
+    schema: str
+    about: dict[str, Any]
+    constants: dict[str, Positive]
+    columns: tuple[str, ...]
+    most: Positive
+    spreads: dict[str, _PerFrac]
+    fitted: dict[str, tuple[str, ...]]
+    trees: dict[str, Any]
+
+
+@cache
+def shipped() -> Learned:
+    """The model that the package carries."""
+    return load(Path(__file__).with_name("fitted.json"))
+
+
+def load(path: Path) -> Learned:
+    """The model in a file of `save`; raises `ModelError` for another file."""
+    return _model_of(read_document(path, SCHEMA), str(path))
+
+
+def save(path: Path, model: Learned) -> None:
+    """Write `model` as JSON, whole or not at all."""
+    write_text(path, json.dumps(model_to_dict(model), allow_nan=False) + "\n")
+
+
+def model_to_dict(model: Learned) -> dict[str, Any]:
+    """Plain data."""
+    return {
+        "schema": SCHEMA,
+        "about": dict(model.about),
+        "constants": {name: float(f"{v:.5g}") for name, v in model.constants.values.items()},
+        "columns": list(model.columns),
+        "most": model.most,
+        "spreads": {name: list(each) for name, each in model.spreads.items()},
+        "fitted": {name: list(ops) for name, ops in model.fitted.items()},
+        "trees": forest_to_dict(model.trees),
+    }
+
+
+def _model_of(content: Mapping[str, Any], where: str) -> Learned:
+    try:
+        held = msgspec.convert(content, _File)
+        for name in heuristic.shipped().values:
+            held.constants[name]  # each one is there
+        return Learned(
+            name=NAME,
+            constants=Constants(held.constants, where),
+            columns=held.columns,
+            trees=forest_from_dict(held.trees, len(held.columns)),
+            most=held.most,
+            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
+            fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
+            about=held.about,
+        )
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
+    except ModelError as error:
+        raise ModelError(f"{where}: a damaged collective model: {error}") from None

@@ -8,8 +8,8 @@ from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.cost.host.profile import Profile as Profile
+    from perfmodel.cost.host.profile import Provenance as Provenance
     from perfmodel.cost.host.profile import load_profile as load_profile
-    from perfmodel.cost.host.profile_file import Provenance as Provenance
     from perfmodel.cost.host.samples import DESCRIPTIONS as DESCRIPTIONS
     from perfmodel.cost.host.samples import TYPES as TYPES
     from perfmodel.cost.host.samples import Samples as Samples

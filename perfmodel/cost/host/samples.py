@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-T1 = "T1"
-T2 = "T2"
-T3 = "T3"
-T4 = "T4"
-T5 = "T5"
+T1, T2, T3, T4, T5 = "T1", "T2", "T3", "T4", "T5"
 OP_WITHOUT_LAUNCH = "op_without_launch"
 
 TYPES = (T1, T2, T3, T4, T5, OP_WITHOUT_LAUNCH)
@@ -54,6 +51,9 @@ TRIM_FRAC = 0.10
 samples or more at least one, so that a single stall among few does not stand for an operator."""
 
 
+Us = Annotated[float, Meta(ge=0)]
+
+
 @dataclass(frozen=True)
 class Statistic:
     """One group of samples in microseconds; `std_us` is the population's.
@@ -62,15 +62,15 @@ class Statistic:
     merged profiles whose samples were not at hand. Count, mean and std are exact always.
     """
 
-    count: int
-    mean_us: float
-    std_us: float
-    p10_us: float
-    p25_us: float
-    median_us: float
-    p75_us: float
-    p90_us: float
-    trimmed_mean_us: float
+    count: Annotated[int, Meta(ge=1)]
+    mean_us: Us
+    std_us: Us
+    p10_us: Us
+    p25_us: Us
+    median_us: Us
+    p75_us: Us
+    p90_us: Us
+    trimmed_mean_us: Us
     approximate: bool = False
 
 
@@ -110,25 +110,15 @@ def merged(one: Statistic, two: Statistic, values: Floats | None) -> Statistic:
     mean = one.mean_us + shift * two.count / count
     squares = one.count * one.std_us**2 + two.count * two.std_us**2
     squares += shift**2 * one.count * two.count / count
-    if values is not None:
-        rest, approximate = of_sorted(values), False
-    else:
-        weight = two.count / count
-        rest, approximate = _between(one, two, weight), True
-    return Statistic(
+    weight = two.count / count
+    between = {n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS}
+    rest = Statistic(count, **between) if values is None else of_sorted(values)
+    return replace(
+        rest,
         count=count,
         mean_us=mean,
         std_us=math.sqrt(squares / count),
-        trimmed_mean_us=rest.trimmed_mean_us,
-        approximate=approximate,
-        **{name: getattr(rest, name) for name in QUANTILES},
-    )
-
-
-def _between(one: Statistic, two: Statistic, weight: float) -> Statistic:
-    return Statistic(
-        count=one.count,
-        **{n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS},
+        approximate=values is None,
     )
 
 

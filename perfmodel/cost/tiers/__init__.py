@@ -19,12 +19,12 @@ __all__ = ["TIERS", "CostModel", "SideBySide", "Work"]
 class Work:
     """Per row of a frame, microseconds by resource (`terms`), before them once (`start_us`, called
     `start`), and what is moved; `at_peak_us`: what that takes at the peak of what bounds it, the
-    longest of the terms where nothing is said."""
+    longest of the terms unless given. `interval`: factors to the ends of the 90 % interval, or one
+    for both sides."""
 
     terms: dict[str, Floats]
     start_us: Floats
-    factor: float
-    """The ends of the 90 % interval, to either side."""
+    interval: float | tuple[float, float]
     read_bytes: Floats
     written_bytes: Floats
     flop: Floats
@@ -56,9 +56,9 @@ class SideBySide(ABC):
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         work = self.work(rows, machine)
-        taken, factor = work.duration_us, work.factor
-        source = self.source(rows, machine)
-        return Estimate(taken, taken / factor, taken * factor, self.name, source)
+        taken, interval = work.duration_us, work.interval
+        low, high = interval if isinstance(interval, tuple) else (1.0 / interval, interval)
+        return Estimate(taken, taken * low, taken * high, self.name, self.source(rows, machine))
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         work = self.work(rows, machine)

@@ -1,15 +1,9 @@
 """Rows in the memory of a node's sockets, and other work of its host threads.
 
-All ranks of a node do the same at the same time, so each has its share of bandwidth and cores.
-A row comes in lines of 64 bytes; beyond the first, the prefetcher follows, so that what a row
-costs is its bytes and a fixed part; rows that come again within an op may still be in the
-last-level cache. One core waits for a dozen rows at a time, and moves no more
-than so many bytes.
-
-All processes of a node do the same at the same time, so each has its share of cores, caches and
-bandwidth.
-
-The wait is uniform between nothing and a whole period, whose half is the mean.
+All ranks of a node do the same at the same time, so each has its share of bandwidth, caches and
+cores. A row comes in lines of 64 bytes; beyond the first, the prefetcher follows, so that what a
+row costs is its bytes and a fixed part; rows that come again within an op may still be in the
+last-level cache. One core waits for a dozen rows at a time, and moves no more than so many bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +55,7 @@ def random_frac(row_bytes: Floats) -> Floats:
 
 
 class HostMemory(SideBySide):
-    """See the module."""
+    """Rows in the memory of the node's sockets."""
 
     name = NAME
     formula = "call_us + max(memory_us, cores_us)"
@@ -230,7 +224,7 @@ PLAIN_CPU = "generic-cpu"
 
 
 class HostOperators:
-    """See the module."""
+    """PyTorch's operators on a process' share of the node's sockets."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         low, duration, high = (np.empty(len(rows)) for _ in range(3))
@@ -286,76 +280,47 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 TIERS.register(HOST_OPERATORS)(HostOperators())
 
 
-QUERY_ORDER_NAME = f"{QUERY_ORDER}/heuristic"
-QUERY_ORDER_FORMULA = "pairs of lookups x a pair's time / host.single_thread_ratio"
+class QueryOrder(SideBySide):
+    """One core of the host puts a batch's queries in order."""
 
+    name = f"{QUERY_ORDER}/heuristic"
+    formula = "pairs of lookups x a pair's time / host.single_thread_ratio"
 
-class QueryOrder:
-    """See the module."""
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return "timed where this project was made, one core"
 
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        taken = _query_order_us(rows, machine)
-        source = "timed where this project was made, one core"
-        return Estimate(
-            taken,
-            taken / _C.query_order_half_factor,
-            taken * _C.query_order_half_factor,
-            QUERY_ORDER_NAME,
-            source,
-        )
+    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+        return "compute"
 
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        spec = OPS["query_order"]
-        reasons = []
-        for _, index in rows.groups():
-            dims, item = rows.dims_of("query_order", index), rows.item_bytes[index]
-            read, flop = spec.read_bytes(dims, item), spec.flop(dims)
-            for at, us in enumerate(_query_order_us(rows, machine).tolist()):
-                moved = float(read[at])
-                work = float(flop[at])
-                why = Explanation(
-                    us, "compute", work, moved, moved, 1.0, {"pairs_us": us}, QUERY_ORDER_FORMULA
-                )
-                reasons.append(why)
-        return reasons
-
-
-def _query_order_us(rows: Rows, machine: Cluster) -> Floats:
-    pairs = rows.dims["pairs"]
-    return pairs * coefficients("tiers.footprint").pair_us / machine.node.host.single_thread_ratio
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        spec, none = OPS["query_order"], np.zeros(len(rows))
+        dims = rows.dims_of("query_order", np.arange(len(rows)))
+        taken = dims["pairs"] * coefficients("tiers.footprint").pair_us
+        taken = taken / machine.node.host.single_thread_ratio
+        moved, flop = spec.read_bytes(dims, rows.item_bytes), spec.flop(dims)
+        return Work({"pairs": taken}, none, _C.query_order_half_factor, moved, moved, flop)
 
 
 TIERS.register(QUERY_ORDER)(QueryOrder())
 
 
-class Pause:
-    """See the module; no machine has a part in it."""
+class Pause(SideBySide):
+    """A thread's wait for the software's clock: uniform from nothing to a whole period, whose half
+    is the mean; the same on any machine."""
 
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        wait_us = _wait_us(rows)
-        source = "the software's period"
-        return Estimate(wait_us, _C.low_frac * wait_us, _C.high_frac * wait_us, PAUSE, source)
+    name = PAUSE
+    formula = "half the period of the software's clock, the mean of a uniform wait"
 
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        return [
-            Explanation(
-                duration_us=us,
-                bound_by="latency",
-                flop=0.0,
-                read_bytes=0.0,
-                written_bytes=0.0,
-                utilisation_frac=0.0,
-                terms={"wait_us": us},
-                formula="half the period of the software's clock, the mean of a uniform wait",
-            )
-            for us in _wait_us(rows).tolist()
-        ]
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return "the software's period"
 
+    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+        return "latency"
 
-def _wait_us(rows: Rows) -> Floats:
-    """The mean wait of each row."""
-    ((op, index),) = rows.groups()
-    return rows.dims_of(op, index)["wait_us"]
+    def work(self, rows: Rows, machine: Cluster) -> Work:
+        wait_us = rows.dims_of("pause", np.arange(len(rows)))["wait_us"]
+        none, interval = np.zeros(len(rows)), (_C.low_frac, _C.high_frac)
+        return Work({"wait": wait_us}, none, interval, none, none, none, at_peak_us=none)
 
 
 TIERS.register(PAUSE)(Pause())

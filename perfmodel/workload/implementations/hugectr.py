@@ -27,24 +27,27 @@ from perfmodel.workload.eager.creation import send_from_host, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
 from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
-from perfmodel.workload.fused_layers import (
+from perfmodel.workload.hugectr_parts import (
+    Linked,
+    Networked,
     fused_cross,
     fused_dot,
     fused_join,
     fused_loss,
     fused_mlp,
+    hybrid,
     streaming_kernel,
 )
-from perfmodel.workload.hugectr_hybrid import Embeddings, hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 
 
 class Collection:
-    """See `embeddings.Embeddings`."""
+    """One rank's embedding collection in a step; its functions in the order in which they run."""
 
     reduce_group = GROUP
+    """The process group of the all-reduce."""
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
@@ -137,6 +140,7 @@ def _keys(r: Recorder, lookups: int, tables: Batched) -> tuple[Tensor, Tensor]:
 
 
 FP32_BYTES = 4
+Embeddings = Collection | Linked | Networked
 
 
 @implementation(
@@ -151,7 +155,10 @@ def hugectr(r: Recorder, run: Run) -> None:
     kind = hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
     embeddings: Embeddings = kind(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
-        dense, labels = _input(r, run)
+        features = run.workload.model.dense_features
+        dense = send_from_host(r, (run.batch, features), "fp32", pinned=True)
+        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
+        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
         dense, labels = (r.tensor(x.shape, x.dtype) for x in (dense, labels))
     weights = layers.parameters
@@ -162,14 +169,6 @@ def hugectr(r: Recorder, run: Run) -> None:
     if run.train:
         loss = fused_loss(r, output, labels)
         _learn(r, run, loss, weights, sparse, embeddings)
-
-
-def _input(r: Recorder, run: Run) -> tuple[Tensor, Tensor]:
-    """Features, labels and keys of the own samples, from the host."""
-    dense = send_from_host(r, (run.batch, run.workload.model.dense_features), "fp32", pinned=True)
-    labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
-    send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
-    return dense, labels
 
 
 def _forward(

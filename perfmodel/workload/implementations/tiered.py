@@ -39,15 +39,7 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
-from perfmodel.workload.tiered.source import (
-    TIERED,
-    Group,
-    Shared,
-    Source,
-    access_key,
-    groups_of,
-    output_route,
-)
+from perfmodel.workload.tiered.source import TIERED, Group, Shared, Source, groups_of, output_route
 from perfmodel.workload.training import LABEL, backward_and_update
 
 
@@ -69,13 +61,15 @@ def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     model = _Model(
         dense_layers(r, run.workload),
-        tuple(TIERED[_access_key(run, group)](r, group) for group in groups_of(run)),
+        tuple(TIERED[group.way](r, group) for group in groups_of(run)),
     )
     parts = micro_batches(run)
     before: list[Tensor] = []
     for part in parts[1:]:
-        if is_fetched_beside(part, number=1):
-            _fetch(r, part, model)
+        if is_fetched_beside(part, number=1):  # own samples'; shards wait for keys of other ranks
+            for source, group in zip(model.sources, groups_of(part), strict=True):
+                if group.replicated:
+                    source.fetch(r, group, _own_keys(r, group))
     for number, part in enumerate(parts):
         if run.train:
             r.tape = Tape()
@@ -106,19 +100,6 @@ def micro_batches(run: Run) -> list[Run]:
 def is_fetched_beside(run: Run, number: int) -> bool:
     """Whether the rows of micro-batch `number` are fetched beside the ones before it."""
     return number > 0 and run.pipeline is not None and run.pipeline.rows_beside
-
-
-def _fetch(r: Recorder, run: Run, model: _Model) -> None:
-    """Rows of a micro-batch's own samples; those of shards wait for keys of other ranks."""
-    for source, group in zip(model.sources, groups_of(run), strict=True):
-        if group.replicated:
-            source.fetch(r, group, _own_keys(r, group))
-
-
-def _access_key(run: Run, group: Group) -> str:
-    assert run.placement is not None
-    at = tuple(run.placement.cache(name).at for name in group.placed.caches)
-    return access_key(group.placed, at)
 
 
 def _micro_batch(

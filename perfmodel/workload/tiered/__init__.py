@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from perfmodel.workload.tiered.source import (
-    TIERED,
-    Group,
-    Shared,
-    Source,
-    access_key,
-    groups_of,
-    output_route,
-)
+from perfmodel.workload.tiered.source import TIERED, Group, Shared, Source, groups_of, output_route
 
-__all__ = ["TIERED", "Group", "Shared", "Source", "access_key", "groups_of", "output_route"]
+__all__ = ["TIERED", "Group", "Shared", "Source", "groups_of", "output_route"]

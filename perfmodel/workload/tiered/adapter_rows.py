@@ -29,12 +29,20 @@ from perfmodel.workload.collectives import all_to_all_call, linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.table_batched import look_up, update
 from perfmodel.workload.eager.views import view
-from perfmodel.workload.jagged import ITEM_BYTES, KEY_BYTES, NIC, Jagged, add_remote_rows, offsets
+from perfmodel.workload.jagged import (
+    ITEM_BYTES,
+    KEY_BYTES,
+    NIC,
+    Jagged,
+    add_remote_rows,
+    offsets,
+    record_row_op,
+)
 from perfmodel.workload.pooled_exchange import decode_wire, encode_wire, wire_dtype, wire_elements
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookups
 from perfmodel.workload.tiered.device_kernels import DeviceTables, table_batched, with_attributes
-from perfmodel.workload.tiered.source import TIERED, Group, record_row_op
+from perfmodel.workload.tiered.source import TIERED, Group
 
 LOOK_UP = "tiered::nic_look_up"
 

@@ -25,16 +25,10 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import OPERATOR, PROCESSES
 from perfmodel.workload.eager.creation import copy, to_device
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
-from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
-from perfmodel.workload.tiered.source import (
-    HOST_MEMORY,
-    TIERED,
-    Group,
-    record_on_host,
-    record_row_op,
-)
+from perfmodel.workload.tiered.source import HOST_MEMORY, TIERED, Group, record_on_host
 
 HOST = "cpu"
 POOL = "tier::host_pool"

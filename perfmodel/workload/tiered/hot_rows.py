@@ -24,11 +24,11 @@ from perfmodel.ops.vocabulary.tiers import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up, update
-from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets
+from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.device_kernels import with_attributes
-from perfmodel.workload.tiered.source import TIERED, Group, record_row_op
+from perfmodel.workload.tiered.source import TIERED, Group
 
 _LEAST = 0.5
 """Fewer rows than this are none."""

@@ -19,7 +19,7 @@ from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.views import reshape, transpose
-from perfmodel.workload.jagged import Jagged, offsets
+from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookups
 from perfmodel.workload.tiered.device_kernels import KernelCache
 from perfmodel.workload.tiered.source import (
@@ -28,7 +28,6 @@ from perfmodel.workload.tiered.source import (
     Group,
     RowCacheUse,
     Source,
-    record_row_op,
     row_cache_use,
 )
 
@@ -103,8 +102,11 @@ def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
 def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) -> None:
     """Rows of one batch, or its part of a fetch for several, into the cache."""
     unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
-    held = _share(r, cache.held, use.cache.batches_ahead)
-    distinct = _unique(r, _select(r, cache.number_of, keys), unique)
+    every = cache.held.shape[0]  # one batch's part, which a fetch for several passes over once
+    held = r.view(cache.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
+    numbers = _select(r, cache.number_of, keys)
+    distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
+    r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
     absent = _is_in(r, distinct, held)
     wanted = _masked(r, distinct, absent, max(missed, 1))
     counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
@@ -117,12 +119,6 @@ def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) 
     r.leaf("aten::eq", (held, -1), is_free)
     slots = _nonzero(r, is_free, missed)
     _admit(r, cache, wanted, wanted_host, slots, use.row_bytes)
-
-
-def _share(r: Recorder, held: Tensor, batches: int) -> Tensor:
-    """One batch's part of the places, which a fetch for several passes over once."""
-    places = max(min(held.shape[0], -(-held.shape[0] // batches)), 1)
-    return r.view(held, (places,), (1,))
 
 
 def _evict(
@@ -176,13 +172,6 @@ def _host(
 def _select(r: Recorder, table: Tensor, index: Tensor) -> Tensor:
     out = r.tensor((index.shape[0], *table.shape[1:]), table.dtype)
     r.leaf("aten::index_select", (table, 0, index), out)
-    return out
-
-
-def _unique(r: Recorder, x: Tensor, distinct: int) -> Tensor:
-    """Distinct values and how often each is there; the host waits for their number."""
-    out, counts = r.tensor((distinct,), "int64"), r.tensor((distinct,), "int64")
-    r.leaf("aten::_unique2", (x, True, False, True), out, None, counts)
     return out
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from perfmodel.embedding import RowCache, TableAccess, TablePlacement
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.graph import Argument, Tensor
+from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
 from perfmodel.registry import Registry
 from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, distinct_in_parts, row_bytes, state_bytes
@@ -43,6 +43,17 @@ class Group:
     """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
     place: int = 0
     """How many of the rank's tables before its own are equal to it."""
+
+    @property
+    def way(self) -> str:
+        """How rows are reached, a name of `TIERED`: the tier, `host` read by the device over its
+        bus; by whom rows are pooled, if not by the device (`host_pooled`, `host_operators`,
+        `host_one_process`); `+hot` with hot rows in device memory; where caches lie, each behind
+        the one before (`host/hbm`, `hbm/nic_local`)."""
+        placed, placement = self.placed, self.run.placement
+        assert placement is not None
+        tier = placed.tier + _POOLED[placed.pooled_on] + ("+hot" if placed.hot_rows else "")
+        return "/".join((tier, *(placement.cache(name).at for name in placed.caches)))
 
     @property
     def read(self) -> tuple[tuple[Table, ...], int]:
@@ -119,7 +130,7 @@ SourceFactory: TypeAlias = Callable[[Recorder, Group], Source]
 TIERED: Registry[SourceFactory] = Registry(
     "way to rows", "perfmodel.tiered", "perfmodel.workload.tiered"
 )
-"""By what `reached_by` says of a table's placement."""
+"""By `Group.way`."""
 
 
 _POOLED = {
@@ -128,15 +139,6 @@ _POOLED = {
     "operators": "_operators",
     "one_process": "_one_process",
 }
-
-
-def access_key(placed: TablePlacement, at: tuple[str, ...]) -> str:
-    """`hbm`, `host` (read by the device over its bus), `host_pooled` (pooled by the host),
-    `host_operators` (by its operators), `host_one_process` (by those of one process), `storage`;
-    with hot rows in device memory `host+hot`; with caches, where each lies (`at`) behind it:
-    `host/hbm`, `hbm/nic_local`."""
-    tier = placed.tier + _POOLED[placed.pooled_on]
-    return "/".join((f"{tier}+hot" if placed.hot_rows else tier, *at))
 
 
 def output_route(placed: TablePlacement, run: Run) -> str:
@@ -180,18 +182,14 @@ def _grouped(
     alike: dict[tuple[object, ...], list[tuple[TablePlacement, Table]]] = {}
     for number, table in tables:
         about = run.placement.tables[number]
-        alike.setdefault(_access_of(about, run), []).append((about, table))
+        way = (about.tier, about.pooled_on, about.caches, about.dtype, about.hot_rows > 0)
+        alike.setdefault((*way, output_route(about, run)), []).append((about, table))
     groups = []
     for same in alike.values():
         own = tuple(table for _, table in same)
         hot = tuple(min(about.hot_rows, table.rows) for about, table in same)
         groups.append(Group(run, same[0][0], own, samples, replicated, hot))
     return groups
-
-
-def _access_of(placed: TablePlacement, run: Run) -> tuple[object, ...]:
-    way = (placed.tier, placed.pooled_on, placed.caches, placed.dtype)
-    return (*way, placed.hot_rows > 0, output_route(placed, run))
 
 
 _ONE_BY_ONE = ("hbm", "host", "host/hbm")
@@ -205,20 +203,19 @@ def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
     """
     assert run.placement is not None
     placed = run.placement.tables[shard.table]
-    way = access_key(placed, tuple(run.placement.cache(name).at for name in placed.caches))
+    table, count = shard.of(run.workload.tables), ids.shape[0]
+    before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
+    place = sum(each.of(run.workload.tables) == table for each in before)
+    group = Group(run, placed, (table,), run.global_batch, False, vectors=count, place=place)
     kept = {run.placement.cache(name).kept_by for name in placed.caches}
-    if way not in _ONE_BY_ONE or kept - {"kernels"}:
+    if group.way not in _ONE_BY_ONE or kept - {"kernels"}:
         raise WorkloadError(
             f"tables[{shard.table}] of sequences, whose rows are not summed on their way: the host "
             "adding up, drives and caches kept by operators are not modelled, device memory or the "
             "host's are, there behind a cache kept by kernels or none"
         )
-    table, count = shard.of(run.workload.tables), ids.shape[0]
-    before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
-    place = sum(each.of(run.workload.tables) == table for each in before)
-    group = Group(run, placed, (table,), run.global_batch, False, vectors=count, place=place)
     keys = Jagged(ids, r.tensor((count,), "int32"))
-    source = TIERED[way](r, group)
+    source = TIERED[group.way](r, group)
     if r.tape is not None:
         for parameter in source.parameters:
             r.tape.parameter(parameter)
@@ -228,25 +225,6 @@ def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
 
 HOST_MEMORY = "host_memory"
 """The resource of all that one rank's host threads do with rows."""
-
-
-def record_row_op(
-    r: Recorder,
-    op: str,
-    inputs: tuple[Argument, ...],
-    *outputs: Tensor,
-    stream: str,
-    dims: dict[str, float],
-    dtype: str = "fp32",
-    blocks: bool = False,
-) -> None:
-    """The op `op` of the vocabulary on the resource `stream`; the host waits for one that `blocks`.
-
-    `inputs` and `outputs` tell what it waits for, and what waits for it.
-    """
-    about = {name: repr(float(value)) for name, value in dims.items()}
-    about |= {"stream": stream, "dtype": dtype, "blocks": "1" if blocks else "0"}
-    r.leaf(f"tier::{op}", inputs, *outputs, about=about)
 
 
 def row_dims(group: Group) -> dict[str, float]:

@@ -17,7 +17,7 @@ from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
-from perfmodel.workload.jagged import Jagged
+from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.tables import row_bytes
 from perfmodel.workload.tiered.device_kernels import FETCH_STREAM, KernelCache, device_use
 from perfmodel.workload.tiered.source import (
@@ -27,7 +27,6 @@ from perfmodel.workload.tiered.source import (
     RowCacheUse,
     prefetch_attributes,
     record_on_host,
-    record_row_op,
     row_cache_use,
 )
 

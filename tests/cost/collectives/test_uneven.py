@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from perfmodel.cost.collectives.calibrated import calibrated
-from perfmodel.cost.collectives.calls import calls_of, codec, fabric_of
+from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, load_of, uneven_all_to_all
-from perfmodel.cost.collectives.store import shipped
+from perfmodel.cost.collectives.learned import shipped
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
@@ -63,14 +63,6 @@ def test_two_collectives_at_once_take_at_most_twice_as_long() -> None:
     both = collective_durations(rows, machine, model="collective/heuristic", at_once=2)
     assert (1.8 * alone < both.duration_us).all()
     assert (both.duration_us <= 2 * alone).all()
-
-
-def test_payload_of_rowwise_int8_carries_scale_and_bias() -> None:
-    elements = np.array([128.0 * 10])
-    assert codec("int8").wire_bytes(elements, 128) == pytest.approx(10 * 136)
-    assert codec("fp16").wire_bytes(elements, 128) == pytest.approx(2560)
-    with pytest.raises(ModelError, match="codec 'fp7'"):
-        codec("fp7")
 
 
 def test_uneven_samples_of_lin_after_an_even_sweep() -> None:

@@ -11,7 +11,6 @@ from perfmodel.calibrate.collectives import initial_constants
 from perfmodel.cost.collectives.calls import EAGER, Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.collectives.heuristic import costs_of
-from perfmodel.cost.collectives.learned import LATENCY_FRACS, Spread
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
 
@@ -77,12 +76,6 @@ def test_what_no_curve_was_fitted_of_is_the_heuristics() -> None:
     factors = [each.terms["learned_factor"] for each in explain_collectives(rows, cluster(H100, 2))]
     assert factors[:2] == pytest.approx([1.0, 1.0])
     assert abs(factors[2] - 1.0) > 0.01
-
-
-def test_a_spread_is_straight_between_its_values() -> None:
-    sd = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-    asked = np.array([0.0, (LATENCY_FRACS[0] + LATENCY_FRACS[1]) / 2, 1.0])
-    assert Spread(sd).of(asked) == pytest.approx([0.1, 0.15, 0.6])
 
 
 def test_what_waits_for_bytes_is_known_better() -> None:

@@ -1,4 +1,6 @@
-"""What an adapter's memory, engines or cores, descriptors, messages and bus take: the slowest.
+"""Rows in the memory of network adapters: what reading them takes, and what a step saves by it.
+
+The slowest of an adapter's memory, engines or cores, descriptors, messages and bus decides.
 
 They work as a pipeline, row after row. Arm cores (a DPU) fetch rows with a few misses each in
 flight; engines of an FPGA start so many rows per microsecond. Every row that is read or written
@@ -8,12 +10,17 @@ takes a descriptor; what goes out or comes in takes messages of so many bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.learned.forest import Forest
 from perfmodel.cost.tiers import TIERS, SideBySide, Work
+from perfmodel.cost.trees import read_trees
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows
@@ -136,3 +143,44 @@ class ClosedSaving:
 
 
 NIC_COSTS.register("heuristic")(ClosedSaving())
+
+COST_SCHEMA = "perfmodel.nic_cost/2"
+BUNDLED_COST = Path(__file__).with_name("nic_cost.json")
+COST_FEATURES = (
+    *("closed_frac", "wire_after_frac", "probe_frac", "read_frac", "write_frac"),
+    *("log_wire_us", "log_samples", "log_ranks", "log_vector_bytes", "in_rows", "train"),
+)
+MAX_FRAC = 4.0
+"""Savings, and parts, of more than so many times the wire's time are clipped to that."""
+
+
+class LearnedSaving:
+    """The closed form, corrected by trees that were fitted to scheduled steps."""
+
+    def saved_us(self, change: StepChange) -> float:
+        found = fitted_saving_frac(bundled_cost(), cost_features_of(change)[None, :])
+        return float(found[0]) * change.wire_before_us
+
+
+NIC_COSTS.register("learned")(LearnedSaving())
+
+
+@cache
+def bundled_cost() -> Forest:
+    """The trees that come with the package."""
+    return read_trees(BUNDLED_COST, COST_SCHEMA, COST_FEATURES)
+
+
+def cost_features_of(change: StepChange) -> Floats:
+    """`[COST_FEATURES]`: parts as shares of what the wire takes without adapters."""
+    wire = max(change.wire_before_us, 1e-3)
+    parts = (change.wire_after_us, change.probe_us, change.read_us, change.write_us)
+    shares = np.array([NIC_COSTS["heuristic"].saved_us(change), *parts]) / wire
+    sizes = np.log([wire, change.samples, change.ranks, change.vector_bytes])
+    kinds = [float(change.in_rows), float(change.train)]
+    return np.concatenate([np.clip(shares, -MAX_FRAC, MAX_FRAC), sizes, kinds])
+
+
+def fitted_saving_frac(trees: Forest, features: Floats) -> Floats:
+    """Savings as shares of the wire's time, of steps `[steps, features]`."""
+    return np.asarray(features[:, COST_FEATURES.index("closed_frac")] + trees.predict(features))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.nic_cache import replay_capacities
-from perfmodel.cost.tiers.nic import NIC_CACHES, NicLoad, NicTable
-from perfmodel.cost.tiers.nic.cache import in_order, measured_reuse, nic_hits
-from perfmodel.cost.tiers.nic.learned import bundled, fitted_hit_frac, read_trees, trees_of
 from perfmodel.embedding import Popularity, uniform, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.reorder import Queries
-from perfmodel.errors import ModelError, PerfmodelError, WorkloadError
+from perfmodel.errors import PerfmodelError, WorkloadError
+from perfmodel.workload.adapter_hits import (
+    NIC_CACHES,
+    NicLoad,
+    NicTable,
+    bundled,
+    fitted_hit_frac,
+    in_order,
+    measured_reuse,
+    nic_hits,
+)
 
 MODELS = ("heuristic", "learned")
 
 
 def load(alpha: float = 1.0, rows: int = 10_000, cached: float = 500.0, **more: object) -> NicLoad:
-    table = NicTable(zipf(rows, alpha), 4096 * 10.0, 1.0, pooling=10.0)
+    table = NicTable(popularity=zipf(rows, alpha), lookups=4096 * 10.0, row_bytes=1.0, pooling=10.0)
     return replace(NicLoad((table,), cached, 4096.0), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_uniform_table_hits_in_proportion_to_the_cache(model: str) -> None:
-    table = NicTable(uniform(10_000), 1e6, 64.0)
+    table = NicTable(popularity=uniform(10_000), lookups=1e6, row_bytes=64.0)
     found = nic_hits(NicLoad((table,), 2_500 * 64.0, 1e5), model)
     assert found.overall_hit_frac == pytest.approx(0.25, abs=0.02)
 
@@ -96,7 +102,7 @@ def test_hits_rise_with_skew(model: str) -> None:
 
 
 def test_rows_that_come_together_are_found_together() -> None:
-    table = NicTable(zipf(10_000, 1.0), 4096 * 10.0, 1.0, pooling=10.0, together=True)
+    table = replace(load().tables[0], together=True)
     together = nic_hits(NicLoad((table,), 500.0, 4096.0))
     apart = nic_hits(load())
     assert together.bags_hit_frac[0] == pytest.approx(together.hit_frac[0], rel=1e-9)
@@ -128,12 +134,12 @@ def test_an_order_gathers_queries_with_topics_in_common() -> None:
     popularity = zipf(20_000, 0.8)
     drawn = [draw_queries(popularity, 256, 10, topics=Topics(16, 12, 0.6), seed=3)]
     before = dict(measured_reuse(drawn, popularity))
-    walked = in_order(drawn, "walked")
-    after = dict(measured_reuse(walked.batches, popularity))
+    walked, pairs = in_order(drawn, "walked")
+    after = dict(measured_reuse(walked, popularity))
     assert after[16.0] > 1.2 * before[16.0]
     assert after[256.0] == pytest.approx(before[256.0])
-    assert walked.pairs > 0
-    assert in_order(drawn, "as_they_come").pairs == 0
+    assert pairs > 0
+    assert in_order(drawn, "as_they_come")[1] == 0
 
 
 def test_measured_reuse_of_what_is_looked_up_over_and_over() -> None:
@@ -142,37 +148,6 @@ def test_measured_reuse_of_what_is_looked_up_over_and_over() -> None:
     assert [window for window, _ in found] == [1.0, 4.0]
     assert found[0][1] == pytest.approx(1.0, abs=1e-5)
     assert found[1][1] == pytest.approx(4.0, abs=1e-4)
-
-
-def test_trees_add_up_by_hand() -> None:
-    document = {
-        "feature": [[0, -1, -1]],
-        "threshold": [[1.0, 0.0, 0.0]],
-        "left": [[1, -1, -1]],
-        "right": [[2, -1, -1]],
-        "value": [[0.0, -3.0, 4.0]],
-        "base": 0.5,
-    }
-    trees = trees_of(document, 1, "here")
-    assert trees.predict(np.array([[0.9], [1.0]])) == pytest.approx([-2.5, 4.5])
-    damages: tuple[dict[str, list[list[float]]], ...] = (
-        {"value": [[0.0]]},
-        {"feature": [[1, -1, -1]]},
-        {"left": [[0, -1, -1]]},
-        {"right": [[3, -1, -1]]},
-        {"value": [[0.0, float("nan"), 1.0]]},
-        {"threshold": [[float("inf"), 0.0, 0.0]]},
-    )
-    for damage in damages:
-        with pytest.raises(ModelError, match="here"):
-            trees_of({**document, **damage}, 1, "here")
-
-
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("[]")
-    for name in ("x.json", "missing.json"):
-        with pytest.raises(ModelError, match=name):
-            read_trees(tmp_path / name)
 
 
 @pytest.mark.parametrize(

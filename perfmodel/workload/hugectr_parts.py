@@ -1,63 +1,177 @@
-"""HugeCTR's hybrid embedding of one-hot tables: frequent rows with every rank, others spread.
+"""HugeCTR's hybrid embedding of one-hot tables, and layers whose elementwise work is fused.
 
-Within one group of linked ranks: the rows that a rank's samples name twice in one batch in 3 % of
-batches. Between groups: those for which a gradient in the all-reduce is shorter than the exchange
-of all their samples.
+Frequent rows are with every rank, others spread. Within one group of linked ranks frequent are the
+rows that a rank's samples name twice in one batch in 3 % of batches; each has an owner, which
+brings it to the ranks that name it and fetches their sums of its gradients, as the owners of other
+rows do. Between groups: those for which a gradient in the all-reduce is shorter than the exchange
+of all their samples; every rank holds them, vectors of the others travel once each way, by the
+neighbours that send them on. Kernels that write to and read from other ranks over links are timed
+as exchanges. Gradients are added to rows by atomics. Which rows are whose is computed ahead, and
+cached for evaluations, since v1.1 of MLPerf; within the step before.
 
-Source: HugeCTR/src/embeddings/hybrid_embedding/calibration_data.cu of NVIDIA-Merlin/HugeCTR.
-
-Between groups of linked ranks, every rank holds all frequent rows and their gradients join the
-all-reduce; vectors of the others travel once each way, by the neighbours that send them on. Within
-one group each frequent row has an owner, which brings it to the ranks that name it and fetches
-their sums of its gradients, as the owners of other rows do; nothing joins the all-reduce. Kernels
-that write to and read from other ranks over links are timed as exchanges. Gradients are added to
-rows by atomics. Which rows are whose is computed ahead, and cached for evaluations, since v1.1 of
-MLPerf; within the step before.
-
-Source: HugeCTR/src/embeddings/hybrid_sparse_embedding.cu and hybrid_embedding/*.cu of
-NVIDIA-Merlin/HugeCTR at 02188f4; its release notes of v3.3 say what came with MLPerf v1.1.
+Source: HugeCTR/src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and HugeCTR/src/
+layers (`multi_cross_layer.cu`, `interaction_layer.cu`, fully connected layers with bias and ReLU in
+epilogues) of NVIDIA-Merlin/HugeCTR at 02188f4; release notes of v3.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
 
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.dense import Cross, Layer
+from perfmodel.workload.eager.arithmetic import mm
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.fused_layers import streaming_kernel
+from perfmodel.workload.eager.views import t
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, expected_unique_rows, popular_share, rows_above
 
 
-class Embeddings(Protocol):
-    """One rank's embeddings in a step, in the order in which these are called."""
+def streaming_kernel(r: Recorder, name: str, inputs: tuple[Tensor, ...], *outputs: Tensor) -> None:
+    """One kernel of HugeCTR that moves its operands once."""
+    r.leaf(f"hugectr::{name}", inputs, *outputs)
 
-    reduce_group: str
-    """The process group of the all-reduce: one of its own where it runs beside the exchange."""
 
-    def look_up(self, r: Recorder) -> None:
-        """Read the rank's rows and start on their exchange."""
+LAYER = "aten::_addmm_activation"
+DOT = "hugectr::interaction"
+JOIN = "hugectr::concat"
+CROSS = "hugectr::multi_cross"
+LOSS = "aten::binary_cross_entropy"
 
-    def local(self, r: Recorder) -> None:
-        """What needs no other rank: replicated rows of the own samples."""
 
-    def arrive(self, r: Recorder) -> Tensor:
-        """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
+def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> Tensor:
+    """`x` through the layers: each one matrix product with bias and ReLU in its epilogue.
 
-    def send_back(self, r: Recorder, gradient: Tensor) -> None:
-        """From the gradient of what `arrive` gave: start to return it to the rows' ranks."""
+    `last` (`relu none`) is what ends the last layer.
+    """
+    for number, layer in enumerate(stack, 1):
+        ending = last if number == len(stack) else "relu"
+        out = _product(r, x, layer, f"bias_{ending}")
+        track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight)
+        x = out
+    return x
 
-    def replicated_gradient(self, r: Recorder) -> Tensor | None:
-        """Sums of the own samples' gradients of replicated rows, which all ranks add up."""
 
-    def learn(self, r: Recorder, reduced: Tensor | None) -> None:
-        """Update the rows; `reduced` is what all ranks added up of replicated ones."""
+@rule_of_one(LAYER, "fused_layer_backward")
+def _layer_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    """Two products: the bias the ReLU mask ride along."""
+    x, weight = node.saved
+    wants_x = node.wants[0]
+    weight_gradient = mm(r, t(r, gradient), x)
+    bias = r.tensor((weight.shape[0],), gradient.dtype)
+    return [mm(r, gradient, weight) if wants_x else None, weight_gradient, bias]
+
+
+def fused_dot(r: Recorder, features: Tensor, sparse: Tensor, width: int) -> Tensor:
+    """The dot interaction `[batch, width]`: one kernel multiplies all pairs and keeps a half."""
+    return _fused_interaction(r, DOT, features, sparse, width)
+
+
+def fused_join(r: Recorder, features: Tensor, sparse: Tensor) -> Tensor:
+    """Features `[b, d]` and sparse `[b, t, d]` in one row."""
+    return _fused_interaction(
+        r, JOIN, features, sparse, (sparse.elements + features.elements) // sparse.shape[0]
+    )
+
+
+def _fused_interaction(
+    r: Recorder, name: str, features: Tensor, sparse: Tensor, width: int
+) -> Tensor:
+    out = r.tensor((sparse.shape[0], width), sparse.dtype)
+    r.leaf(name, (features, sparse), out)
+    track(r, name, (features, sparse), out)
+    return out
+
+
+@rule(DOT, "hugectr::interaction_backward")
+def _dot_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    """One kernel, from the gradient and both inputs to gradients in their places."""
+    made = _like(r, node)
+    r.leaf(f"{DOT}_backward", (gradients[0], *node.inputs), made)
+    return made
+
+
+@rule_of_one(JOIN, "hugectr::concat_backward")
+def _join_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    made = _like(r, node)
+    r.leaf(f"{JOIN}_backward", (gradient,), made)
+    return made
+
+
+def _like(r: Recorder, node: Node) -> tuple[Tensor, ...]:
+    return tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
+
+
+def fused_cross(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
+    """Low-rank cross layers: two products each, and one kernel for x0 * high + x."""
+    first, kept = x, []
+    for layer in crosses:
+        low = r.tensor((x.shape[0], layer.down.shape[0]), x.dtype)
+        r.leaf("aten::mm", (x, _transposed(r, layer.down)), low)
+        high = _product(r, low, layer.up, "bias")
+        out = r.tensor(x.shape, x.dtype)
+        r.leaf("aten::addcmul", (x, first, high, 1), out)
+        kept.append((layer, x, low, high))
+        x = out
+    weights = [part for each in crosses for part in (each.down, each.up.weight, each.up.bias)]
+    track(r, CROSS, (first, *weights), x, kept)
+    return x
+
+
+@rule_of_one(CROSS, "hugectr::multi_cross_backward")
+def _cross_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    """Per layer one kernel for two products with what came, and four matrix products.
+
+    What comes is added to the gradient of a layer's input in the epilogue of the last of them.
+    """
+    first, (kept,) = node.inputs[0], node.saved
+    total = r.tensor(first.shape, first.dtype)
+    r.leaf("hugectr::zero", (), total)
+    made: list[Tensor] = []
+    for layer, x, low, high in reversed(kept):
+        of_high, summed = (r.tensor(first.shape, first.dtype) for _ in range(2))
+        r.leaf(f"{CROSS}_products", (gradient, first, high, total), of_high, summed)
+        total = summed
+        bias = r.tensor(layer.up.bias.shape, first.dtype)
+        of_up = mm(r, t(r, of_high), low)
+        of_low = mm(r, of_high, layer.up.weight)
+        of_down = mm(r, t(r, of_low), x)
+        gradient = mm(r, of_low, layer.down)
+        made = [of_down, of_up, bias, *made]
+    out = r.tensor(first.shape, first.dtype)
+    r.leaf("aten::add", (total, gradient, 1), out)
+    return [out, *made]
+
+
+def fused_loss(r: Recorder, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss and its gradient at once."""
+    out = r.tensor((), "fp32")
+    r.leaf(LOSS, (logits, labels, None, 1), out)
+    track(r, "fused_loss", (logits,), out)
+    return out
+
+
+@rule("fused_loss", "fused_loss_backward")
+def _loss_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
+    logits = node.inputs[0]
+    return [r.tensor(logits.shape, logits.dtype)]
+
+
+def _product(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
+    out = r.tensor((x.shape[0], layer.weight.shape[0]), x.dtype)
+    inputs = (layer.bias, x, _transposed(r, layer.weight), 1, 1, False)
+    r.leaf(LAYER, inputs, out, about={"epilogue": epilogue})
+    return out
+
+
+def _transposed(r: Recorder, x: Tensor) -> Tensor:
+    return r.view(x, x.shape[::-1], x.strides[::-1])
 
 
 TWICE_FRAC = 0.03
@@ -82,31 +196,29 @@ class Split:
 
 
 def split_of(run: Run) -> Split:
-    """Which rows every rank holds."""
-    least = _least(run)
+    """Which rows every rank holds: those at or above a least probability."""
+    if run.groups == 1:
+        least = sqrt(2 * TWICE_FRAC / (run.batch * max(run.batch - 1, 1)))
+    else:
+        crossing = run.groups * run.groups / (run.groups - 1)
+        least = crossing * EXCHANGE_OVER_REDUCE / run.global_batch
     tables = run.workload.tables
     rows = [rows_above(table, least) for table in tables]
-    shares = [
-        float(popular_share(table.rows, table.alpha, count))
+    parts = [
+        (table, count, float(popular_share(table.rows, table.alpha, count)))
         for table, count in zip(tables, rows, strict=True)
     ]
-    parts = list(zip(tables, rows, shares, strict=True))
+    vectors = sum(share for *_, share in parts)
+    own, every = run.batch, run.global_batch
+    others = (max(part[0].unique_rows(every) - _frequent(*part, every), 0.0) for part in parts)
     return Split(
         sum(rows),
-        sum(shares),
-        sum(_frequent(*part, run.batch) for part in parts),
+        vectors,
+        sum(_frequent(*part, own) for part in parts),
         sum(table.rows for table in tables) - sum(rows),
-        len(tables) - sum(shares),
-        sum(_others(*part, run.global_batch) for part in parts),
+        len(tables) - vectors,
+        sum(others),
     )
-
-
-def _least(run: Run) -> float:
-    """The probability from which on a row is frequent."""
-    if run.groups == 1:
-        return sqrt(2 * TWICE_FRAC / (run.batch * max(run.batch - 1, 1)))
-    crossing = run.groups * run.groups / (run.groups - 1)
-    return crossing * EXCHANGE_OVER_REDUCE / run.global_batch
 
 
 def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
@@ -114,18 +226,15 @@ def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
     return expected_unique_rows(rows, table.alpha, max(1, round(batch * share))) if rows else 0.0
 
 
-def _others(table: Table, rows: int, share: float, batch: int) -> float:
-    """Distinct rows that `batch` samples name beside the `rows` most popular."""
-    return max(table.unique_rows(batch) - _frequent(table, rows, share, batch), 0.0)
-
-
-def hybrid(r: Recorder, run: Run, dtype: str) -> Embeddings:
+def hybrid(r: Recorder, run: Run, dtype: str) -> Linked | Networked:
     """The embedding as it is within one group of linked ranks, or between several."""
     return (Linked if run.groups == 1 else Networked)(r, run, dtype)
 
 
 class _Hybrid:
-    """What both kinds share; see `embeddings.Embeddings`."""
+    """What both kinds share. As `hugectr.Collection`, each looks rows up and starts their exchange,
+    works on the `local` rows, has all `arrive`; `send_back` starts on the way of gradients,
+    `replicated_gradient` is what all ranks add up, `learn` updates the rows."""
 
     returned: Tensor
     """Gradients of the own rows that are not frequent, from the samples' ranks."""

@@ -1,0 +1,107 @@
+"""Small boosted trees as plain JSON: of collectives and of network adapters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.cost.learned.forest import Forest, joined
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes
+
+_STORED = {
+    "column": "feature",
+    "threshold": "threshold",
+    "left": "below",
+    "right": "above",
+    "value": "value",
+}
+_DEEPEST = 16
+_MAX_BYTES = 32_000_000
+
+
+def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
+    """From `forest_to_dict`; raises `ModelError` for anything else."""
+    try:
+        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in content["trees"]]
+        forest = joined(trees, float(content["base"])).of_width(columns)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ModelError(f"trees: cannot be read: {error!r}") from None
+    if forest.depth > _DEEPEST:
+        raise ModelError(f"trees: deeper than {_DEEPEST}")
+    return forest
+
+
+def forest_to_dict(forest: Forest) -> dict[str, Any]:
+    """Plain data, one entry per tree."""
+    ends = [*forest.roots[1:].tolist(), len(forest.value)]
+    trees = []
+    for root, end in zip(forest.roots.tolist(), ends, strict=True):
+        own = {name: getattr(forest, each)[root:end] for name, each in _STORED.items()}
+        own |= {name: own[name] - root for name in ("left", "right")}
+        own["threshold"] = np.nan_to_num(own["threshold"])
+        trees.append({name: _plain(values) for name, values in own.items()})
+    return {"base": forest.start, "depth": forest.depth, "trees": trees}
+
+
+def of_dumps(dumps: Sequence[str], base: float, columns: Sequence[str]) -> Forest:
+    """From XGBoost's JSON dumps of each tree (nested nodes)."""
+    position = {name: index for index, name in enumerate(columns)}
+    trees = []
+
+    def visit(node: Mapping[str, Any], tree: dict[str, list[float]]) -> int:
+        here = len(tree["column"])
+        for name in tree:
+            tree[name].append(0)
+        if "leaf" in node:
+            tree["left"][here] = tree["right"][here] = here
+            tree["value"][here] = round(float(node["leaf"]), 7)
+            return here
+        children = {child["nodeid"]: child for child in node["children"]}
+        tree["column"][here] = position[node["split"]]
+        tree["threshold"][here] = float(node["split_condition"])
+        tree["left"][here] = visit(children[node["yes"]], tree)
+        tree["right"][here] = visit(children[node["no"]], tree)
+        return here
+
+    for dump in dumps:
+        tree: dict[str, list[float]] = {name: [] for name in _STORED}
+        visit(json.loads(dump), tree)
+        trees.append(tree)
+    return forest_from_dict({"base": base, "trees": trees}, len(columns))
+
+
+def read_document(path: Path, schema: str) -> dict[str, Any]:
+    """The JSON object of that schema in a file; raises `ModelError` that names the file."""
+    try:
+        document = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
+    except PerfmodelError as error:
+        raise ModelError(str(error)) from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path}: not JSON") from None
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ModelError(f"{path}: expected a file of schema {schema}")
+    return document
+
+
+def read_trees(path: Path, schema: str, features: Sequence[str]) -> Forest:
+    """Trees of those `features` in a file of that schema; raises `ModelError` for others."""
+    document = read_document(path, schema)
+    if document.get("features") != list(features):
+        raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
+    try:
+        return forest_from_dict(document.get("trees", {}), len(features))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _plain(values: NDArray[Any]) -> list[float]:
+    return [
+        int(value) if float(value).is_integer() else round(float(value), 7)
+        for value in values.tolist()
+    ]
