@@ -1,9 +1,11 @@
-"""`perfmodel evaluate` steps, pairs, published and designs: whole steps, also of papers."""
+"""`perfmodel evaluate` steps, pairs and designs: whole steps, also of papers."""
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +17,14 @@ from perfmodel.cli.options import (
     SetOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_figure, save_figure, working
-from perfmodel.cli.tables import NOTHING, filled, fitted, say, shown
+from perfmodel.cli.output import Output, working
+from perfmodel.cli.tables import filled, fitted, say, shown
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.evaluation.pairs import PairErrors
-    from perfmodel.evaluation.published_designs import DesignFigures
-    from perfmodel.evaluation.published_throughput import PublishedErrors
     from perfmodel.evaluation.step_times import StepErrors
 
 
@@ -193,75 +193,6 @@ def _show_pairs(console: Console, evaluation: PairErrors) -> None:
     )
 
 
-def published(
-    mlperf: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="FILE", help="Table of MLPerf Training submissions of DLRM. May be repeated."
-        ),
-    ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
-    ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-) -> None:
-    """Predict published DLRM throughput from configurations alone, and compare.
-
-    MLPerf: a row per distinct configuration of GPUs that are joined by links, the same run of
-    several rounds once; one-hot DLRM with its evaluations, DLRM-DCNv2 without.
-
-    \b
-    Examples:
-      perfmodel evaluate published --mlperf mlperf_dlrm.csv
-      perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
-    """
-    target = Output(format, output)
-    check_figure(figure)
-
-    from perfmodel.evaluation.published_throughput import evaluate_published, read_mlperf
-
-    listed, left_out = read_mlperf(*mlperf)
-    with working("predicting") as begin:
-        evaluation = evaluate_published(listed, left_out, begin=begin)
-    save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, _show_published)
-
-
-def _show_published(console: Console, evaluation: PublishedErrors) -> None:
-    def percent(value: float | None) -> str:
-        return NOTHING if value is None else f"{value:.1f} %"
-
-    rows = []
-    for row in evaluation.rows:
-        of = (row.published.group, row.published.name, str(len(row.published.rates)))
-        rates = (f"{rate / 1e6:.3g}" for rate in (row.measured, row.samples_per_s))
-        interval = f"{row.low_samples_per_s / 1e6:.3g} to {row.high_samples_per_s / 1e6:.3g}"
-        scaled = shown(evaluation.scaled_error_pct(row), "+.1f")
-        rows.append((*of, *rates, interval, f"{row.error_pct:+.1f}", scaled))
-    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
-    heads = ("of", "configuration", *titles)
-    console.show(filled("Million samples per second", heads, rows, texts=2))
-    for group in evaluation.summary():
-        generations = ", ".join(
-            f"{name} {errors['median_pct']:.1f} %" for name, errors in group["generations"].items()
-        )
-        say(
-            console,
-            f"{group['group']}: n {group['n']}, median {percent(group['median_pct'])}, "
-            f"held out {percent(group['held_out']['median_pct'])}, "
-            f"90th percentile {percent(group['p90_pct'])}, worst {percent(group['worst_pct'])}, "
-            f"bias {group['bias_pct']:+.1f} %, "
-            f"one node {percent(group['one_node']['median_pct'])}, "
-            f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
-            f"{shown(group['rank_correlation'], '.3f')}; {generations}",
-        )
-    say(console, evaluation.to_dict()["about"])
-    left = [(each.name, each.reason) for each in evaluation.left_out]
-    console.show(filled("Left out", ("row", "reason"), left, texts=2))
-
-
 def designs(
     only: Annotated[
         list[str] | None,
@@ -294,14 +225,22 @@ def designs(
     """
     target = Output(format, output)
 
-    from perfmodel.evaluation.published_designs import evaluate_designs
-
+    runner = _published_runner()
     with working("predicting") as begin:
-        evaluation = evaluate_designs(only=only or (), folder=folder, begin=begin)
+        evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
     target.write_result(evaluation, _show_designs)
 
 
-def _show_designs(console: Console, evaluation: DesignFigures) -> None:
+def _published_runner() -> Any:
+    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (root / "benchmarks" / "published").is_dir():
+            sys.path.append(str(root))
+            return import_module("benchmarks.published.designs")
+    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
+
+
+def _show_designs(console: Console, evaluation: Any) -> None:
     rows = []
     for figure in evaluation.figures:
         row, target = figure.row, figure.row.target
