@@ -14,13 +14,12 @@ from perfmodel.arrays import Floats
 from perfmodel.calibrate.calibrate import Tables
 from perfmodel.calibrate.step_table import MeasuredStep
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import WATCHED, section_of
-from perfmodel.cost.cpu.carried import measured, spread_of
+from perfmodel.cost.cpu.call import WATCHED, reference_cpu, section_of, spread_of
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
 from perfmodel.cost.host import Profile, Provenance
 from perfmodel.cost.host.measure import measure
-from perfmodel.cost.models.cpu_collective import waiting_frac
+from perfmodel.cost.models.cpu_vector import waiting_frac
 from perfmodel.errors import TraceError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.hardware import Device, load
@@ -109,8 +108,8 @@ def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
     total = sum(parts.values())
     section = section_of(HOST, STEP)
     own = device.calibration.get(section, {}).get("spread_frac")  # none while steps are fitted
-    known = measured().calibration[section]["spread_frac"] if own is None else own
-    spread = spread_of(device, known, carried=own is None)
+    known = reference_cpu().calibration[section]["spread_frac"] if own is None else own
+    spread = spread_of(device, known, calibrated=own is not None)
     return PredictedStep(total, total / spread, total * spread, parts)
 
 
