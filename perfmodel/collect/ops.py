@@ -20,7 +20,6 @@ from perfmodel.collect.arguments import (
 )
 from perfmodel.collect.backend import Backend, Room, open_backend
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
-from perfmodel.collect.host_probes import probe_rows
 from perfmodel.collect.ledger import dims_of
 from perfmodel.collect.machine import BusyElsewhere, device_name, record_head
 from perfmodel.collect.models import Training
@@ -169,7 +168,6 @@ SCHEMA = "perfmodel.collect.ops/1"
 TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
 PER_MINUTE = 24
 MAX_ROUNDS = 200
-PROBE_SHARE = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,16 +208,14 @@ def run(arguments: argparse.Namespace) -> None:
         "configurations_planned": len(workloads),
         "rounds_resumed": metered.rounds,
     }
-    probes: list[dict[str, Any]] = []
     try:
-        probes = probe_rows(backend, setting["device"], Budget(arguments.minutes * PROBE_SHARE))
         for _ in range(MAX_ROUNDS):
             if not metered.round(budget):
                 break
             save_samples(store, metered.samples, setting)
     finally:
         save_samples(store, metered.samples, setting)
-        steps = _write_tables(stem, metered, probes, setting, TIMINGS[backend.kind])
+        steps = _write_tables(stem, metered, setting, TIMINGS[backend.kind])
         readings = [each for it in metered.samples.values() for each in it.reference_us]
         record |= {
             "configurations": steps,
@@ -236,12 +232,12 @@ def run(arguments: argparse.Namespace) -> None:
 def _write_tables(
     stem: Path,
     metered: MeteredTraining,
-    probes: list[dict[str, Any]],
     setting: dict[str, Any],
     timing: str,
 ) -> int:
     """Write the table of operators and that of steps; how many configurations they hold."""
-    rows, steps = list(probes), []
+    rows: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     for workload in metered.workloads:
         taken = metered.samples.get(workload.name)
         if taken is not None and taken.rounds_us:

@@ -199,7 +199,7 @@ def test_records_have_one_line_per_list_of_numbers() -> None:
 
 
 def test_every_model_is_found() -> None:
-    assert {"dlrm", "dlrm-torchrec", "transformer", "resnet"} <= set(MODELS)
+    assert {"dlrm", "transformer", "resnet"} <= set(MODELS)
 
 
 @pytest.mark.parametrize(
