@@ -14,7 +14,7 @@ from cost.kernels.cpu_machine import MACHINE
 from evaluation.test_truth import HEAD
 
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.device import fit_device, in_reference_units
+from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.drift import (
     drift_of_pairs,
@@ -213,17 +213,3 @@ def test_a_record_of_the_collector_says_how_fast_the_machine_is_now(tmp_path: Pa
         path.write_text(text)
         with pytest.raises(UsageError, match="is no record of the collector"):
             drift_of_record(path, CALIBRATED)
-
-
-def test_a_fit_takes_configurations_measured_again_for_a_reference(tmp_path: Path) -> None:
-    steps = _steps(tmp_path)
-    frame = pd.read_csv(tmp_path / "t.csv")
-    times = steps_us(steps, MACHINE)
-    tables = [_write(tmp_path / "kernels.csv", _frame(20))]
-    for name, ratio in (("one_steps.csv", 1.0), ("two_steps.csv", 1.25)):
-        measured = frame.assign(p10_us=ratio * times, device="Round CPU")
-        tables.append(_write(tmp_path / name, measured))
-    found = in_reference_units(read_tables(tables), MACHINE)
-    assert [step.step_us for step in found.steps] == pytest.approx([*times, *times], rel=0.01)
-    assert set(found.reference) == {"spread_frac"}
-    assert any(note.startswith("two: the machine takes 1.25 times as long") for note in found.notes)
