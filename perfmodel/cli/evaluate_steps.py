@@ -106,7 +106,7 @@ def steps(
 
 
 def _show_steps(console: Console, evaluation: StepErrors) -> None:
-    is_referenced = any(row.referenced_us is not None for row in evaluation.rows)
+    is_referenced = any(row.referenced is not None for row in evaluation.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
     rows = []
@@ -114,8 +114,10 @@ def _show_steps(console: Console, evaluation: StepErrors) -> None:
         measured = "" if row.measured_us is None else human_us(row.measured_us)
         predicted, error = human_us(row.predicted_us), shown(row.error_pct, "+.1f", "")
         if is_referenced:
-            interval = _interval(row.referenced_low_us, row.referenced_high_us)
-            by_reference = interval, shown(row.referenced_error_pct, "+.1f", "")
+            moved_step = row.referenced
+            interval = _interval(moved_step.low_us, moved_step.high_us) if moved_step else ""
+            error_pct = moved_step.error_pct if moved_step else None
+            by_reference = interval, shown(error_pct, "+.1f", "")
             moved = shown(row.drift_ratio, ".2f", "")
             rows.append((row.name, predicted, measured, error, moved, *by_reference))
         else:

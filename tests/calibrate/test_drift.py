@@ -110,8 +110,8 @@ def test_intervals_are_wider_where_steps_scatter_though_the_reference_does_not(
     steps = _measured_on(_steps(tmp_path), CALIBRATED, THEN)
     calm = _evaluated(steps).rows[0]
     troubled = _evaluated([replace(step, median_us=1.2 * step.step_us) for step in steps]).rows[0]
-    assert calm.referenced_high_us is not None
-    assert troubled.referenced_high_us == pytest.approx(
+    assert calm.referenced is not None
+    assert troubled.referenced.high_us == pytest.approx(
         calm.predicted_us * np.exp(np.hypot(np.log(1.1), 1.645 / 1.282 * np.log(1.2))), rel=1e-3
     )
 
@@ -125,9 +125,10 @@ def test_intervals_are_wider_where_the_reference_scatters(tmp_path: Path) -> Non
     ]
     wide = _evaluated(scattered).rows[0]
     assert (
-        wide.referenced_high_us / wide.referenced_us > calm.referenced_high_us / calm.predicted_us
+        wide.referenced.high_us / wide.referenced.predicted_us
+        > calm.referenced.high_us / calm.predicted_us
     )
-    assert calm.referenced_high_us == pytest.approx(calm.high_us)
+    assert calm.referenced.high_us == pytest.approx(calm.high_us)
 
 
 def test_what_holds_no_reference_is_said(tmp_path: Path) -> None:
