@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import WATCHED, reference_cpu, section_of, spread_of
 from perfmodel.cost.cpu.family import CpuFamily

@@ -23,7 +23,7 @@ from perfmodel.calibrate.cpu_step import (
 )
 from perfmodel.calibrate.device_data import DeviceData, Measured, joined
 from perfmodel.calibrate.drift import level_of, shares_of, unlike, without_reference
-from perfmodel.calibrate.step_table import MeasuredStep, steps_of
+from perfmodel.calibrate.tables import MeasuredStep, steps_of
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import ALONE, Call, Parameter, section_of, values_of

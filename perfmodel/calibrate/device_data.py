@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.op_table import is_op_table, step_operators
-from perfmodel.calibrate.step_table import readings_of
+from perfmodel.calibrate.tables import is_op_table, readings_of, step_operators
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.calibrate.step_table import MAX_US
+from perfmodel.calibrate.tables import MAX_US
 from perfmodel.cost.host import Profile, Provenance
 from perfmodel.cost.host.measure import measure
 from perfmodel.cost.host.profile_file import Rows

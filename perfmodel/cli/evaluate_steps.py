@@ -83,7 +83,7 @@ def steps(
         raise UsageError("--before and --again: give both, or none")
 
     from perfmodel.calibrate.drift import drift_of_repeats
-    from perfmodel.calibrate.step_table import read_steps
+    from perfmodel.calibrate.tables import read_steps
     from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import node, with_settings
 

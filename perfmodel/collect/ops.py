@@ -18,23 +18,29 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend, Room, open_backend
+from perfmodel.collect.backend import (
+    Backend,
+    BusyElsewhere,
+    Room,
+    device_name,
+    open_backend,
+    record_head,
+)
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
-from perfmodel.collect.ledger import dims_of
-from perfmodel.collect.machine import BusyElsewhere, device_name, record_head
 from perfmodel.collect.models import Training
-from perfmodel.collect.models.truths import read_configs
-from perfmodel.collect.op_times import (
-    COLUMNS,
+from perfmodel.collect.models.configuration import read_configs
+from perfmodel.collect.records import deferred_interrupts, write_record
+from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.samples import (
+    OP_COLUMNS,
     STEP_COLUMNS,
     OpSamples,
+    dims_of,
     load_samples,
     op_rows,
     save_samples,
     write_table,
 )
-from perfmodel.collect.records import deferred_interrupts, write_record
-from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, time_step
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
@@ -245,6 +251,6 @@ def _write_tables(
             about = {"model": workload.model, "description": workload.description, "ranks": 1}
             dims = dims_of(workload.dlrm) if workload.dlrm else {"name": workload.name}
             steps.append({**about, **setting, **dims, **taken.step_figures()})
-    write_table(stem.with_name(f"{stem.name}.csv.gz"), COLUMNS, rows)
+    write_table(stem.with_name(f"{stem.name}.csv.gz"), OP_COLUMNS, rows)
     write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
     return len(steps)

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.calibrate.cpu_step import PredictedStep, predict_step
 from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.results import Compared, Tabular, figures_of

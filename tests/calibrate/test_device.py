@@ -14,7 +14,7 @@ from perfmodel.calibrate.any_device import fit_any_device
 from perfmodel.calibrate.cpu_step import predict_step
 from perfmodel.calibrate.device import fit_device, fit_family
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.step_table import read_steps
+from perfmodel.calibrate.tables import read_steps
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError

@@ -23,7 +23,7 @@ from perfmodel.calibrate.drift import (
     drift_of_steps,
     shares_of,
 )
-from perfmodel.calibrate.step_table import MeasuredStep, read_steps
+from perfmodel.calibrate.tables import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted
 from perfmodel.errors import UsageError

@@ -19,9 +19,9 @@ from perfmodel.collect.arguments import (
     restore_command,
     table,
 )
+from perfmodel.collect.backend import BusyElsewhere
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
-from perfmodel.collect.machine import BusyElsewhere
 from perfmodel.collect.models import MODELS, Options
 from perfmodel.collect.models.configuration import (
     CRITEO_TB_ROWS,

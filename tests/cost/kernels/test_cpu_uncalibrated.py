@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.calibrate.step_table import read_steps
+from perfmodel.calibrate.tables import read_steps
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import reference_cpu
 from perfmodel.evaluation.step_times import evaluate_steps
