@@ -149,8 +149,8 @@ def of_workloads() -> Iterator[Work]:
 
 def of_designs() -> Iterator[Work]:
     """Designs with budgets of memory side by side, and figures that a paper published."""
+    from benchmarks.published.designs import evaluate_designs
     from perfmodel.designs.composed import composed
-    from perfmodel.evaluation.published_designs import evaluate_designs
     from perfmodel.hardware import cluster
     from perfmodel.prediction.compare import compare_designs
     from perfmodel.workload import load_workload

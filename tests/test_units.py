@@ -53,7 +53,6 @@ DIMENSIONLESS = {
     "moved_to": "as share",
     "scv": "squared coefficient of variation",
     "pooling": "lookups per bag",
-    "rank_correlation": "Spearman's",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {

@@ -5,34 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.calibrate import Tables
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import WATCHED, section_of
-from perfmodel.cost.cpu.carried import measured, spread_of
+from perfmodel.cost.cpu.call import WATCHED, reference_cpu, section_of, spread_of
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
-from perfmodel.cost.host import Profile, Provenance
-from perfmodel.cost.host.measure import measure
-from perfmodel.cost.models.cpu_collective import waiting_frac
-from perfmodel.errors import TraceError
-from perfmodel.files import DEFAULT_MAX_BYTES
-from perfmodel.hardware import Device, load
+from perfmodel.cost.models.cpu_vector import waiting_frac
+from perfmodel.hardware import Device
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
-from perfmodel.progress import Begin, begun, silent
-from perfmodel.trace import read
 from perfmodel.workload import Workload, op_graph
 
+Tables = dict[str, dict[str, float]]
+"""Section of a calibration (a family, or an op of it) to name to value."""
 WAITING = "waiting"
 """For the last rank at each collective, beside the families of what a rank does."""
 
@@ -109,8 +102,8 @@ def _rank(step: MeasuredStep, rank: int, device: Device) -> PredictedStep:
     total = sum(parts.values())
     section = section_of(HOST, STEP)
     own = device.calibration.get(section, {}).get("spread_frac")  # none while steps are fitted
-    known = measured().calibration[section]["spread_frac"] if own is None else own
-    spread = spread_of(device, known, carried=own is None)
+    known = reference_cpu().calibration[section]["spread_frac"] if own is None else own
+    spread = spread_of(device, known, calibrated=own is not None)
     return PredictedStep(total, total / spread, total * spread, parts)
 
 
@@ -209,34 +202,3 @@ def _families(rows: Rows) -> dict[str, NDArray[np.int64]]:
 
 def _within(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
-
-
-def fit_overheads(
-    traces: Sequence[str | Path],
-    *,
-    profiler_us_per_event: float = 0.0,
-    hosts: Sequence[str] = (),
-    torch_versions: Sequence[str] = (),
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Begin = silent,
-) -> Profile:
-    """One profile of the host overheads of all `traces` (files, archives or folders of ranks).
-
-    `profiler_us_per_event` is taken off each sample per event that the profiler recorded in it.
-    `hosts` (of the catalogue, or TOML files) and `torch_versions` are what the traces do not say of
-    themselves. Raises `TraceError` for a trace without times, `ModelError` where no overhead is
-    found, `HardwareError` for an unknown host.
-    """
-    for host in hosts:
-        load(host, "host")
-    samples = []
-    for path in begun(traces, begin):
-        trace = read(path, max_bytes=max_bytes)
-        if not trace.ranks:
-            raise TraceError(f"{path}: has no times, so no overheads; give a Kineto trace")
-        samples += [
-            measure(rank, links, profiler_us_per_event=profiler_us_per_event)
-            for rank, links in zip(trace.ranks, trace.links, strict=True)
-        ]
-    stated = Provenance(hosts=tuple(hosts), torch_versions=tuple(torch_versions))
-    return Profile.from_samples(*samples, provenance=stated)

@@ -8,29 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.calibrate import Samples, Tables, calibrate
-from perfmodel.calibrate.cpu_step import fit_host, parts_of, step_rows, steps_us, with_host
-from perfmodel.calibrate.device_data import IN_STEP, RAW, DeviceData, Measured, joined
-from perfmodel.calibrate.drift import (
-    MIN_PAIRS,
-    drift_of_pairs,
-    level_of,
-    pairs_of,
-    ratio_of,
-    shares_of,
-    unlike,
-    without_reference,
+from perfmodel.calibrate.cpu_step import (
+    Tables,
+    fit_host,
+    parts_of,
+    step_rows,
+    steps_us,
+    with_host,
 )
-from perfmodel.calibrate.step_table import MeasuredStep, steps_of
+from perfmodel.calibrate.device_data import DeviceData, Measured, joined
+from perfmodel.calibrate.drift import level_of, shares_of, unlike, without_reference
+from perfmodel.calibrate.tables import MeasuredStep, steps_of
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import ALONE, section_of
+from perfmodel.cost.cpu.call import ALONE, Call, Parameter, section_of, values_of
 from perfmodel.cost.cpu.drift import LEVELS, REFERENCE, SPREAD, Drift
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
@@ -49,100 +45,52 @@ class Referenced:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The reference's readings beside each row of a table, and what predicts its rows.
-
-    Rounds over all configurations of steps leave one reading to all rows; kernels, which are
-    measured block after block, have each their own.
-    """
-
-    run: Path
-    readings: Floats
-    times: Callable[[Device], Floats]
-    in_rounds: bool
-
-    def ratio(self, level: Floats, base: Device) -> Floats:
-        """By how much longer each row took than it would have at `level`."""
-        usual = level_of(self.readings)
-        if usual is None:
-            return np.ones(len(self.readings))
-        readings = np.tile(usual, (len(self.readings), 1)) if self.in_rounds else self.readings
-        return ratio_of(shares_of(self.times, base), np.log(readings / level))
-
-
 def in_reference_units(data: DeviceData, base: Device) -> Referenced:
-    """`data` with what changed on the machine meanwhile taken out, as far as its reference says.
+    """`data` as if the machine had been as fast as during the first table with reference work.
 
-    The level is that of the first table that holds a reference. Without any, tables that hold the
-    configurations of the first once more stand in for it, and the file keeps no level.
+    Each table is divided by how much longer the parts of the reference took beside it, as far as
+    they decide each row's time. Tables without a reference stay as they are.
     """
     lists = [
         steps_of(frame, run.name) for frame, run in zip(data.steps, data.step_runs, strict=True)
     ]
-    tables = [
-        *(
-            _Table(run, it.reference_us, partial(row_times_us, it), IN_STEP in it.kind)
-            for run, it in zip(data.measured_runs, data.measured, strict=True)
-        ),
-        *(
-            _Table(run, np.array([it.reference_us for it in steps]), partial(steps_us, steps), True)
-            for run, steps in zip(data.step_runs, lists, strict=True)
-        ),
-    ]
-    level = next((it for each in tables if (it := level_of(each.readings)) is not None), None)
-    silent = dict.fromkeys(it.run.name for it in tables if level_of(it.readings) is None)
-    notes = [without_reference(list(silent))] if silent else []
-    kept = {} if level is None else dict(zip(LEVELS, level.tolist(), strict=True))
-    if level is None:
-        level, again = np.ones(len(PARTS)), _measured_again(data, base)
-        tables = [replace(it, readings=_tiled(again.get(it.run), it.readings)) for it in tables]
-    logs = {
-        it.run: np.log(it.readings / level) for it in tables if level_of(it.readings) is not None
-    }
-    if not logs:
+    runs = [*data.measured_runs, *data.step_runs]
+    readings = [it.reference_us for it in data.measured]
+    readings += [np.array([step.reference_us for step in steps]) for steps in lists]
+    times: list[Callable[[Device], Floats]] = [partial(row_times_us, it) for it in data.measured]
+    times += [partial(steps_us, steps) for steps in lists]
+    levels = [level_of(each) for each in readings]
+    unknown = dict.fromkeys(run.name for run, it in zip(runs, levels, strict=True) if it is None)
+    notes = [without_reference(list(unknown))] if unknown else []
+    known = [(at, level) for at, level in enumerate(levels) if level is not None]
+    if not known:
         return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
-    spread = max(unlike(each) for each in logs.values())
-    first = next(iter(logs)).name
-    for run, each in logs.items():
-        usual = np.nanmedian(each, axis=0)
-        drift = Drift(dict(zip(PARTS, np.exp(usual), strict=True)), unlike(each - usual))
-        notes += [f"{run.name}: the machine {drift} as for {first}"] if run.name != first else []
-    notes.append(
-        f"the reference work moved by {100 * np.expm1(spread):.1f} % while it was calibrated"
-    )
-    longer = [it.ratio(level, base) for it in tables]
-    rows = zip(data.measured, longer, strict=False)
-    timed = zip(lists, longer[len(data.measured) :], strict=True)
+    first, level = known[0]
+    longer = [np.ones(len(each)) for each in readings]
+    for at, now in known:
+        longer[at] = np.exp(shares_of(times[at], base) @ np.log(now / level))
+        if runs[at] != runs[first]:
+            ratios = dict(zip(PARTS, (now / level).tolist(), strict=True))
+            drift = Drift(ratios, unlike(np.log(readings[at] / now)))
+            notes.append(f"{runs[at].name}: the machine {drift} as for {runs[first].name}")
+    spread = max(unlike(np.log(readings[at] / level)) for at, _ in known)
+    moved_pct = 100 * np.expm1(spread)
+    notes.append(f"the reference work moved by {moved_pct:.1f} % while it was calibrated")
     return Referenced(
-        joined([replace(it, duration_us=it.duration_us / ratio) for it, ratio in rows]),
+        joined(
+            [
+                replace(it, duration_us=it.duration_us / ratio)
+                for it, ratio in zip(data.measured, longer, strict=False)
+            ]
+        ),
         [
             replace(step, step_us=step.step_us / by)
-            for steps, ratio in timed
+            for steps, ratio in zip(lists, longer[len(data.measured) :], strict=True)
             for step, by in zip(steps, ratio.tolist(), strict=True)
         ],
-        kept | {SPREAD: float(np.expm1(spread))},
-        tuple(notes),
+        {**dict(zip(LEVELS, level.tolist(), strict=True)), SPREAD: float(np.expm1(spread))},
+        tuple(dict.fromkeys(notes)),
     )
-
-
-def _measured_again(data: DeviceData, base: Device) -> dict[Path, Floats]:
-    """How the parts changed since the first run of steps, of those that hold enough of it again."""
-    runs = data.step_runs
-    lists = [
-        steps_of(frame.assign(p10_us=frame.get(RAW, frame["p10_us"])), run.name)
-        for frame, run in zip(data.steps, runs, strict=True)
-    ]
-    ratios = {
-        run: np.array([*drift_of_pairs(lists[0], steps, base).ratios.values()])
-        for run, steps in zip(runs[1:], lists[1:], strict=True)
-        if len(pairs_of(lists[0], steps)) >= MIN_PAIRS
-    }
-    return {runs[0]: np.ones(len(PARTS)), **ratios} if ratios else {}
-
-
-def _tiled(ratios: Floats | None, readings: Floats) -> Floats:
-    return readings if ratios is None else np.tile(ratios, (len(readings), 1))
 
 
 def row_times_us(measured: Measured, device: Device) -> Floats:
@@ -153,6 +101,86 @@ def row_times_us(measured: Measured, device: Device) -> Floats:
         if isinstance(model, CpuFamily):
             times_us[index] = model.estimate(measured.rows.take(index), device).duration_us
     return times_us
+
+
+SWEEPS = 4
+MIN_ROWS_PER_OP = 6
+PRIOR = 0.05
+"""Pull of the defaults: a parameter off by a factor e counts as much as one row off by 5 %."""
+SOFT = 0.15
+"""Residuals (of the logarithm) beyond which a row counts less."""
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One op's rows, prepared once, and its log durations."""
+
+    call: Call
+    log_us: Floats
+    root_weight: Floats
+
+    def residuals(self, model: CpuFamily, values: Mapping[str, float]) -> Floats:
+        terms = model.breakdown(replace(self.call, values=values))
+        return self.root_weight * (np.log(sum(terms.values())) - self.log_us)
+
+
+def fit_family(model: CpuFamily, measured: Measured, device: Device) -> Tables:
+    """The parameters of `model` on `device` that come closest to `measured`: robust least squares
+    on relative errors.
+
+    The family's shared parameters and each op's own are improved in turns; ops with few rows
+    keep the family's values. All rows are of ops called alone, or none is.
+    """
+    sections: dict[str, _Section] = {}
+    alone = False
+    for index, call in model.calls(measured.rows, device):
+        alone = call.alone
+        sections[call.section] = _Section(
+            call, np.log(measured.duration_us[index]), np.sqrt(measured.weight[index])
+        )
+    fitted = model.fitted
+    shared = [each for each in fitted if not each.per_op]
+    own = [each for each in fitted if each.per_op]
+    tables: Tables = {}
+    _improve(model, fitted, sections, tables, model.family, device)
+    rich = [name for name, it in sections.items() if len(it.call) >= MIN_ROWS_PER_OP]
+    for _ in range(SWEEPS):
+        for name in rich:
+            _improve(model, own, {name: sections[name]}, tables, name, device)
+        _improve(model, shared, sections, tables, model.family, device)
+    return {f"{ALONE}{name}" if alone else name: values for name, values in tables.items()}
+
+
+def _improve(
+    model: CpuFamily,
+    chosen: Sequence[Parameter],
+    sections: Mapping[str, _Section],
+    tables: Tables,
+    target: str,
+    device: Device,
+) -> None:
+    """Fit `chosen` to `sections`, the others as they are, into the table `target`."""
+    from scipy.optimize import least_squares
+
+    device = replace(device, calibration=tables)
+    current = {name: values_of(model.family, name, model.parameters, device) for name in sections}
+    first = values_of(model.family, target, model.parameters, device)
+    low = np.log([each.low for each in chosen])
+    high = np.log([each.high for each in chosen])
+    start = np.clip(np.log([first[each.name] for each in chosen]), low + 1e-6, high - 1e-6)
+    usual = np.log([each.default_on(device) for each in chosen])
+    names = [each.name for each in chosen]
+
+    def residuals(logs: Floats) -> Floats:
+        changed = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        parts = [it.residuals(model, current[name] | changed) for name, it in sections.items()]
+        return np.concatenate([*parts, PRIOR * (logs - usual)])
+
+    solution = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT, max_nfev=60
+    )
+    tables.setdefault(target, {})
+    tables[target] |= dict(zip(names, np.exp(solution.x).tolist(), strict=True))
 
 
 HELD_OUT_FRAC = 0.5
@@ -254,7 +282,7 @@ def _calibrated(measured: Measured, base: Device, half: str, begin: Begin) -> Ta
             part = measured.take(index[kinds == kind])
             begin(f"{half}: {model.family} {kind}, {len(part)} rows", done, total)
             done += len(part)
-            tables |= calibrate(model, Samples(part.rows, part.duration_us, part.weight), base)
+            tables |= fit_family(model, part, base)
     if not tables:
         raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
     return tables

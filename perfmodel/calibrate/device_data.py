@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.calibrate.op_table import is_op_table, step_operators
-from perfmodel.calibrate.step_table import readings_of
+from perfmodel.calibrate.tables import is_op_table, readings_of, step_operators
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.files import read_bytes
@@ -177,28 +176,12 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
 
 def joined(parts: Sequence[Measured]) -> Measured:
     """Several tables as one."""
-    names = sorted({name for part in parts for name in part.rows.dims})
-    dims = {
-        name: np.concatenate(
-            [part.rows.dims.get(name, np.full(len(part), np.nan)) for part in parts]
-        )
-        for name in names
-    }
-    rows = Rows(
-        tuple(op for part in parts for op in part.rows.op),
-        tuple(dtype for part in parts for dtype in part.rows.dtype),
-        tuple(direction for part in parts for direction in part.rows.direction),
-        tuple(timing for part in parts for timing in part.rows.timing),
-        dims,
-    )
+    arrays = ("duration_us", "spread_frac", "weight", "reference_us")
     return Measured(
-        rows,
-        np.concatenate([part.duration_us for part in parts]),
-        np.concatenate([part.spread_frac for part in parts]),
-        np.concatenate([part.weight for part in parts]),
-        tuple(group for part in parts for group in part.group),
-        tuple(kind for part in parts for kind in part.kind),
-        np.concatenate([part.reference_us for part in parts]),
+        rows=Rows.joined([part.rows for part in parts]),
+        group=tuple(group for part in parts for group in part.group),
+        kind=tuple(kind for part in parts for kind in part.kind),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.cpu.drift import UNKNOWN, Z90, Drift, drift_since, drifted, uncalibrated
 from perfmodel.errors import UsageError

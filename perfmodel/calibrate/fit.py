@@ -97,7 +97,7 @@ def _fit_overheads(
     max_bytes: int = DEFAULT_MAX_BYTES,
     begin: Begin = silent,
 ) -> Profile:
-    from perfmodel.calibrate.cpu_step import fit_overheads
+    from perfmodel.calibrate.overheads import fit_overheads
 
     profile = fit_overheads(
         [str(each) for each in data],

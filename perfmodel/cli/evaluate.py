@@ -332,7 +332,6 @@ Examples:
   perfmodel evaluate pairs one_h100.json.gz one_mi300x.json.gz
   perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
   perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
-  perfmodel evaluate published --mlperf mlperf_dlrm.csv
   perfmodel evaluate designs                  what papers published about co-designs
   perfmodel evaluate NOUN --help              more, with examples
 """
@@ -345,6 +344,5 @@ evaluate = verb_of(
     modules,
     evaluate_steps.pairs,
     evaluate_steps.steps,
-    evaluate_steps.published,
     evaluate_steps.designs,
 )

@@ -1,9 +1,11 @@
-"""`perfmodel evaluate` steps, pairs, published and designs: whole steps, also of papers."""
+"""`perfmodel evaluate` steps, pairs and designs: whole steps, also of papers."""
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +17,14 @@ from perfmodel.cli.options import (
     SetOption,
     max_bytes,
 )
-from perfmodel.cli.output import Output, check_figure, save_figure, working
-from perfmodel.cli.tables import NOTHING, filled, fitted, say, shown
+from perfmodel.cli.output import Output, working
+from perfmodel.cli.tables import filled, fitted, say, shown
 from perfmodel.errors import UsageError
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
     from perfmodel.evaluation.pairs import PairErrors
-    from perfmodel.evaluation.published_designs import DesignFigures
-    from perfmodel.evaluation.published_throughput import PublishedErrors
     from perfmodel.evaluation.step_times import StepErrors
 
 
@@ -83,7 +83,7 @@ def steps(
         raise UsageError("--before and --again: give both, or none")
 
     from perfmodel.calibrate.drift import drift_of_repeats
-    from perfmodel.calibrate.step_table import read_steps
+    from perfmodel.calibrate.tables import read_steps
     from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import node, with_settings
 
@@ -106,7 +106,7 @@ def steps(
 
 
 def _show_steps(console: Console, evaluation: StepErrors) -> None:
-    is_referenced = any(row.referenced_us is not None for row in evaluation.rows)
+    is_referenced = any(row.referenced is not None for row in evaluation.rows)
     titles = ("ranks", "predicted", "90 % interval", "measured", "error %", "spread %")
     referenced = ("predicted", "measured", "raw %", "moved", "90 % interval", "error %")
     rows = []
@@ -114,8 +114,10 @@ def _show_steps(console: Console, evaluation: StepErrors) -> None:
         measured = "" if row.measured_us is None else human_us(row.measured_us)
         predicted, error = human_us(row.predicted_us), shown(row.error_pct, "+.1f", "")
         if is_referenced:
-            interval = _interval(row.referenced_low_us, row.referenced_high_us)
-            by_reference = interval, shown(row.referenced_error_pct, "+.1f", "")
+            moved_step = row.referenced
+            interval = _interval(moved_step.low_us, moved_step.high_us) if moved_step else ""
+            error_pct = moved_step.error_pct if moved_step else None
+            by_reference = interval, shown(error_pct, "+.1f", "")
             moved = shown(row.drift_ratio, ".2f", "")
             rows.append((row.name, predicted, measured, error, moved, *by_reference))
         else:
@@ -193,75 +195,6 @@ def _show_pairs(console: Console, evaluation: PairErrors) -> None:
     )
 
 
-def published(
-    mlperf: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="FILE", help="Table of MLPerf Training submissions of DLRM. May be repeated."
-        ),
-    ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
-    ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-) -> None:
-    """Predict published DLRM throughput from configurations alone, and compare.
-
-    MLPerf: a row per distinct configuration of GPUs that are joined by links, the same run of
-    several rounds once; one-hot DLRM with its evaluations, DLRM-DCNv2 without.
-
-    \b
-    Examples:
-      perfmodel evaluate published --mlperf mlperf_dlrm.csv
-      perfmodel evaluate published --mlperf mlperf_dlrm.csv --format csv
-    """
-    target = Output(format, output)
-    check_figure(figure)
-
-    from perfmodel.evaluation.published_throughput import evaluate_published, read_mlperf
-
-    listed, left_out = read_mlperf(*mlperf)
-    with working("predicting") as begin:
-        evaluation = evaluate_published(listed, left_out, begin=begin)
-    save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, _show_published)
-
-
-def _show_published(console: Console, evaluation: PublishedErrors) -> None:
-    def percent(value: float | None) -> str:
-        return NOTHING if value is None else f"{value:.1f} %"
-
-    rows = []
-    for row in evaluation.rows:
-        of = (row.published.group, row.published.name, str(len(row.published.rates)))
-        rates = (f"{rate / 1e6:.3g}" for rate in (row.measured, row.samples_per_s))
-        interval = f"{row.low_samples_per_s / 1e6:.3g} to {row.high_samples_per_s / 1e6:.3g}"
-        scaled = shown(evaluation.scaled_error_pct(row), "+.1f")
-        rows.append((*of, *rates, interval, f"{row.error_pct:+.1f}", scaled))
-    titles = ("runs", "measured", "predicted", "90 % interval", "error %", "scaled %")
-    heads = ("of", "configuration", *titles)
-    console.show(filled("Million samples per second", heads, rows, texts=2))
-    for group in evaluation.summary():
-        generations = ", ".join(
-            f"{name} {errors['median_pct']:.1f} %" for name, errors in group["generations"].items()
-        )
-        say(
-            console,
-            f"{group['group']}: n {group['n']}, median {percent(group['median_pct'])}, "
-            f"held out {percent(group['held_out']['median_pct'])}, "
-            f"90th percentile {percent(group['p90_pct'])}, worst {percent(group['worst_pct'])}, "
-            f"bias {group['bias_pct']:+.1f} %, "
-            f"one node {percent(group['one_node']['median_pct'])}, "
-            f"several {percent(group['several_nodes']['median_pct'])}, rank correlation "
-            f"{shown(group['rank_correlation'], '.3f')}; {generations}",
-        )
-    say(console, evaluation.to_dict()["about"])
-    left = [(each.name, each.reason) for each in evaluation.left_out]
-    console.show(filled("Left out", ("row", "reason"), left, texts=2))
-
-
 def designs(
     only: Annotated[
         list[str] | None,
@@ -294,14 +227,22 @@ def designs(
     """
     target = Output(format, output)
 
-    from perfmodel.evaluation.published_designs import evaluate_designs
-
+    runner = _published_runner()
     with working("predicting") as begin:
-        evaluation = evaluate_designs(only=only or (), folder=folder, begin=begin)
+        evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
     target.write_result(evaluation, _show_designs)
 
 
-def _show_designs(console: Console, evaluation: DesignFigures) -> None:
+def _published_runner() -> Any:
+    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (root / "benchmarks" / "published").is_dir():
+            sys.path.append(str(root))
+            return import_module("benchmarks.published.designs")
+    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
+
+
+def _show_designs(console: Console, evaluation: Any) -> None:
     rows = []
     for figure in evaluation.figures:
         row, target = figure.row, figure.row.target

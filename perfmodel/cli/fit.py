@@ -318,8 +318,7 @@ def overheads(
     limit = max_bytes(max_memory)
     check_target(output)
 
-    from perfmodel.calibrate.cpu_step import fit_overheads
-    from perfmodel.calibrate.unprofiled import unprofiled
+    from perfmodel.calibrate.overheads import fit_overheads, unprofiled
 
     with working("reading the traces") as begin:
         profile = fit_overheads(

@@ -1,11 +1,20 @@
-"""The machine under test through PyTorch: which device, how to wait for it, CUDA graphs on it."""
+"""The machine under test through PyTorch: its device, waiting for it, CUDA graphs; what it is.
+
+Nothing here names a host, a user or a path.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +153,167 @@ class Room:
         fits = size_bytes < min(self._left_bytes, self._backend.free_bytes())
         self._left_bytes -= size_bytes if fits else 0
         return fits
+
+
+_LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
+_SMI_FIELDS = (
+    *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
+    *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
+)
+
+
+def describe_machine(backend: Backend) -> dict[str, Any]:
+    """Everything about this machine that a later fit has to know, as JSON-ready values."""
+    torch = backend.torch
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
+        "device": device_name(backend),
+        "cpu": describe_cpu(),
+        "gpu": _describe_gpu(backend) if backend.is_gpu else None,
+        "intra_op_threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "libraries": _library_versions(),
+    }
+
+
+def record_head(schema: str, command: str, backend: Backend) -> dict[str, Any]:
+    """What every record begins with."""
+    return {"schema": schema, "command": command, "machine": describe_machine(backend)}
+
+
+def device_name(backend: Backend) -> str:
+    """The name that the driver, or for a CPU the kernel, reports."""
+    if backend.is_gpu:
+        return str(backend.torch.cuda.get_device_name(backend.index))
+    return str(describe_cpu()["name"])
+
+
+def describe_cpu() -> dict[str, Any]:
+    """Model name, logical CPUs, cache sizes in bytes, memory in bytes, and vector extensions."""
+    info = _cpuinfo()
+    flags = set(info.get("flags", info.get("Features", "")).split())
+    wanted = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "asimd", "sve")
+    return {
+        "name": info.get("model name", platform.processor() or platform.machine()),
+        "family": info.get("cpu family"),
+        "model": info.get("model"),
+        "logical_cpus": os.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "clock_mhz": info.get("cpu MHz"),
+        "vector": [flag for flag in wanted if flag in flags],
+        "cache_bytes": _cache_bytes(),
+        "memory_bytes": _memory_bytes(),
+    }
+
+
+def _library_versions() -> dict[str, str]:
+    installed = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
+
+
+class BusyElsewhere:
+    """How much of the machine's processors other processes take, counted from its making."""
+
+    def __init__(self) -> None:
+        self._machine_s, self._own_s = _machine_busy_s(), _own_busy_s()
+        self._began_s = time.monotonic()
+
+    def frac(self) -> float | None:
+        """Their share of all processors so far, 0 to 1; `None` where the system does not tell."""
+        now_s = _machine_busy_s()
+        if now_s is None or self._machine_s is None:
+            return None
+        others_s = (now_s - self._machine_s) - (_own_busy_s() - self._own_s)
+        there_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        return round(min(max(others_s / max(there_s, 1e-9), 0.0), 1.0), 4)
+
+
+def _machine_busy_s() -> float | None:
+    """Processor seconds that all processes, and the hypervisor's other guests, have taken."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields)
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_busy_s() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _describe_gpu(backend: Backend) -> dict[str, Any]:
+    torch = backend.torch
+    properties = torch.cuda.get_device_properties(backend.index)
+    return {
+        "name": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": _nccl_version(torch),
+        "smi": gpu_state(backend),
+    }
+
+
+def gpu_state(backend: Backend) -> dict[str, str]:
+    """Driver, clocks, power limit and temperature now, as the vendor's tool prints them."""
+    if not backend.is_gpu:
+        return {}
+    command = [
+        "nvidia-smi",
+        f"--query-gpu={','.join(_SMI_FIELDS)}",
+        "--format=csv,noheader",
+        f"--id={backend.index}",
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(_SMI_FIELDS, (part.strip() for part in done.stdout.split(",")), strict=False))
+
+
+def _nccl_version(torch: Any) -> str | None:
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _cache_bytes() -> dict[str, int]:
+    """Cache sizes by level, such as `{"L1d": 49152, "L2": 1048576, "L3": 33554432}`."""
+    sizes = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = (
+                (folder / name).read_text().strip() for name in ("level", "type", "size")
+            )
+        except OSError:
+            continue
+        suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
+        sizes[f"L{level}{suffix}"] = int(size.rstrip("K")) * 1024
+    return sizes
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None

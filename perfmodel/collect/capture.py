@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.backend import Backend
-from perfmodel.collect.machine import describe_machine
+from perfmodel.collect.backend import Backend, describe_machine
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record

@@ -17,9 +17,8 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend
+from perfmodel.collect.backend import Backend, device_name, record_head
 from perfmodel.collect.families import log_points, round_robin
-from perfmodel.collect.machine import device_name, record_head
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import Table, write_record

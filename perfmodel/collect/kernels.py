@@ -18,9 +18,15 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend, open_backend
+from perfmodel.collect.backend import (
+    Backend,
+    BusyElsewhere,
+    device_name,
+    gpu_state,
+    open_backend,
+    record_head,
+)
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record

@@ -27,12 +27,19 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend, capture_graph, open_backend
+from perfmodel.collect.backend import (
+    Backend,
+    BusyElsewhere,
+    capture_graph,
+    device_name,
+    gpu_state,
+    open_backend,
+    record_head,
+)
 from perfmodel.collect.capture import profile_block
-from perfmodel.collect.machine import BusyElsewhere, device_name, gpu_state, record_head
-from perfmodel.collect.op_times import write_table
 from perfmodel.collect.records import REFERENCE_COLUMNS, write_record
 from perfmodel.collect.reference import Reference, reference_columns, reference_record
+from perfmodel.collect.samples import write_table
 from perfmodel.collect.timing import Budget, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS

@@ -18,24 +18,29 @@ from perfmodel.collect.arguments import (
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend, Room, open_backend
+from perfmodel.collect.backend import (
+    Backend,
+    BusyElsewhere,
+    Room,
+    device_name,
+    open_backend,
+    record_head,
+)
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
-from perfmodel.collect.host_probes import probe_rows
-from perfmodel.collect.ledger import dims_of
-from perfmodel.collect.machine import BusyElsewhere, device_name, record_head
 from perfmodel.collect.models import Training
-from perfmodel.collect.models.truths import read_configs
-from perfmodel.collect.op_times import (
-    COLUMNS,
+from perfmodel.collect.models.configuration import read_configs
+from perfmodel.collect.records import deferred_interrupts, write_record
+from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.samples import (
+    OP_COLUMNS,
     STEP_COLUMNS,
     OpSamples,
+    dims_of,
     load_samples,
     op_rows,
     save_samples,
     write_table,
 )
-from perfmodel.collect.records import deferred_interrupts, write_record
-from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, time_step
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
@@ -169,7 +174,6 @@ SCHEMA = "perfmodel.collect.ops/1"
 TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
 PER_MINUTE = 24
 MAX_ROUNDS = 200
-PROBE_SHARE = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,16 +214,14 @@ def run(arguments: argparse.Namespace) -> None:
         "configurations_planned": len(workloads),
         "rounds_resumed": metered.rounds,
     }
-    probes: list[dict[str, Any]] = []
     try:
-        probes = probe_rows(backend, setting["device"], Budget(arguments.minutes * PROBE_SHARE))
         for _ in range(MAX_ROUNDS):
             if not metered.round(budget):
                 break
             save_samples(store, metered.samples, setting)
     finally:
         save_samples(store, metered.samples, setting)
-        steps = _write_tables(stem, metered, probes, setting, TIMINGS[backend.kind])
+        steps = _write_tables(stem, metered, setting, TIMINGS[backend.kind])
         readings = [each for it in metered.samples.values() for each in it.reference_us]
         record |= {
             "configurations": steps,
@@ -236,12 +238,12 @@ def run(arguments: argparse.Namespace) -> None:
 def _write_tables(
     stem: Path,
     metered: MeteredTraining,
-    probes: list[dict[str, Any]],
     setting: dict[str, Any],
     timing: str,
 ) -> int:
     """Write the table of operators and that of steps; how many configurations they hold."""
-    rows, steps = list(probes), []
+    rows: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     for workload in metered.workloads:
         taken = metered.samples.get(workload.name)
         if taken is not None and taken.rounds_us:
@@ -249,6 +251,6 @@ def _write_tables(
             about = {"model": workload.model, "description": workload.description, "ranks": 1}
             dims = dims_of(workload.dlrm) if workload.dlrm else {"name": workload.name}
             steps.append({**about, **setting, **dims, **taken.step_figures()})
-    write_table(stem.with_name(f"{stem.name}.csv.gz"), COLUMNS, rows)
+    write_table(stem.with_name(f"{stem.name}.csv.gz"), OP_COLUMNS, rows)
     write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
     return len(steps)

@@ -16,8 +16,7 @@ from perfmodel.collect.arguments import (
     table,
     wrote,
 )
-from perfmodel.collect.backend import Backend, capture_graph, open_backend
-from perfmodel.collect.machine import record_head
+from perfmodel.collect.backend import Backend, capture_graph, open_backend, record_head
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
 from perfmodel.collect.timing import Budget, summarize

@@ -32,12 +32,6 @@ def join_group(backend: Backend, ranks: Ranks, store: Path) -> None:
     )
 
 
-def ensure_group(backend: Backend, ranks: Ranks) -> None:
-    """A process group even where this rank is alone, for models that cannot do without."""
-    if not backend.torch.distributed.is_initialized():
-        join_group(backend, ranks, Path(tempfile.mkdtemp()) / "store")
-
-
 def leave_group(backend: Backend) -> None:
     """Leave the process group, where there is one."""
     distributed = backend.torch.distributed

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
-from perfmodel.collect.backend import Backend, open_backend
-from perfmodel.collect.machine import record_head
+from perfmodel.collect.backend import Backend, open_backend, record_head
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS, write_record
 from perfmodel.collect.timing import Budget, robust_us, summarize
 from perfmodel.units import NS_PER_US, human_us

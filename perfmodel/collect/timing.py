@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.collect.backend import Backend
-from perfmodel.collect.machine import describe_cpu
+from perfmodel.collect.backend import Backend, describe_cpu
 from perfmodel.units import NS_PER_US, US_PER_MS
 
 LOW_QUANTILE = 0.10

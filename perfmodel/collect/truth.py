@@ -16,16 +16,15 @@ from perfmodel.collect.arguments import (
     table,
     wrote,
 )
-from perfmodel.collect.backend import Backend, Room
+from perfmodel.collect.backend import Backend, Room, device_name, record_head
 from perfmodel.collect.capture import profile_block, trace_head
-from perfmodel.collect.ledger import Ledger
-from perfmodel.collect.machine import device_name, record_head
 from perfmodel.collect.models import Options, Ranks, Training
+from perfmodel.collect.models.configuration import TruthConfig, bundled_configs, read_configs
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
-from perfmodel.collect.models.truths import TruthConfig, bundled_configs, read_configs
 from perfmodel.collect.ranks import broadcast_from_first, run_ranks
 from perfmodel.collect.records import write_record
 from perfmodel.collect.reference import Reference, reference_record
+from perfmodel.collect.samples import Ledger
 from perfmodel.collect.timing import Budget, summarize, time_steps
 from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 

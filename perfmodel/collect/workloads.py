@@ -1,6 +1,6 @@
 """What `collect ops` trains: DLRMs that fill their space, and a few models of other kinds.
 
-A prediction fitted to these is held against `models/truths.py`, so the two lists share nothing.
+A prediction fitted to these is compared with those of `collect truth`: the lists share nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import numpy as np
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Options, Ranks, Training
-from perfmodel.collect.models.configuration import FP32_BYTES
+from perfmodel.collect.models.configuration import FP32_BYTES, ONE_RANK, TWO_RANKS, TruthConfig
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
-from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS, TruthConfig
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)

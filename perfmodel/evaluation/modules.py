@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
-from perfmodel.evaluation.results import Tabular
+from perfmodel.evaluation.results import Compared, Tabular
 from perfmodel.frames import csv_rows
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
@@ -42,32 +42,18 @@ class MeasuredCall:
     """File and line."""
 
 
-@dataclass(frozen=True)
-class ModuleError:
+@dataclass(frozen=True, kw_only=True)
+class ModuleError(Compared):
     """One call: of all of it, and of its host and its device by themselves, in microseconds."""
 
     program: str
     mode: str
     is_training: bool
     hardware: str
-    predicted_us: float
-    low_us: float
-    high_us: float
-    measured_us: float
     host_predicted_us: float
     host_us: float
     device_predicted_us: float
     device_us: float | None
-
-    @property
-    def error_pct(self) -> float:
-        """Of the call, with its sign."""
-        return 100 * (self.predicted_us / self.measured_us - 1)
-
-    @property
-    def within(self) -> bool:
-        """Whether the 90 % interval holds what was measured."""
-        return self.low_us <= self.measured_us <= self.high_us
 
     @property
     def host_error_pct(self) -> float:
@@ -133,20 +119,18 @@ class ModuleErrors(Tabular):
 
 
 def _figures(rows: Sequence[ModuleError]) -> dict[str, Any]:
-    def median(values: Sequence[float]) -> float | None:
-        return float(np.median(np.abs(values))) if values else None
+    def median(name: str, *, signed: bool = False) -> float | None:
+        values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+        return float(np.median(values if signed else np.abs(values))) if values else None
 
-    calls = [row.error_pct for row in rows]
     return {
         "n": len(rows),
-        "median_pct": median(calls),
-        "bias_pct": float(np.median(calls)),
+        "median_pct": median("error_pct"),
+        "bias_pct": median("error_pct", signed=True),
         "coverage_frac": float(np.mean([row.within for row in rows])),
-        "host_median_pct": median([row.host_error_pct for row in rows]),
-        "host_bias_pct": float(np.median([row.host_error_pct for row in rows])),
-        "device_median_pct": median(
-            [row.device_error_pct for row in rows if row.device_error_pct is not None]
-        ),
+        "host_median_pct": median("host_error_pct"),
+        "host_bias_pct": median("host_error_pct", signed=True),
+        "device_median_pct": median("device_error_pct"),
     }
 
 

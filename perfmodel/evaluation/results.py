@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,41 @@ class Tabular(ABC):
         import pandas as pd
 
         return pd.DataFrame(self.to_dict()["rows"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A prediction with its 90 % interval, and what was measured, microseconds; None: not known."""
+
+    predicted_us: float
+    low_us: float
+    high_us: float
+    measured_us: float | None
+
+    @property
+    def error_pct(self) -> float | None:
+        """Predicted over measured, with its sign."""
+        if self.measured_us is None:
+            return None
+        return 100 * (self.predicted_us / self.measured_us - 1)
+
+    @property
+    def within(self) -> bool | None:
+        """Whether the interval holds what was measured."""
+        return None if self.measured_us is None else self.low_us <= self.measured_us <= self.high_us
+
+
+def figures_of(compared: Sequence[Compared]) -> dict[str, float | int | None]:
+    """Median, 90th percentile and worst absolute error, bias, and the share of intervals that hold;
+    of those that were measured."""
+    known = [each for each in compared if each.error_pct is not None]
+    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
+    if not known:
+        return {"n": 0} | dict.fromkeys(names)
+    signed = np.array([each.error_pct for each in known], np.float64)
+    size, within = np.abs(signed), np.mean([each.within for each in known])
+    figures = (np.median(size), np.quantile(size, 0.9), size.max(), signed.mean(), within)
+    return {"n": len(known)} | dict(zip(names, map(float, figures), strict=True))
 
 
 class Kind(StrEnum):

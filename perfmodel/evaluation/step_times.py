@@ -16,10 +16,10 @@ import numpy as np
 
 from perfmodel.calibrate.cpu_step import PredictedStep, predict_step
 from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
-from perfmodel.calibrate.step_table import MeasuredStep
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.evaluation.results import Tabular
+from perfmodel.evaluation.results import Compared, Tabular, figures_of
 from perfmodel.hardware import Device, Node
 from perfmodel.prediction.run import predict
 from perfmodel.progress import Begin, begun, silent
@@ -29,53 +29,21 @@ from perfmodel.workload.model import with_settings
 SCHEMA = "perfmodel.evaluation.steps/1"
 
 
-@dataclass(frozen=True)
-class StepError:
-    """One configuration: predicted with its 90 % interval, and measured; microseconds.
-
-    `spread_pct` is the measurement's own: by how much two halves of its rounds differ.
-    `referenced_us`, with its interval, is predicted of the machine as fast as its reference work
-    was then; None where that is not known.
+@dataclass(frozen=True, kw_only=True)
+class StepError(Compared):
+    """One configuration. `spread_pct` is the measurement's own: by how much two halves of its
+    rounds differ. `referenced` is the same on the machine as fast as its reference work was then.
     """
 
     name: str
     ranks: int
-    predicted_us: float
-    low_us: float
-    high_us: float
-    measured_us: float | None
     spread_pct: float | None
-    referenced_us: float | None = None
-    referenced_low_us: float | None = None
-    referenced_high_us: float | None = None
-
-    @property
-    def error_pct(self) -> float | None:
-        """Predicted over measured; None where nothing was measured."""
-        return _error_pct(self.predicted_us, self.measured_us)
-
-    @property
-    def within(self) -> bool | None:
-        """Whether the interval holds what was measured."""
-        return None if self.measured_us is None else self.low_us <= self.measured_us <= self.high_us
+    referenced: Compared | None = None
 
     @property
     def drift_ratio(self) -> float | None:
         """How much longer the reference work says that this step takes since the calibration."""
-        return None if self.referenced_us is None else self.referenced_us / self.predicted_us
-
-    @property
-    def referenced_error_pct(self) -> float | None:
-        """The error in units of the reference work."""
-        return _error_pct(self.referenced_us, self.measured_us)
-
-    @property
-    def referenced_within(self) -> bool | None:
-        """Whether the interval in units of the reference work holds what was measured."""
-        low, high = self.referenced_low_us, self.referenced_high_us
-        if low is None or high is None or self.measured_us is None:
-            return None
-        return low <= self.measured_us <= high
+        return None if self.referenced is None else self.referenced.predicted_us / self.predicted_us
 
     @property
     def is_error(self) -> bool | None:
@@ -83,23 +51,21 @@ class StepError:
 
         What is closer may as well be the machine as the model.
         """
-        if self.referenced_us is None or self.measured_us is None or self.drift_ratio is None:
+        if self.referenced is None or self.measured_us is None or self.drift_ratio is None:
             return None
-        return abs(log(self.referenced_us / self.measured_us)) > abs(log(self.drift_ratio))
+        return abs(log(self.referenced.predicted_us / self.measured_us)) > abs(
+            log(self.drift_ratio)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         keys = (
             *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us", "error_pct"),
-            *("within", "spread_pct", "drift_ratio", "referenced_us", "referenced_low_us"),
-            *("referenced_high_us", "referenced_error_pct", "referenced_within", "is_error"),
+            *("within", "spread_pct", "drift_ratio", "is_error"),
         )
-        return {key: getattr(self, key) for key in keys}
-
-
-def _error_pct(predicted_us: float | None, measured_us: float | None) -> float | None:
-    if predicted_us is None or measured_us is None:
-        return None
-    return 100 * (predicted_us / measured_us - 1)
+        figures = ("predicted_us", "low_us", "high_us", "error_pct", "within")
+        known = {key: getattr(self.referenced, key, None) for key in figures}
+        by_reference = {f"referenced_{key.removeprefix('predicted_')}": known[key] for key in known}
+        return {key: getattr(self, key) for key in keys} | by_reference
 
 
 @dataclass(frozen=True)
@@ -110,26 +76,16 @@ class StepErrors(Tabular):
     rows: tuple[StepError, ...]
     drift: StepDrifts | None = None
 
-    @property
-    def errors_pct(self) -> list[float]:
-        """Absolute errors of those that were measured."""
-        return [abs(row.error_pct) for row in self.rows if row.error_pct is not None]
-
     def summary(self) -> dict[str, float | int | None]:
-        """Median, 90th percentile and worst error, bias, and how many intervals hold."""
-        signed = [row.error_pct for row in self.rows if row.error_pct is not None]
-        within = [bool(row.within) for row in self.rows]
+        """Errors of the steps as they are predicted, and the measurements' median spread."""
         spreads = [row.spread_pct for row in self.rows if row.spread_pct is not None]
-        return _figures(signed, within) | {
-            "spread_pct": float(np.median(spreads)) if spreads else None
-        }
+        spread_pct = float(np.median(spreads)) if spreads else None
+        return figures_of(self.rows) | {"spread_pct": spread_pct}
 
     def referenced(self) -> dict[str, float | int | None]:
         """The same in units of the reference work, and how many of these are errors."""
-        known = [row for row in self.rows if row.referenced_error_pct is not None]
-        signed = [row.referenced_error_pct for row in known if row.referenced_error_pct is not None]
-        within = [bool(row.referenced_within) for row in known]
-        return _figures(signed, within) | {"errors": sum(bool(row.is_error) for row in known)}
+        known = [row.referenced for row in self.rows if row.referenced is not None]
+        return figures_of(known) | {"errors": sum(bool(row.is_error) for row in self.rows)}
 
     @property
     def warnings(self) -> list[str]:
@@ -157,16 +113,6 @@ class StepErrors(Tabular):
             "rows": [row.to_dict() for row in self.rows],
             "warnings": self.warnings,
         }
-
-
-def _figures(signed_pct: Sequence[float], within: Sequence[bool]) -> dict[str, float | int | None]:
-    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
-    if not signed_pct:
-        return {"n": 0} | dict.fromkeys(names)
-    sizes = np.abs(signed_pct)
-    figures = (np.median(sizes), np.quantile(sizes, 0.9), sizes.max(), np.mean(signed_pct))
-    values = map(float, (*figures, np.mean(within)))
-    return {"n": len(signed_pct)} | dict(zip(names, values, strict=True))
 
 
 def evaluate_steps(
@@ -199,22 +145,24 @@ def evaluate_steps(
                     referenced = predict_step(step, drifted(machine, drift))
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
-        spread = None if np.isnan(step.halves_frac) else 100 * step.halves_frac
+        spread = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
+        measured_us = None if blind else step.step_us
+        moved_step = None if referenced is None else Compared(**_times(referenced, measured_us))
         result.append(
             StepError(
                 name=step.name,
                 ranks=step.ranks,
-                predicted_us=predicted.duration_us,
-                low_us=predicted.low_us,
-                high_us=predicted.high_us,
-                measured_us=None if blind else step.step_us,
-                spread_pct=None if blind else spread,
-                referenced_us=None if referenced is None else referenced.duration_us,
-                referenced_low_us=None if referenced is None else referenced.low_us,
-                referenced_high_us=None if referenced is None else referenced.high_us,
+                spread_pct=spread,
+                referenced=moved_step,
+                **_times(predicted, measured_us),
             )
         )
     return StepErrors(machine.name, tuple(result), drifts)
+
+
+def _times(predicted: PredictedStep, measured_us: float | None) -> dict[str, Any]:
+    times = {"low_us": predicted.low_us, "high_us": predicted.high_us}
+    return times | {"predicted_us": predicted.duration_us, "measured_us": measured_us}
 
 
 COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}

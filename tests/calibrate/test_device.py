@@ -11,11 +11,10 @@ import pytest
 from cost.kernels.cpu_machine import ALONE, MACHINE
 
 from perfmodel.calibrate.any_device import fit_any_device
-from perfmodel.calibrate.calibrate import Samples, calibrate
 from perfmodel.calibrate.cpu_step import predict_step
-from perfmodel.calibrate.device import fit_device
+from perfmodel.calibrate.device import fit_device, fit_family
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.step_table import read_steps
+from perfmodel.calibrate.tables import read_steps
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
@@ -61,14 +60,14 @@ def _write(path: Path, frame: pd.DataFrame) -> Path:
     return path
 
 
-def test_known_parameters_are_recovered() -> None:
+def test_known_parameters_are_recovered(tmp_path: Path) -> None:
     frame = _frame(200)
     times = frame["duration_us"].to_numpy()
-    samples = Samples(Rows.from_frame(frame), times, np.ones(len(frame)))
-    tables = calibrate(_model("vector"), samples, MACHINE)
+    measured = read_tables([_write(tmp_path / "t.csv", frame)]).all
+    tables = fit_family(_model("vector"), measured, MACHINE)
     assert tables["alone.vector"]["dram_gb_per_s"] == pytest.approx(9, rel=0.15)
     assert tables["alone.vector"]["cold_us"] == pytest.approx(8, rel=0.15)
-    again = _model("vector").estimate(samples.rows, replace(MACHINE, calibration=tables))
+    again = _model("vector").estimate(measured.rows, replace(MACHINE, calibration=tables))
     assert np.median(np.abs(again.duration_us / times - 1)) < 0.02
 
 

@@ -14,7 +14,7 @@ from cost.kernels.cpu_machine import MACHINE
 from evaluation.test_truth import HEAD
 
 from perfmodel.calibrate.cpu_step import steps_us
-from perfmodel.calibrate.device import fit_device, in_reference_units
+from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
 from perfmodel.calibrate.drift import (
     drift_of_pairs,
@@ -23,7 +23,7 @@ from perfmodel.calibrate.drift import (
     drift_of_steps,
     shares_of,
 )
-from perfmodel.calibrate.step_table import MeasuredStep, read_steps
+from perfmodel.calibrate.tables import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted
 from perfmodel.errors import UsageError
@@ -110,8 +110,8 @@ def test_intervals_are_wider_where_steps_scatter_though_the_reference_does_not(
     steps = _measured_on(_steps(tmp_path), CALIBRATED, THEN)
     calm = _evaluated(steps).rows[0]
     troubled = _evaluated([replace(step, median_us=1.2 * step.step_us) for step in steps]).rows[0]
-    assert calm.referenced_high_us is not None
-    assert troubled.referenced_high_us == pytest.approx(
+    assert calm.referenced is not None
+    assert troubled.referenced.high_us == pytest.approx(
         calm.predicted_us * np.exp(np.hypot(np.log(1.1), 1.645 / 1.282 * np.log(1.2))), rel=1e-3
     )
 
@@ -125,9 +125,10 @@ def test_intervals_are_wider_where_the_reference_scatters(tmp_path: Path) -> Non
     ]
     wide = _evaluated(scattered).rows[0]
     assert (
-        wide.referenced_high_us / wide.referenced_us > calm.referenced_high_us / calm.predicted_us
+        wide.referenced.high_us / wide.referenced.predicted_us
+        > calm.referenced.high_us / calm.predicted_us
     )
-    assert calm.referenced_high_us == pytest.approx(calm.high_us)
+    assert calm.referenced.high_us == pytest.approx(calm.high_us)
 
 
 def test_what_holds_no_reference_is_said(tmp_path: Path) -> None:
@@ -213,17 +214,3 @@ def test_a_record_of_the_collector_says_how_fast_the_machine_is_now(tmp_path: Pa
         path.write_text(text)
         with pytest.raises(UsageError, match="is no record of the collector"):
             drift_of_record(path, CALIBRATED)
-
-
-def test_a_fit_takes_configurations_measured_again_for_a_reference(tmp_path: Path) -> None:
-    steps = _steps(tmp_path)
-    frame = pd.read_csv(tmp_path / "t.csv")
-    times = steps_us(steps, MACHINE)
-    tables = [_write(tmp_path / "kernels.csv", _frame(20))]
-    for name, ratio in (("one_steps.csv", 1.0), ("two_steps.csv", 1.25)):
-        measured = frame.assign(p10_us=ratio * times, device="Round CPU")
-        tables.append(_write(tmp_path / name, measured))
-    found = in_reference_units(read_tables(tables), MACHINE)
-    assert [step.step_us for step in found.steps] == pytest.approx([*times, *times], rel=0.01)
-    assert set(found.reference) == {"spread_frac"}
-    assert any(note.startswith("two: the machine takes 1.25 times as long") for note in found.notes)

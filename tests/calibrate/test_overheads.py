@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import Tiny
 
-from perfmodel.calibrate.cpu_step import fit_overheads
+from perfmodel.calibrate.overheads import fit_overheads
 from perfmodel.errors import HardwareError, TraceError
 
 

@@ -12,7 +12,7 @@ from cli.samples import check_schema
 from evaluation.test_truth import ROW, _table
 
 from perfmodel import predict
-from perfmodel.calibrate.step_table import read_steps
+from perfmodel.calibrate.tables import read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.hardware import node, with_settings
 from perfmodel.workload import model, op_graph

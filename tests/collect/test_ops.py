@@ -13,13 +13,13 @@ import pytest
 
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import kronecker
-from perfmodel.collect.ledger import dims_of
-from perfmodel.collect.models.truths import ONE_RANK, TWO_RANKS
-from perfmodel.collect.op_times import (
+from perfmodel.collect.models.configuration import ONE_RANK, TWO_RANKS
+from perfmodel.collect.samples import (
     ARRAYS,
-    COLUMNS,
+    OP_COLUMNS,
     STEP_COLUMNS,
     OpSamples,
+    dims_of,
     load_samples,
     op_rows,
     save_samples,
@@ -117,9 +117,9 @@ def test_a_step_is_told_with_and_without_the_meter() -> None:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 def test_a_table_is_plain_or_packed(name: str, tmp_path: Path) -> None:
-    write_table(tmp_path / name, COLUMNS, op_rows("one", sampled(), "X", "dispatch_mode"))
+    write_table(tmp_path / name, OP_COLUMNS, op_rows("one", sampled(), "X", "dispatch_mode"))
     row = rows_of(tmp_path / name)[0]
-    assert tuple(row) == COLUMNS
+    assert tuple(row) == OP_COLUMNS
     assert json.loads(row["input_shapes"]) == [[2, 3], [2, 3]]
     assert json.loads(row["scalars"]) == {"alpha": 1}
     assert row["unique_rows"] == ""

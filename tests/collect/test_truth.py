@@ -11,8 +11,7 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import build_parser, main
-from perfmodel.collect.ledger import COLUMNS, DIMS, Ledger, Samples, dims_of
-from perfmodel.collect.models.truths import (
+from perfmodel.collect.models.configuration import (
     ONE_RANK,
     TWO_RANKS,
     TruthConfig,
@@ -20,6 +19,7 @@ from perfmodel.collect.models.truths import (
     read_configs,
 )
 from perfmodel.collect.records import REFERENCE_COLUMNS
+from perfmodel.collect.samples import DIMS, TRUTH_COLUMNS, Ledger, Samples, dims_of
 from perfmodel.errors import UsageError
 
 SETTING = {"device": "X", "ranks": 1, "threads_per_rank": 2, "torch": "2.13.0"}
@@ -129,8 +129,8 @@ def test_the_table_has_every_column_and_goes_on(tmp_path: Path) -> None:
     ledger.samples["tiny"].reference_us.append([1.0, 2.0, 3.0, 4.0, 50.0])
     ledger.save()
     (row,) = rows_of(tmp_path / "t.csv")
-    assert tuple(row) == COLUMNS
-    assert len(set(COLUMNS)) == len(COLUMNS)
+    assert tuple(row) == TRUTH_COLUMNS
+    assert len(set(TRUTH_COLUMNS)) == len(TRUTH_COLUMNS)
     assert row["profiled_p10_us"] == ""
     assert all(row[name] for name in DIMS)
     assert [row[name] for name in REFERENCE_COLUMNS] == ["1.0", "2.0", "3.0", "4.0"]

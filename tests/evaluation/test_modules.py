@@ -27,7 +27,8 @@ def call(**changed: float) -> ModuleError:
         "device_predicted_us": 30.0,
         "device_us": 20.0,
     }
-    return ModuleError("net", "eager", False, "h200-sxm", **(times | changed))
+    about = {"program": "net", "mode": "eager", "is_training": False, "hardware": "h200-sxm"}
+    return ModuleError(**about, **(times | changed))
 
 
 def test_rows_are_read(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from cost.kernels.cpu_machine import MACHINE
 
 from perfmodel.calibrate.cpu_step import predict_step, step_rows, with_threads
-from perfmodel.calibrate.step_table import read_steps
-from perfmodel.cost.models.cpu_collective import waiting_frac
+from perfmodel.calibrate.tables import read_steps
+from perfmodel.cost.models.cpu_vector import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.step_times import StepError, StepErrors, evaluate_steps
 
@@ -85,7 +85,15 @@ def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
 
 def test_the_summary() -> None:
     rows = tuple(
-        StepError("a", 1, predicted, 0.9 * predicted, 1.1 * predicted, 100.0, 2.0)
+        StepError(
+            name="a",
+            ranks=1,
+            predicted_us=predicted,
+            low_us=0.9 * predicted,
+            high_us=1.1 * predicted,
+            measured_us=100.0,
+            spread_pct=2.0,
+        )
         for predicted in (100.0, 105.0, 80.0)
     )
     summary = StepErrors("cpu", rows).summary()

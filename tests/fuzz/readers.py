@@ -84,7 +84,7 @@ def read_device_rows(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_steps(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.calibrate.step_table import read_steps as steps
+    from perfmodel.calibrate.tables import read_steps as steps
 
     return [str(each) for each in steps(path)], []
 

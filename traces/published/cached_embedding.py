@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import floor
 
+from benchmarks.published.designs import Lab, Study
 from perfmodel.designs.device_caches import SoftwareCache, frequency_aware_bytes
-from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.units import US_PER_S
 from perfmodel.workload import load_workload

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.published.designs import Study
 from perfmodel.arrays import Floats
-from perfmodel.evaluation.published_designs import Study
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.published.designs import Lab, Study
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
-from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.units import BYTES_PER_GB

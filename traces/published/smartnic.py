@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from benchmarks.published.designs import Lab, Study
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.smartnic import SmartNic
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.evaluation.published_designs import Lab, Study
 from perfmodel.prediction import predict
 from perfmodel.workload import load_workload
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.published.designs import Study
 from perfmodel.designs.software_memory import FleetHost, UserSide, saving_frac
 from perfmodel.embedding import Cache, Lru, TableAccess, steady_use, zipf
-from perfmodel.evaluation.published_designs import Study
 
 
 def power_saved_pct(

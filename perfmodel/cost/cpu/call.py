@@ -9,18 +9,20 @@ are in another state. Either stands in for the other where it is all there is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import Group, coefficients
-from perfmodel.cost.cpu.drift import drifted_values
-from perfmodel.embedding.popularity import touched_per_class, zipf_classes
+from perfmodel.cost.cpu.drift import drifted_values, interval_ratio
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
+from perfmodel.hardware.catalogue import device as catalogue_device
+from perfmodel.hardware.catalogue import host
 from perfmodel.ops.spec import Dims
 from perfmodel.schema import unknown_key
 
@@ -119,59 +121,56 @@ def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: s
             raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
 
 
-MAX_ALPHA = 3.0
-_HALVINGS = 12
+@cache
+def reference_cpu() -> Device:
+    """The calibrated CPU of the catalogue, whose parameters stand for those of a CPU without."""
+    return catalogue_device("cpu-epyc")
 
 
-def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
-    """Expected distinct rows of `lookups` drawn from `rows`, popularity rank r by `r ** -alpha`.
-
-    `alpha` 0 is uniform. Rank r stands for the interval from r to r + 1, as for generators that
-    invert the integral; all arguments have one value per table.
-    """
-    counts, share = zipf_classes(rows, zipf_alpha, smooth=True)
-    touched = touched_per_class(counts, share / np.maximum(counts, 1e-300), lookups).sum(axis=1)
-    return np.asarray(np.minimum(touched, np.minimum(rows, lookups)))
+def is_calibrated(family: str, device: Device) -> bool:
+    """Whether `device` has a calibration of its own for `family`."""
+    tables = device.calibration
+    return any(key.removeprefix(ALONE).partition(".")[0] == family for key in tables)
 
 
-def hit_frac(held: Floats, rows: Floats, distinct: Floats, alpha: Floats) -> Floats:
-    """Share of lookups among the `held` most popular rows of which `distinct` occur.
-
-    That of the popularity (`alpha`), and of the lookups of rows too rare to count on, evenly.
-    """
-    share = np.minimum(held / np.maximum(distinct, 1.0), 1.0)
-    known = popular_frac(np.minimum(held, distinct), rows, alpha)
-    return known + (1 - popular_frac(distinct, rows, alpha)) * share
-
-
-def skew_of(rows: Floats, lookups: Floats, distinct: Floats) -> Floats:
-    """The Zipf exponent at which `lookups` of `rows` touch about `distinct` of them."""
-    told = zip(rows.tolist(), lookups.tolist(), distinct.tolist(), strict=True)
-    return np.array([_skew(*each) for each in told])
-
-
-@lru_cache(maxsize=1 << 14)
-def _skew(rows: float, lookups: float, distinct: float) -> float:
-    one, many, low, high = np.array([rows]), np.array([lookups]), 0.0, MAX_ALPHA
-    if rows < 2 or distinct >= distinct_rows(one, many, np.zeros(1))[0]:
-        return 0.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if distinct_rows(one, many, np.array([middle]))[0] > distinct:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+def parameters_on(
+    family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
+) -> dict[str, float]:
+    """`values_of` where `device` was calibrated, else those of the reference CPU: rates by what
+    the data sheets of both say, times by the speed of a thread."""
+    if is_calibrated(family, device):
+        return values_of(family, section, parameters, device, alone)
+    reference = reference_cpu()
+    values = values_of(family, section, parameters, reference, alone)
+    slower = _thread_speed(reference) / _thread_speed(device)
+    for each in parameters:
+        if each.from_figures:
+            values[each.name] = each.default_on(device, section)
+        elif each.scale is not None:
+            values[each.name] *= each.scale(device, 1.0) / each.scale(reference, 1.0)
+        elif each.name.endswith(("_us", "_ns")):
+            values[each.name] *= slower
+    return drifted_values(values, device)
 
 
-def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
-    """Share of lookups of the `top` most popular rows: the integral that a generator inverts."""
-    power = np.where(np.abs(1 - alpha) < 1e-9, 1e-9, 1 - alpha)
-    frac: Floats = np.expm1(power * np.log1p(top)) / np.expm1(power * np.log1p(rows))
-    return np.minimum(frac, 1.0)
+def _thread_speed(device: Device) -> float:
+    """Of one thread, as hosts of the catalogue have it; of an unknown host by its clock."""
+    if device.usual_host is not None:
+        return host(device.usual_host).single_thread_ratio
+    clock_mhz, reference = device.base_mhz or device.boost_mhz, reference_cpu()
+    return _thread_speed(reference) * clock_mhz / (reference.base_mhz or reference.boost_mhz)
+
+
+def spread_of(device: Device, spread_frac: float, calibrated: bool) -> float:
+    """Bound of a 90 % interval over its middle; wider for a CPU that was not calibrated."""
+    ratio = interval_ratio(device, spread_frac)
+    if calibrated:
+        return ratio
+    return math.exp(math.hypot(math.log(ratio), math.log1p(_UNMEASURED.spread_frac)))
 
 
 _C = coefficients("cpu.call")
+_UNMEASURED = coefficients("cpu.unmeasured")
 
 CALL_PARAMETERS = parameters("cpu.overhead")
 CROWDING_PARAMETERS = parameters("cpu.crowding")
@@ -309,6 +308,12 @@ class Call:
     def fork_us(self, threads: Floats) -> Floats:
         """Starting and joining, where there is more than one thread."""
         return np.where(threads > 1, self.values["fork_us"], 0.0)
+
+
+def bound_terms(compute_us: Floats, memory_us: Floats) -> dict[str, Floats]:
+    """Both overlapped, as a term of the one that takes longer."""
+    both, bound = overlapped_us(compute_us, memory_us), compute_us >= memory_us
+    return {"compute": np.where(bound, both, 0.0), "memory": np.where(bound, 0.0, both)}
 
 
 def overlapped_us(first: Floats, second: Floats) -> Floats:

@@ -16,11 +16,14 @@ from perfmodel.cost.cpu.call import (
     WATCHED,
     Call,
     Parameter,
+    is_calibrated,
     parameters,
+    parameters_on,
+    reference_cpu,
     section_of,
+    spread_of,
     timing_is_one_of,
 )
-from perfmodel.cost.cpu.carried import is_carried, measured, spread_of, values_on
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
@@ -74,7 +77,7 @@ class CpuFamily:
                 direction=direction.removesuffix("_dense"),
                 flags={name: values[index] for name, values in rows.dims.items()},
                 alone=alone,
-                values=values_on(self.family, section, self.parameters, device, alone),
+                values=parameters_on(self.family, section, self.parameters, device, alone),
                 device=device,
             )
             calls.append((index, call))
@@ -89,17 +92,17 @@ class CpuFamily:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; `ModelError` on impossible rows."""
         duration, spread = np.empty(len(rows)), np.empty(len(rows))
-        carried = is_carried(self.family, device)
+        own = is_calibrated(self.family, device)
         for index, call in self.calls(rows, device):
             duration[index] = sum(self.breakdown(call).values())
-            spread[index] = spread_of(device, call.values["spread_frac"], carried)
-        source = f"calibration of {measured().name if carried else device.name}"
+            spread[index] = spread_of(device, call.values["spread_frac"], own)
+        source = f"calibration of {device.name if own else reference_cpu().name}"
         return Estimate(
             duration_us=duration,
             low_us=duration / spread,
             high_us=duration * spread,
             model=f"{self.family}/heuristic",
-            source=f"{source}, by figures of both" if carried else source,
+            source=source if own else f"{source}, by figures of both",
         )
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:

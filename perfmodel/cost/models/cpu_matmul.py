@@ -9,7 +9,14 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, Scale, overlapped_us, parameters
+from perfmodel.cost.cpu.call import (
+    MEMORY_PARAMETERS,
+    Call,
+    Scale,
+    bound_terms,
+    overlapped_us,
+    parameters,
+)
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS, Dims
@@ -69,12 +76,9 @@ def _matmul_terms(call: Call) -> Mapping[str, Floats]:
     rounded_bytes = _C.activation_bytes * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
     moved_bytes = moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
     memory_us = call.moving_us(moved_bytes, moved_bytes, cores)
-    both = overlapped_us(compute_us, memory_us)
-    bound = compute_us >= memory_us
     return {
         "library": library_us,
-        "compute": np.where(bound, both, 0.0),
-        "memory": np.where(bound, 0.0, both),
+        **bound_terms(compute_us, memory_us),
         "faults": call.faults_us(spec.written_bytes(dims, call.item_bytes)),
     }
 

@@ -1,9 +1,10 @@
-"""Memory-bound work on a CPU: elementwise, reductions, copies, sorts, optimizers, host calls."""
+"""On a CPU: elementwise ops, reductions, copies, sorts, optimizers, collectives, host calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,16 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, Call, overlapped_us, parameters
+from perfmodel.cost.cpu.call import (
+    MEMORY_PARAMETERS,
+    Call,
+    bound_terms,
+    overlapped_us,
+    parameters,
+    parameters_on,
+)
 from perfmodel.cost.cpu.family import CpuFamily
+from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
 
@@ -44,13 +53,10 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     moved = spec.read_bytes(dims, call.item_bytes) + written
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
-    both = overlapped_us(compute_us, memory_us)
-    bound = compute_us >= memory_us
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
         "fork": call.fork_us(threads),
-        "compute": np.where(bound, both, 0.0),
-        "memory": np.where(bound, 0.0, both),
+        **bound_terms(compute_us, memory_us),
         "faults": call.faults_us(written),
     }
 
@@ -174,6 +180,38 @@ def _is_learnt(call: Call, keys: Floats) -> NDArray[np.bool_]:
 
 
 KERNELS.register("cpu/sort/heuristic")(CpuFamily("sort", SORT_PARAMETERS, _sort_terms))
+
+
+_COLLECTIVE = coefficients("cpu.collective")
+COLLECTIVE_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.collective"))
+
+
+def _collective_terms(call: Call) -> Mapping[str, Floats]:
+    """Calls, and copies through sockets: Gloo over loopback among processes of one CPU."""
+    values, dims = call.values, call.dims
+    exchanged = OPS[call.op].written_bytes(dims, call.item_bytes)
+    held = _COLLECTIVE.copies * dims["size_bytes"]
+    one = np.full(len(call), float(call.device.sm_count))
+    return {
+        "ranks": (dims["ranks"] - 1) * values["rank_us"],
+        "memory": values["copies_ratio"] * call.moving_us(exchanged, held, one),
+    }
+
+
+COLLECTIVE_MODEL = CpuFamily("collective", COLLECTIVE_PARAMETERS, _collective_terms)
+KERNELS.register("cpu/collective/heuristic")(COLLECTIVE_MODEL)
+
+
+def waiting_frac(device: Device, ranks: int) -> float:
+    """What ranks of equal work wait for the last of them, as a share of their own work.
+
+    The largest of so many normal variables, by the median rank of Blom, 1958.
+    """
+    values = parameters_on(
+        COLLECTIVE_MODEL.family, COLLECTIVE_MODEL.family, COLLECTIVE_MODEL.parameters, device
+    )
+    last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    return values["skew_frac"] * last if ranks > 1 else 0.0
 
 
 HOST_PARAMETERS = parameters("cpu.host")

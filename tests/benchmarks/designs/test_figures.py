@@ -11,16 +11,16 @@ import pytest
 from slow import slow_but
 from typer.testing import CliRunner
 
-from perfmodel.cli import application
-from perfmodel.cli.console import broken
-from perfmodel.evaluation.published_designs import (
+from benchmarks.published.designs import (
     DesignFigures,
     Figure,
     Lab,
     evaluate_designs,
     read_studies,
 )
-from perfmodel.evaluation.published_files import Row, published_folder
+from benchmarks.published.files import Row, published_folder
+from perfmodel.cli import application
+from perfmodel.cli.console import broken
 from perfmodel.hardware import Cluster
 
 STUDIES = {study.path.stem: study for study in read_studies(published_folder())}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import perfmodel
+from benchmarks.published.designs import evaluate_designs, read_studies
 from perfmodel.errors import PerfmodelError
-from perfmodel.evaluation.published_designs import evaluate_designs, read_studies
 
 ROW = """
 [[figures]]

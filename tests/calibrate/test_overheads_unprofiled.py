@@ -1,4 +1,4 @@
-"""`perfmodel.calibrate.unprofiled` on numbers that can be followed by hand."""
+"""`perfmodel.calibrate.overheads` on numbers that can be followed by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.calibrate.unprofiled import unprofiled
+from perfmodel.calibrate.overheads import unprofiled
 from perfmodel.cost.host import Profile
 from perfmodel.cost.host.profile import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, Statistic

@@ -1,4 +1,4 @@
-"""Overhead profiles at the level of a host that no profiler slows, as `collect ops` timed it.
+"""Profiles of host overheads: of traces, and without the profiler's cost by `collect ops`.
 
 A profiler slows operators unequally: 2 to 200 times on one machine. Traces tell how an operator's
 time is spread over T2 to T5, a table of `collect ops` how much of it there is.
@@ -6,19 +6,25 @@ time is spread over T2 to T5, a table of `collect ops` how much of it there is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.calibrate.step_table import MAX_US
-from perfmodel.cost.host import Profile
+from perfmodel.calibrate.tables import MAX_US
+from perfmodel.cost.host import Profile, Provenance
+from perfmodel.cost.host.measure import measure
 from perfmodel.cost.host.profile import Rows
 from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
-from perfmodel.errors import UsageError
+from perfmodel.errors import TraceError, UsageError
+from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import read_frame
+from perfmodel.hardware import load
 from perfmodel.ops.graph import AUTOGRAD_NODE
+from perfmodel.progress import Begin, begun, silent
+from perfmodel.trace import read
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 if TYPE_CHECKING:
@@ -44,6 +50,37 @@ STEP_COLUMNS = ("name", "p10_us", SUM)
 
 Owner = tuple[str, str]
 """An operator as traces have it, and its thread."""
+
+
+def fit_overheads(
+    traces: Sequence[str | Path],
+    *,
+    profiler_us_per_event: float = 0.0,
+    hosts: Sequence[str] = (),
+    torch_versions: Sequence[str] = (),
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    begin: Begin = silent,
+) -> Profile:
+    """One profile of the host overheads of all `traces` (files, archives or folders of ranks).
+
+    `profiler_us_per_event` is taken off each sample per event that the profiler recorded in it.
+    `hosts` (of the catalogue, or TOML files) and `torch_versions` are what the traces do not say of
+    themselves. Raises `TraceError` for a trace without times, `ModelError` where no overhead is
+    found, `HardwareError` for an unknown host.
+    """
+    for host in hosts:
+        load(host, "host")
+    samples = []
+    for path in begun(traces, begin):
+        trace = read(path, max_bytes=max_bytes)
+        if not trace.ranks:
+            raise TraceError(f"{path}: has no times, so no overheads; give a Kineto trace")
+        samples += [
+            measure(rank, links, profiler_us_per_event=profiler_us_per_event)
+            for rank, links in zip(trace.ranks, trace.links, strict=True)
+        ]
+    stated = Provenance(hosts=tuple(hosts), torch_versions=tuple(torch_versions))
+    return Profile.from_samples(*samples, provenance=stated)
 
 
 def unprofiled(profile: Profile, ops_table: Path) -> Profile:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Annotated, TypeAlias
 
+from benchmarks.published.designs import QUANTITIES, Study
+from benchmarks.published.files import Count
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.tiers.drives import BLOCK_BYTES, read_amplification, read_iops, read_latency_us
 from perfmodel.errors import PerfmodelError
-from perfmodel.evaluation.published_designs import QUANTITIES, Study
-from perfmodel.evaluation.published_files import Count
 from perfmodel.explore.planner.torchrec import Topology, shard_cost
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.ops.rows import Rows

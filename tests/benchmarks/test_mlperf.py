@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from perfmodel.cli import application
-from perfmodel.errors import PerfmodelError
-from perfmodel.evaluation.published_throughput import (
+from benchmarks.published.mlperf import (
     BETWEEN_EVALUATIONS,
     DCNV2_COLUMNS,
     MLPERF_COLUMNS,
-    PublishedError,
-    PublishedErrors,
+    evaluate_published,
     read_mlperf,
+    row_of,
+    summary,
+    with_scaled,
 )
+from perfmodel.errors import PerfmodelError
 
 RUN = {
     "round": "v4.0",
@@ -68,8 +69,8 @@ def test_other_rows_are_left_out_by_name(
 ) -> None:
     found, (left,) = read_mlperf(mlperf(tmp_path, {}, change))
     assert len(found) == 1
-    assert left.reason.startswith(reason)
-    assert left.name == f"{change.get('round', 'v4.0')} {change.get('submitter', 'One')} box"
+    assert left[1].startswith(reason)
+    assert left[0] == f"{change.get('round', 'v4.0')} {change.get('submitter', 'One')} box"
 
 
 def test_one_hot_rates_contain_evaluations(tmp_path: Path) -> None:
@@ -84,17 +85,17 @@ def test_a_round_of_other_software_is_a_group_of_its_own(tmp_path: Path) -> None
     later, first = read_mlperf(mlperf(tmp_path, one_hot, early))[0]
     assert [each.group for each in (later, first)] == ["dlrm", "dlrm v1.0"]
     assert (later.settings, first.settings) == ({}, {"implementation__indices_ahead": False})
-    assert PublishedError(first, 1e6).is_held_out
+    assert row_of(first, 1e6, 1e6, 1e6)["held_out"]
 
 
 def test_errors_are_of_the_rate(tmp_path: Path) -> None:
     (found,), _ = read_mlperf(mlperf(tmp_path, {}))
-    errors = PublishedErrors((PublishedError(found, 12e6),), ())
-    (summary,) = errors.summary()
-    assert errors.rows[0].error_pct == pytest.approx(-20)
-    assert summary["one_node"] == {"median_pct": pytest.approx(20), "bias_pct": pytest.approx(-20)}
-    assert summary["several_nodes"]["median_pct"] is None
-    assert list(summary["generations"]) == ["hopper"]
+    rows = with_scaled(pd.DataFrame([row_of(found, 12e6, 11e6, 13e6)]))
+    errors = summary(rows, "group").loc["dlrm_dcnv2"]
+    assert rows.error_pct[0] == pytest.approx(-20)
+    assert (errors.one_node_pct, errors.bias_pct) == (pytest.approx(20), pytest.approx(-20))
+    assert isnan(errors.several_pct)
+    assert isnan(errors.rank_correlation)
 
 
 def test_rates_between_evaluations_are_a_table_of_their_own(tmp_path: Path) -> None:
@@ -111,15 +112,14 @@ def test_the_alternative_is_the_rate_of_one_node_times_nodes(tmp_path: Path) -> 
     """15 M/s of 8 GPUs are 120 of 64, where 50 were published: 140 % off."""
     several = {"n_nodes": "8", "samples_per_s_train_est": "50e6", "submitter": "Two"}
     one, many = read_mlperf(mlperf(tmp_path, {}, several))[0]
-    rows = (PublishedError(one, 12e6, 11e6, 16e6), PublishedError(many, 60e6, 55e6, 65e6))
-    answer = PublishedErrors(rows, ()).to_dict()
-    assert [each["scaled_error_pct"] for each in answer["rows"]] == [None, pytest.approx(140)]
-    assert [each["within"] for each in answer["rows"]] == [True, False]
-    assert [(each["gpus"], each["joined_by"]) for each in answer["by_gpus"]] == [
-        (8, "links"),
-        (64, "network"),
-    ]
-    assert answer["by_gpus"][1]["median_pct"] == pytest.approx(20)
+    made = [row_of(one, 12e6, 11e6, 16e6), row_of(many, 60e6, 55e6, 65e6)]
+    rows = with_scaled(pd.DataFrame(made))
+    assert isnan(rows.scaled_pct[0])
+    assert rows.scaled_pct[1] == pytest.approx(140)
+    assert rows.within.tolist() == [True, False]
+    errors = summary(rows, "group", "devices", "joined_by")
+    assert errors.median_pct["dlrm_dcnv2", 64, "network"] == pytest.approx(20)
+    assert errors.n["dlrm_dcnv2", 8, "links"] == 1
 
 
 @pytest.mark.parametrize("change", [{"global_batch": "-3"}, {"n_nodes": "many"}])
@@ -139,15 +139,9 @@ def test_another_table_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_reference_rows_keep_their_order(reference: Path) -> None:
     """Every configuration of linked GPUs is predicted, in the order of their rates."""
-    path = reference / "dlrm/mlperf_dlrm.csv"
-    done = CliRunner().invoke(
-        application(), ["evaluate", "published", "--mlperf", str(path), "-f", "json"]
-    )
-    answer = json.loads(done.stdout)
-    assert {each["group"]: each["n"] for each in answer["summary"]} == {
-        "dlrm v1.0": 4,
-        "dlrm": 4,
-        "dlrm_dcnv2": 6,
-    }
-    assert all(each["rank_correlation"] > 0.9 for each in answer["summary"])
-    assert not any("cannot" in row["reason"] for row in answer["left_out"])
+    listed, _ = read_mlperf(reference / "dlrm/mlperf_dlrm.csv")
+    rows, unpredicted = evaluate_published(listed)
+    errors = summary(rows, "group")
+    assert errors.n.to_dict() == {"dlrm v1.0": 4, "dlrm": 4, "dlrm_dcnv2": 6}
+    assert (errors.rank_correlation > 0.9).all()
+    assert unpredicted == []

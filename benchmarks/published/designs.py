@@ -19,10 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, get_type_hints
 
-from perfmodel.designs import Deployment, deployment_of
-from perfmodel.designs.composed import composed
-from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.evaluation.published_files import (
+from benchmarks.published.files import (
     EVIDENCE,
     Document,
     Row,
@@ -33,6 +30,9 @@ from perfmodel.evaluation.published_files import (
     published_folder,
     read_document,
 )
+from perfmodel.designs import Deployment, deployment_of
+from perfmodel.designs.composed import composed
+from perfmodel.errors import HardwareError, PerfmodelError
 from perfmodel.evaluation.results import Tabular
 from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, node_of
 from perfmodel.hardware.settings import with_settings
@@ -49,9 +49,7 @@ Value: TypeAlias = float | tuple[float, str]
 """What a quantity returns: the predicted figure, and where it helps what that is made of."""
 Quantity: TypeAlias = Callable[..., Value]
 
-QUANTITIES: Registry[Quantity] = Registry(
-    "quantity", home="perfmodel.evaluation.published_quantities"
-)
+QUANTITIES: Registry[Quantity] = Registry("quantity", home="benchmarks.published.quantities")
 
 
 @dataclass(frozen=True)

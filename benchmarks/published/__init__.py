@@ -1,0 +1,1 @@
+"""Published figures, predicted again: of co-designs (`designs.py`), and of MLPerf (`mlperf.py`)."""
