@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     Format,
@@ -22,9 +21,9 @@ from perfmodel.cli.options import (
     verb_of,
 )
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
-from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
+from perfmodel.reporting.tables import named, one_line
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.calibrated import Calibrated
@@ -94,10 +93,10 @@ def device(
         "warnings": list(fit.notes),
     }
     target.write(
-        answer=lambda: answer,
-        csv=lambda: rows_csv(rows, COLUMNS),
-        table=lambda console: show_device_fit(console, fit, output),
-        warnings=list(fit.notes),
+        lambda: answer,
+        lambda: rows_csv(rows, COLUMNS),
+        lambda console: show_device_fit(console, fit, output),
+        list(fit.notes),
     )
 
 
@@ -130,7 +129,6 @@ def drift(
 
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
-    from perfmodel.cli.tables import say
     from perfmodel.hardware import device as load_device
 
     base = load_device(hardware)
@@ -142,10 +140,9 @@ def drift(
     line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
     row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
     target.write(
-        answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        csv=lambda: rows_csv([row], tuple(row)),
-        table=lambda console: say(console, line),
-        warnings=[],
+        lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
+        lambda: rows_csv([row], tuple(row)),
+        lambda console: console.say(line),
     )
 
 
@@ -193,7 +190,7 @@ def kernels(
 
     from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
     from perfmodel.calibrate.kernels import fit_kernels
-    from perfmodel.cli.console import Console
+    from perfmodel.cli.console import Console, page_width
     from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
@@ -203,7 +200,7 @@ def kernels(
         tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
-    console = Console()
+    console = Console(page_width())
     if errors:
         show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if tested:

@@ -68,10 +68,9 @@ def hardware(
     else:
         parts, show = [load(name) for name in words], tables.show_checked
     target.write(
-        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
-        csv=lambda: _csv(parts),
-        table=lambda console: show(console, parts),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
+        lambda: _csv(parts),
+        lambda console: show(console, parts),
     )
 
 

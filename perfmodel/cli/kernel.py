@@ -73,10 +73,9 @@ def kernel(
 
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
     target.write(
-        answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        csv=lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
-        table=lambda console: show_kernel(console, title, answers),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "op": op, "results": answers},
+        lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
+        lambda console: show_kernel(console, title, answers),
     )
 
 
@@ -159,8 +158,7 @@ def _list(target: Output) -> None:
 
     joined = ("dims", "optional", "directions")
     target.write(
-        answer=lambda: {"schema": SCHEMA, "ops": ops},
-        csv=lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
-        table=lambda console: show_ops(console, ops),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "ops": ops},
+        lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
+        lambda console: show_ops(console, ops),
     )

@@ -265,7 +265,7 @@ def predict(
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
-        from perfmodel.cli.explanation import write_explanation
+        from perfmodel.cli.predict_tables import write_explanation
 
         write_explanation(prediction, explain, target)
         return

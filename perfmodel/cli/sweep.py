@@ -120,8 +120,8 @@ def sweep(
     }
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
-        answer=lambda: answer,
-        csv=lambda: frame_csv(swept.to_frame()),
-        table=lambda console: show_sweep(console, swept, answer),
-        warnings=swept.warnings,
+        lambda: answer,
+        lambda: frame_csv(swept.to_frame()),
+        lambda console: show_sweep(console, swept, answer),
+        swept.warnings,
     )
