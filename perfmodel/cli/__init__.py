@@ -89,10 +89,10 @@ def perfmodel(
         bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option(*NOTES, help="Below tables also what only informs; anywhere, too.")
+        bool, typer.Option(*NOTES, help="Also print notes; may stand anywhere.")
     ] = False,
     sources: Annotated[
-        bool, typer.Option(SOURCES, help="Below tables the figures that are assumed; too.")
+        bool, typer.Option(SOURCES, help="List assumed hardware values; also anywhere.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")

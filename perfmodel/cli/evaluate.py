@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from perfmodel.cli import evaluate_published
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
@@ -15,12 +13,15 @@ from perfmodel.cli.options import (
     MeasuredKernelsOption,
     ModelsOption,
     OutputOption,
+    OverheadsOption,
     SetOption,
     StrictOption,
     TrustModelsOption,
+    argument,
     kernel_models,
     max_bytes,
     no_configuration,
+    option,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 def traces(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FOLDER|TRACE...]",
-            help="Files, or folders, which are searched recursively: each folder of ranks is one "
-            "job, and a device's file (.toml) goes with the measurement tables in its folder. "
-            "[default: the folder `traces` here, and the bundled demo]",
+        argument(
+            "Files, or folders, which are searched recursively: each folder of ranks is one "
+            "job, and a device's file (.toml) goes with the measurement tables in its folder."
+            " [default: the folder `traces` here, and the bundled demo]",
+            "[FOLDER|TRACE...]",
         ),
     ] = None,
     format: FormatOption = None,
@@ -77,8 +78,7 @@ def kernels(
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
+        Path | None, option("Draw every row with its interval (.png, .svg, .pdf).", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -107,24 +107,16 @@ def kernels(
 
 
 def collectives(
-    curves: Annotated[
-        Path,
-        typer.Option(metavar="CURVES.csv", help="What each curve is: collective, GPUs, wires."),
-    ],
-    data: Annotated[
-        Path,
-        typer.Option(metavar="POINTS.csv[.gz]", help="Its points: curve_id, size_bytes, time_us."),
-    ],
+    curves: Annotated[Path, option("What each curve is: collective, GPUs, wires.", "CURVES.csv")],
+    data: Annotated[Path, option("Its points: curve_id, size_bytes, time_us.", "POINTS.csv[.gz]")],
     calibrate: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES,...",
-            help="Sizes whose measured points correct their own curve; they are not scored.",
+        option(
+            "Sizes whose measured points correct their own curve; they are not scored.", "BYTES,..."
         ),
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A model of `fit collectives`, for the shipped one."),
+        Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -165,27 +157,22 @@ def _sizes(text: str | None) -> list[float]:
 def ops(
     traces: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FOLDER|TRACE...]",
+        argument(
+            "Traces that record shapes: files, or folders, which are searched recursively.",
+            "[FOLDER|TRACE...]",
             callback=no_configuration,
-            help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,
     lookups: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Published times of embedding kernels; may be given several times.",
-        ),
+        option("Published times of embedding kernels; may be given several times.", "FILE.csv"),
     ] = None,
     by_op: Annotated[
-        bool, typer.Option("--by-op", help="By operator instead of by kernel family.")
+        bool, option("By operator instead of by kernel family.", None, "--by-op")
     ] = False,
-    only: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Operators whose name matches, as in '*ookup*'.")
-    ] = "*",
+    only: Annotated[str, option("Operators whose name matches, as in '*ookup*'.", "PATTERN")] = "*",
     alone: Annotated[
-        bool, typer.Option("--alone", help="Only ops during which no other stream was busy.")
+        bool, option("Only ops during which no other stream was busy.", None, "--alone")
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -217,20 +204,13 @@ def ops(
 
 
 def modules(
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE.csv", help="Calls as `collect modules` measured them.")
-    ],
-    programs: Annotated[
-        Path, typer.Option(metavar="DIR", help="The files that were measured; they are executed.")
-    ],
+    table: Annotated[Path, argument("Calls as `collect modules` measured them.", "TABLE.csv")],
+    programs: Annotated[Path, option("The files that were measured; they are executed.", "DIR")],
     hardware: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="What to predict for, if not the table's device."),
+        str | None, option("What to predict for, if not the table's device.", "NAME|FILE")
     ] = None,
     settings: SetOption = None,
-    overheads: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The host, as a profile of overheads.")
-    ] = None,
+    overheads: OverheadsOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -266,34 +246,23 @@ def modules(
 def steps(
     truth: Annotated[
         list[Path],
-        typer.Option(
-            metavar="FILE",
-            help="Table of configurations and step times (`collect truth`). Repeatable.",
-        ),
+        option("Table of configurations and step times (`collect truth`). Repeatable.", "FILE"),
     ],
     hardware: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|FILE", help="The CPU, best as `fit device` calibrated it, or the GPU."
-        ),
+        str, option("The CPU, best as `fit device` calibrated it, or the GPU.", "NAME|FILE")
     ],
     settings: SetOption = None,
-    overheads: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="A GPU's host, as a profile of overheads."),
-    ] = None,
+    overheads: OverheadsOption = None,
     blind: Annotated[
-        bool, typer.Option(help="Predict only: leave out what was measured, and the errors.")
+        bool, option("Predict only: leave out what was measured, and the errors.")
     ] = False,
-    before: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Steps that the CPU was calibrated on …")
-    ] = None,
+    before: Annotated[Path | None, option("Steps that the CPU was calibrated on …", "FILE")] = None,
     again: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="… and the same configurations measured again when the truth was: how far the "
+        option(
+            "… and the same configurations measured again when the truth was: how far the "
             "machine moved, where the tables hold no reference work.",
+            "FILE",
         ),
     ] = None,
     format: FormatOption = None,
@@ -343,8 +312,7 @@ def steps(
 
 def pairs(
     traces: Annotated[
-        list[str],
-        typer.Argument(metavar="ONE OTHER...", help="Pairs of traces: one program on two GPUs."),
+        list[str], argument("Pairs of traces: one program on two GPUs.", "ONE OTHER...")
     ],
     format: FormatOption = None,
     output: OutputOption = None,

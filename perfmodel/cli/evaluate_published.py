@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from perfmodel.cli.options import FormatOption, OutputOption
+from perfmodel.cli.options import FormatOption, OutputOption, option
 from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.reporting.tables import Table, columns, shown
 
@@ -19,14 +17,10 @@ if TYPE_CHECKING:
 
 def published(
     mlperf: Annotated[
-        list[Path],
-        typer.Option(
-            metavar="FILE", help="Table of MLPerf Training submissions of DLRM. May be repeated."
-        ),
+        list[Path], option("Table of MLPerf Training submissions of DLRM. May be repeated.", "FILE")
     ],
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw rates over devices (.png, .svg, .pdf)."),
+        Path | None, option("Draw rates over devices (.png, .svg, .pdf).", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -98,17 +92,16 @@ def _show_published(console: Console, evaluation: PublishedErrors) -> None:
 def designs(
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Figures that the name begins (hotline), or those of a file (neo). Repeatable.",
+        option(
+            "Figures that the name begins (hotline), or those of a file (neo). Repeatable.", "NAME"
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="TOML files of published figures, for the checkout's traces/published. Python "
+        option(
+            "TOML files of published figures, for the checkout's traces/published. Python "
             "files that they name are run, as by `python FILE`.",
+            "DIR",
         ),
     ] = None,
     format: FormatOption = None,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from perfmodel.cli.options import OutputOption, TraceArgument
+from perfmodel.cli.options import OutputOption, TraceArgument, option
 from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
@@ -33,16 +31,15 @@ def export(
     output: OutputOption = None,
     what: Annotated[
         What | None,
-        typer.Option(
-            help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
-            "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
-            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra for "
-            ".et, op for .py, else timeline]"
+        option(
+            "timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
+            "measured. graph: GraphML. chakra: a linked trace for simulators, a file per "
+            "rank. op: a PyTorch file that times one operator. [default: graph for .graphml, "
+            "chakra for .et, op for .py, else timeline]"
         ),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(metavar="OPERATOR", help="Of --what op: which operator, as it was recorded."),
+        str | None, option("Of --what op: which operator, as it was recorded.", "OPERATOR")
     ] = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:

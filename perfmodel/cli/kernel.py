@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from perfmodel.cli.options import (
     FormatOption,
     ModelsOption,
     OutputOption,
     TrustModelsOption,
+    argument,
     kernel_models,
+    option,
 )
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
@@ -29,19 +29,18 @@ _TEXTS = ("dtype", "direction", "timing", "framework")
 
 def kernel(
     op: Annotated[
-        str | None,
-        typer.Argument(metavar="OP", help="An op of the vocabulary; without one, all are listed."),
+        str | None, argument("An op of the vocabulary; without one, all are listed.", "OP")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DIM=VALUE...",
-            help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
+        argument(
+            "The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
             "profiler_kernel; framework= (trtllm, vllm, sglang, torch) where it is known.",
+            "DIM=VALUE...",
         ),
     ] = None,
     hardware: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="The device. May be repeated.")
+        list[str] | None, option("The device. May be repeated.", "NAME|FILE")
     ] = None,
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,

@@ -17,6 +17,18 @@ from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
 
+
+def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """An option: its help, what stands for its value, and its names where they are others than the
+    argument's."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def argument(text: str, metavar: str | None = None, **more: Any) -> Any:
+    """A positional argument, as `option`."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 MAX_SAMPLES = 1_000_000_000
 """Of a batch, as in a workload's file."""
 
@@ -58,157 +70,154 @@ def _is_configuration(named: str) -> bool:
 
 TraceArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TRACE",
-        callback=no_configuration,
-        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+    argument(
+        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input.",
+        "TRACE",
+        callback=no_configuration,
     ),
 ]
 TraceOrDemoArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TRACE",
-        callback=no_configuration,
-        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+    argument(
+        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input; without it, the bundled demo.",
+        "TRACE",
+        callback=no_configuration,
     ),
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NODE",
-        help="Instead of the prediction, why one node takes what it takes: its number in the "
-        "execution graph, or the name of an operator, a kernel or an overhead (T1 aten::linear), "
-        "of which the longest is explained.",
+    option(
+        "Instead of the prediction, why one node takes what it takes: its number in the "
+        "execution graph, or the name of an operator, a kernel or an overhead (T1 "
+        "aten::linear), of which the longest is explained.",
+        "NODE",
     ),
 ]
 FormatOption = Annotated[
     Format | None,
-    typer.Option(
+    option(
+        "For people, or for machines (JSON Schemas are in docs/schemas). [default: as the"
+        " suffix of -o says, else table]",
+        None,
         "--format",
         "-f",
-        help="For people, or for machines (JSON Schemas are in docs/schemas). "
-        "[default: as the suffix of -o says, else table]",
     ),
 ]
 OutputOption = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not at all."),
+    Path | None, option("Write here, whole or not at all.", "FILE", "-o", "--output")
 ]
 StrictOption = Annotated[
     bool,
-    typer.Option(
-        "--strict", help="Fail if anything in the input was dropped, repaired or guessed."
-    ),
+    option("Fail if anything in the input was dropped, repaired or guessed.", None, "--strict"),
 ]
 MaxMemoryOption = Annotated[
-    float,
-    typer.Option(
-        "--max-memory", metavar="GB", help="Refuse documents that decompress to more than this."
-    ),
+    float, option("Refuse documents that decompress to more than this.", "GB", "--max-memory")
 ]
 StepsOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FROM:TO",
-        help="Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
-    ),
+    option("Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.", "FROM:TO"),
 ]
 StepsByOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Annotations of this name, alone or with a number behind it (NAME 3, NAME#3), mark "
-        "the steps. [default: the profiler's or the engine's]",
+    option(
+        "Annotations of this name, alone or with a number behind it (NAME 3, NAME#3), "
+        "mark the steps. [default: the profiler's or the engine's]",
+        "NAME",
     ),
 ]
 ScaleOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
-        help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host, "
-        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). May be repeated.",
+    option(
+        "What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, "
+        "host, allocator, a cause (host_t4, data_loading) or a kernel family (matmul). "
+        "May be repeated.",
+        "SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
     ),
 ]
 RemoveOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SCOPE[/THREAD][:REGEX][@RANK]",
-        help="What if these took no time? Of blocking_call and hidden_sync: and waited for "
+    option(
+        "What if these took no time? Of blocking_call and hidden_sync: and waited for "
         "nothing. May be repeated.",
+        "SCOPE[/THREAD][:REGEX][@RANK]",
     ),
 ]
 EditOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KIND[=VALUE]",
-        help="What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
+    option(
+        "What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
         "optimizer=loop|foreach|fused, exchange=fp16|bf16, cuda-graphs, remove=PATTERN, "
         "move=OP,BEFORE or ranks=COUNT; from shapes alone. May be repeated.",
+        "KIND[=VALUE]",
     ),
 ]
 ModelsOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Kernel models that `perfmodel fit kernels` wrote, before those of the package.",
-    ),
+    option("Kernel models that `perfmodel fit kernels` wrote, before those of the package.", "DIR"),
 ]
 TrustModelsOption = Annotated[
     bool,
-    typer.Option(
+    option(
+        "Load a user's regressor from --models: this runs code from that folder.",
+        None,
         "--trust-models",
-        help="Load a user's regressor from --models: this runs code from that folder.",
     ),
 ]
 MeasuredKernelsOption = Annotated[
-    list[Path],
-    typer.Option(
-        metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
-    ),
+    list[Path], option("Measured kernels, Parquet or CSV; may be given several times.", "FILE")
 ]
 ProfilerOverheadOption = Annotated[
     float,
-    typer.Option(
-        metavar="US",
+    option(
+        "Take this much off T1 to T5 for every event that the profiler recorded in them.",
+        "US",
         min=0.0,
-        help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
     ),
 ]
 CodecOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="REGEX=DTYPE[,elements=N]",
-        help="What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32? "
-        "Kernels before and behind take the time to encode and decode. May be repeated.",
+    option(
+        "What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32?"
+        " Kernels before and behind take the time to encode and decode. May be repeated.",
+        "REGEX=DTYPE[,elements=N]",
     ),
 ]
 HardwareOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME|FILE",
-        help="Predict on this device or node (see `perfmodel hardware`). May be repeated.",
+    option(
+        "Predict on this device or node (see `perfmodel hardware`). May be repeated.", "NAME|FILE"
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Change one figure of the hardware, as in device.hbm_gb_per_s=3000 or "
+        "node.gpus=4. May be repeated.",
+        "KIND.KEY=VALUE",
         "--set",
-        metavar="KIND.KEY=VALUE",
-        help="Change one figure of the hardware, as in device.hbm_gb_per_s=3000 or node.gpus=4. "
-        "May be repeated.",
     ),
 ]
 
 
 def set_option(changed: str) -> Any:
     """`--set` of a verb that changes more than hardware: `changed` names what, with examples."""
-    more = f"Change a setting of {changed}. May be repeated."
-    return typer.Option("--set", metavar="WHAT.KEY=VALUE", help=more)
+    return option(f"Change a setting of {changed}. May be repeated.", "WHAT.KEY=VALUE", "--set")
 
 
-NodesOption = Annotated[int | None, typer.Option(metavar="N", help="A cluster of N such nodes.")]
+WorkloadOption = Annotated[
+    str | None, option("A model configuration (`predict --workload list` lists them).", "NAME|FILE")
+]
+InferenceOption = Annotated[bool, option("The forward pass alone.", None, "--inference")]
+RateOption = Annotated[
+    float | None,
+    option("With --inference: latency where samples arrive at this rate, in batches.", "SAMPLES/S"),
+]
+OverheadsOption = Annotated[
+    str | None, option("Host overheads: a saved profile, or a shipped one.", "NAME|FILE")
+]
+NodesOption = Annotated[int | None, option("A cluster of N such nodes.", "N")]
 
 
 def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:

@@ -7,9 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
+from perfmodel.cli.options import (
+    MAX_SAMPLES,
+    FormatOption,
+    InferenceOption,
+    NodesOption,
+    OutputOption,
+    option,
+    set_option,
+)
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.files import write_text
 from perfmodel.reporting.tables import Table, columns, counted, interval
@@ -31,30 +37,22 @@ class Estimator(StrEnum):
 
 
 def plan(
-    workload: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The model configuration to lay out.")
-    ],
-    hardware: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The node or cluster to lay it out on.")
-    ],
+    workload: Annotated[str, option("The model configuration to lay out.", "NAME|FILE")],
+    hardware: Annotated[str, option("The node or cluster to lay it out on.", "NAME|FILE")],
     nodes: NodesOption = None,
     batch: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_SAMPLES, help="Samples per step, of all ranks together."),
+        int | None, option("Samples per step, of all ranks together.", min=1, max=MAX_SAMPLES)
     ] = None,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="Plan for the forward pass alone.")
-    ] = False,
+    inference: InferenceOption = False,
     estimator: Annotated[
         Estimator,
-        typer.Option(
-            help="perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
+        option(
+            "perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
             "and partitioner of TorchRec's planner."
         ),
     ] = Estimator.PERFMODEL,
     against: Annotated[
-        Estimator | None,
-        typer.Option(help="Make this estimator's plan as well, and say what differs."),
+        Estimator | None, option("Make this estimator's plan as well, and say what differs.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -63,8 +61,7 @@ def plan(
         ),
     ] = None,
     torchrec: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
+        Path | None, option("Write the plan as TorchRec's sharding plan as well.", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,

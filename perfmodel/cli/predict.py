@@ -6,9 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, TraceOrDemoArgument
+from perfmodel.cli.options import (
+    ExplainOption,
+    FormatOption,
+    InferenceOption,
+    OutputOption,
+    RateOption,
+    TraceOrDemoArgument,
+    option,
+)
 from perfmodel.cli.output import (
     Output,
     check_figure,
@@ -103,82 +109,68 @@ def predict(
     trace: TraceOrDemoArgument = None,
     workload: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Predict this model configuration instead of a trace (--workload list).",
+        option(
+            "Predict this model configuration instead of a trace (--workload list).", "NAME|FILE"
         ),
     ] = None,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="The forward pass of --workload alone.")
-    ] = False,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SAMPLES/S",
-            help="With --inference: latency where samples arrive at this rate, batch by batch.",
-        ),
-    ] = None,
+    inference: InferenceOption = False,
+    rate: RateOption = None,
     p99_ms: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "With --inference: the largest rate at which 99 % are answered within this time.",
+            "MS",
             "--p99-ms",
-            metavar="MS",
-            help="With --inference: the largest rate at which 99 % are answered within this time.",
         ),
     ] = None,
     every_rank: Annotated[
         bool,
-        typer.Option(
-            "--every-rank",
-            help="Of --workload: one rank of each class with equal work, meeting at collectives; "
+        option(
+            "Of --workload: one rank of each class with equal work, meeting at collectives; "
             "else those that look up most and send most stand for all.",
+            None,
+            "--every-rank",
         ),
     ] = False,
     init: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="Of FILE.py:CLASS: an argument of the constructor."),
+        list[str] | None, option("Of FILE.py:CLASS: an argument of the constructor.", "VALUE")
     ] = None,
     input: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SIZES[:DTYPE]|NAME",
-            help="Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
+        option(
+            "Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
             "function of the file that returns them. [default: get_inputs]",
+            "SIZES[:DTYPE]|NAME",
         ),
     ] = None,
     training: Annotated[
-        bool, typer.Option("--training", help="Of FILE.py:CLASS: its backward pass too.")
+        bool, option("Of FILE.py:CLASS: its backward pass too.", None, "--training")
     ] = False,
     optimizer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --training: a step of SGD, Adam, AdamW, ..."),
+        str | None, option("With --training: a step of SGD, Adam, AdamW, ...", "NAME")
     ] = None,
     dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: cast it to bf16, fp16, fp32."),
+        str | None, option("Of FILE.py:CLASS: cast it to bf16, fp16, fp32.", "DTYPE")
     ] = None,
     autocast: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: compute under torch.autocast."),
+        str | None, option("Of FILE.py:CLASS: compute under torch.autocast.", "DTYPE")
     ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the trace's host costs as a profile.")
+        Path | None, option("Save the trace's host costs as a profile.", "FILE")
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
+        option(
+            "Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
+            "FILE",
         ),
     ] = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
+        Path | None, option("Draw where the median step goes (.png, .svg, .pdf).", "FILE")
     ] = None,
     roofline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
+        Path | None, option("Draw the kernels below the device's roofs, by shapes.", "FILE")
     ] = None,
     explain: ExplainOption = None,
     format: FormatOption = None,

@@ -11,8 +11,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     CodecOption,
@@ -30,6 +28,7 @@ from perfmodel.cli.options import (
     TrustModelsOption,
     kernel_models,
     max_bytes,
+    option,
     steps_slice,
 )
 from perfmodel.cli.output import working
@@ -106,10 +105,10 @@ class PredictionOptions:
 
     batch: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
+        option(
+            "Samples per step: of a workload, of all ranks together; of a trace, every shape "
             "that depends on it is rescaled.",
+            min=1,
         ),
     ] = None
     hardware: HardwareOption = None
@@ -117,50 +116,46 @@ class PredictionOptions:
     settings: SetOption = None
     mode: Annotated[
         Mode | None,
-        typer.Option(
-            help="replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager, "
-            "compiled (by Inductor) or graphs (captured in CUDA graphs). "
-            "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
-            "on --hardware; else transfer with --hardware, and replay without]"
+        option(
+            "replay: the measured kernels, scheduled again. transfer: measured times the "
+            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: "
+            "eager, compiled (by Inductor) or graphs (captured in CUDA graphs). [default: "
+            "model for what has no times, a new batch, an edit, or a trace without a GPU on "
+            "--hardware; else transfer with --hardware, and replay without]"
         ),
     ] = None
-    replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False
+    replay: Annotated[bool, option("The same as --mode replay.", None, "--replay")] = False
     scale: ScaleOption = None
     remove: RemoveOption = None
     edit: EditOption = None
     codec: CodecOption = None
     keep_contention: Annotated[
         bool,
-        typer.Option(
+        option(
+            "In a what-if, leave kernels as slow beside collectives as they were measured.",
+            None,
             "--keep-contention",
-            help="In a what-if, leave kernels as slow beside collectives as they were measured.",
         ),
     ] = False
-    et: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE.")
-    ] = None
+    et: Annotated[Path | None, option("The execution trace that belongs to TRACE.", "FILE")] = None
     overheads: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
+        str | None, option("Take host costs from this saved profile.", "NAME|FILE")
     ] = None
     models: ModelsOption = None
     trust_models: TrustModelsOption = False
     leave_one_step_out: Annotated[
         bool,
-        typer.Option(
-            "--leave-one-step-out", help="Take each step's host costs from the other steps."
-        ),
+        option("Take each step's host costs from the other steps.", None, "--leave-one-step-out"),
     ] = False
     steps: StepsOption = None
     steps_by: StepsByOption = None
     source_device: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="NAME|FILE",
-            help="The device or node that TRACE was recorded on, where it does not name one that "
+        option(
+            "The device or node that TRACE was recorded on, where it does not name one that "
             "is known.",
+            "NAME|FILE",
+            "--source",
         ),
     ] = None
     strict: StrictOption = False
