@@ -17,8 +17,9 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
-from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
 from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 from perfmodel.units import NS_PER_US
@@ -39,6 +40,20 @@ class Overlay:
     """The critical path of the steps, as `critical_path` gives it."""
     idle: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
     """Per rank: its idle time, as `idle_pieces` gives it."""
+
+
+def overlay_of(timeline: Timeline) -> Overlay:
+    """The critical path of every step, and every rank's idle time."""
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
+    path: list[Piece] = []
+    idle: dict[int, list[Piece]] = {}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
+    for mark, rank in enumerate(marks.rank.tolist()):
+        path += critical_path(timeline, mark, walker)
+        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
+        gaps = idle_gaps(devices[rank], float(begun), float(over))
+        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
+    return Overlay(path, idle)
 
 
 class Slice(NamedTuple):

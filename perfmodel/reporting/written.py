@@ -195,9 +195,9 @@ def timeline_json(result: Result) -> bytes:
         MEASURED,
         PREDICTED,
         WHAT_IF,
-        overlay_of,
         perfetto_json,
     )
+    from perfmodel.reporting.tracks import overlay_of
     from perfmodel.timeline.schedule import measured
 
     before = result.baseline
