@@ -65,7 +65,9 @@ def steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = (
 def ranks_table(answer: Record, title: str, device: Sequence[Column] = DEVICE) -> Table:
     """What each rank takes, and what was measured or it takes without the what-if."""
     is_what_if = answer["gain_us"] is not None
-    before, change = (_WITHOUT, GAIN) if is_what_if else (_MEASURED, _ERROR)
+    is_measured = any(row["measured_us"] for row in answer["per_rank"])
+    known = (_MEASURED, _ERROR) if is_measured else ([], [])
+    before, change = (_WITHOUT, GAIN) if is_what_if else known
     meets = _MEETS if answer["straggler"] else []
     slowest = max(answer["per_rank"], key=lambda row: row["step_us"])
     records = [
