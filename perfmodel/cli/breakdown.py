@@ -165,10 +165,12 @@ def breakdown(
     from perfmodel.timeline.completeness import completeness_line
 
     target.write(
-        lambda: selected.to_dict(top or MAX_ROWS) | {"gains": [gain.to_dict() for gain in helps]},
-        lambda: frame_csv(selected.to_frame()),
-        table,
-        list(selected.warnings),
+        answer=lambda: (
+            selected.to_dict(top or MAX_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
+        ),
+        csv=lambda: frame_csv(selected.to_frame()),
+        table=table,
+        warnings=list(selected.warnings),
         cautions=selected.cautions,
         first=completeness_line(selected.gaps),
     )

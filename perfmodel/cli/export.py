@@ -15,7 +15,7 @@ from perfmodel.cli.prediction_options import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.files import atomic_write
-from perfmodel.reporting.written import What, exported, require_name
+from perfmodel.reporting.written import What, documents, exported, require_name
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
@@ -64,16 +64,8 @@ def export(
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
-    from perfmodel.reporting.written import documents_of_trace, timeline_json
-    from perfmodel.trace import Trace
-
     with working("exporting"):
-        if chosen is What.TIMELINE:
-            written = {output: timeline_json(options.predict(content).results[0])}
-        elif isinstance(content, Trace):
-            written = documents_of_trace(chosen, content, output, name or "")
-        else:
-            raise UsageError(f"a {chosen} is of a trace: FILE.py:CLASS has a predicted timeline")
+        written = documents(chosen, content, output, name or "", options.predict)
     for path, document in written.items():
         if path:
             with atomic_write(path) as file:

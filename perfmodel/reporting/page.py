@@ -261,7 +261,7 @@ def _tables(result: Result, answer: Record) -> Iterator[Table]:
     for piece in answer["critical_path"]:
         pieces.setdefault((piece["kind"], piece["name"]), []).append(piece["duration_us"])
     whole_us = sum(map(sum, pieces.values())) or 1.0
-    records = [
+    records: list[dict[str, Any]] = [
         {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
         for (kind, piece), us in pieces.items()
     ]
