@@ -48,8 +48,7 @@ def compare(
     p99_ms: Annotated[
         float | None,
         option(
-            "With --inference and --rate: batch and replicas of the machine that answer 99 % "
-            "of the samples within this time at least cost; batches up to --batch are tried.",
+            "With --inference and --rate: cheapest batch and replicas with this p99.",
             "MS",
             "--p99-ms",
         ),
@@ -60,9 +59,7 @@ def compare(
     ] = None,
     over: Annotated[
         str | None,
-        option(
-            "Show speed-ups over these designs. [default: the fastest baseline there is]", "A,B"
-        ),
+        option("Show speed-ups over these designs. [default: the fastest baseline]", "A,B"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -74,11 +71,7 @@ def compare(
     overheads: OverheadsOption = None,
     plan: Annotated[
         Path | None,
-        option(
-            "All designs start from this plan's layout (see `perfmodel plan`); `neo` keeps it"
-            " with --set neo.sharding=as_deployed.",
-            "FILE",
-        ),
+        option("All designs start from the layout of this plan (see `perfmodel plan`).", "FILE"),
     ] = None,
     figure: Annotated[
         Path | None, option("Draw the comparison (.png, .svg, .pdf).", "FILE")

@@ -18,6 +18,7 @@ from perfmodel.cli.options import (
     StrictOption,
     TrustModelsOption,
     argument,
+    flag,
     kernel_models,
     max_bytes,
     no_configuration,
@@ -35,9 +36,8 @@ def traces(
     paths: Annotated[
         list[str] | None,
         argument(
-            "Files, or folders, which are searched recursively: each folder of ranks is one "
-            "job, and a device's file (.toml) goes with the measurement tables in its folder."
-            " [default: the folder `traces` here, and the bundled demo]",
+            "Files, or folders, searched recursively; a device's .toml goes with the tables in "
+            "its folder. [default: the folder `traces` here, and the bundled demo]",
             "[FOLDER|TRACE...]",
         ),
     ] = None,
@@ -111,9 +111,7 @@ def collectives(
     data: Annotated[Path, option("Its points: curve_id, size_bytes, time_us.", "POINTS.csv[.gz]")],
     calibrate: Annotated[
         str | None,
-        option(
-            "Sizes whose measured points correct their own curve; they are not scored.", "BYTES,..."
-        ),
+        option("Sizes whose points calibrate their own curve; they are not scored.", "BYTES,..."),
     ] = None,
     model: Annotated[
         Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
@@ -158,7 +156,7 @@ def ops(
     traces: Annotated[
         list[str] | None,
         argument(
-            "Traces that record shapes: files, or folders, which are searched recursively.",
+            "Traces with shapes: files, or folders, searched recursively.",
             "[FOLDER|TRACE...]",
             callback=no_configuration,
         ),
@@ -167,12 +165,10 @@ def ops(
         list[Path] | None,
         option("Published times of embedding kernels; may be given several times.", "FILE.csv"),
     ] = None,
-    by_op: Annotated[
-        bool, option("By operator instead of by kernel family.", None, "--by-op")
-    ] = False,
+    by_op: Annotated[bool, flag("--by-op", "By operator instead of by kernel family.")] = False,
     only: Annotated[str, option("Operators whose name matches, as in '*ookup*'.", "PATTERN")] = "*",
     alone: Annotated[
-        bool, option("Only ops during which no other stream was busy.", None, "--alone")
+        bool, flag("--alone", "Only ops during which no other stream was busy.")
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -259,11 +255,7 @@ def steps(
     before: Annotated[Path | None, option("Steps that the CPU was calibrated on …", "FILE")] = None,
     again: Annotated[
         Path | None,
-        option(
-            "… and the same configurations measured again when the truth was: how far the "
-            "machine moved, where the tables hold no reference work.",
-            "FILE",
-        ),
+        option("… and the same steps measured again: how far the machine moved since.", "FILE"),
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,

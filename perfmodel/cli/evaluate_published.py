@@ -92,17 +92,11 @@ def _show_published(console: Console, evaluation: PublishedErrors) -> None:
 def designs(
     only: Annotated[
         list[str] | None,
-        option(
-            "Figures that the name begins (hotline), or those of a file (neo). Repeatable.", "NAME"
-        ),
+        option("Figures whose name begins so (hotline), or of a file (neo). Repeatable.", "NAME"),
     ] = None,
     folder: Annotated[
         Path | None,
-        option(
-            "TOML files of published figures, for the checkout's traces/published. Python "
-            "files that they name are run, as by `python FILE`.",
-            "DIR",
-        ),
+        option("TOML files of published figures; Python files that they name are run.", "DIR"),
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,

@@ -33,9 +33,9 @@ def export(
         What | None,
         option(
             "timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
-            "measured. graph: GraphML. chakra: a linked trace for simulators, a file per "
-            "rank. op: a PyTorch file that times one operator. [default: graph for .graphml, "
-            "chakra for .et, op for .py, else timeline]"
+            "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
+            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra "
+            "for .et, op for .py, else timeline]"
         ),
     ] = None,
     name: Annotated[

@@ -41,18 +41,13 @@ def device(
     data: Annotated[
         list[Path],
         option(
-            "Tables of `collect kernels` and `collect ops` (with step times in its folder); "
-            "CSV, also compressed, or Parquet. Repeatable.",
-            "FILE",
+            "Tables of `collect kernels` and `collect ops`: CSV or Parquet. Repeatable.", "FILE"
         ),
     ],
     output: Annotated[Path, option("The device's file (TOML).", "FILE", "-o", "--output")],
     hardware: Annotated[
         str | None,
-        option(
-            "Start from this device. [default: from the records in the tables' folders]",
-            "NAME|FILE",
-        ),
+        option("Start from this device. [default: by the records in the folders]", "NAME|FILE"),
     ] = None,
     only: Annotated[
         str | None, option("Of tables of several, the one to fit.", "NAME", "--device")
@@ -147,8 +142,8 @@ def kernels(
     estimator: Annotated[
         str | None,
         option(
-            "Any scikit-learn regressor in place of boosted trees, or a function that makes "
-            "one. Whoever loads the models then runs its code (--trust-models).",
+            "A scikit-learn regressor in place of boosted trees; loading it runs its code "
+            "(--trust-models).",
             "MODULE:CLASS",
         ),
     ] = None,
@@ -267,11 +262,7 @@ def overheads(
     ] = None,
     ops: Annotated[
         Path | None,
-        option(
-            "Table of `collect ops` on that machine, its steps beside it: what operators take"
-            " without a profiler.",
-            "FILE",
-        ),
+        option("Table of `collect ops` there: what operators take without a profiler.", "FILE"),
     ] = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:

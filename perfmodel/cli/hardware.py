@@ -27,18 +27,13 @@ def hardware(
     what: Annotated[
         list[str] | None,
         argument(
-            "List the catalogue (the default), or what holds TEXT in name, maker, "
-            "architecture or driver's name; show parts with the source of every figure; check"
-            " files of your own. A name alone is shown.",
+            "List the catalogue (the default), or what holds TEXT in name, maker or "
+            "architecture; show parts with their sources; check files. A name alone is shown.",
             "list [TEXT...] | show NAME... | check FILE...",
         ),
     ] = None,
     kind: Annotated[
-        str | None,
-        option(
-            "List only this kind: device, host, link, nic, storage, expansion, accelerator, "
-            "node, cluster."
-        ),
+        str | None, option("List only this kind: device, host, link, nic, storage, node, ...")
     ] = None,
     settings: SetOption = None,
     nodes: NodesOption = None,

@@ -34,8 +34,7 @@ def kernel(
     settings: Annotated[
         list[str] | None,
         argument(
-            "The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
-            "profiler_kernel; framework= (trtllm, vllm, sglang, torch) where it is known.",
+            "The op's dims; dtype=, direction=, timing= and framework= where not the usual.",
             "DIM=VALUE...",
         ),
     ] = None,

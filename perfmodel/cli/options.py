@@ -24,6 +24,11 @@ def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> A
     return typer.Option(*names, metavar=metavar, help=text, **more)
 
 
+def flag(name: str, text: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=text)
+
+
 def argument(text: str, metavar: str | None = None, **more: Any) -> Any:
     """A positional argument, as `option`."""
     return typer.Argument(metavar=metavar, help=text, **more)
@@ -89,28 +94,20 @@ TraceOrDemoArgument = Annotated[
 ExplainOption = Annotated[
     str | None,
     option(
-        "Instead of the prediction, why one node takes what it takes: its number in the "
-        "execution graph, or the name of an operator, a kernel or an overhead (T1 "
-        "aten::linear), of which the longest is explained.",
+        "Explain one node instead: its number in the graph, or (the longest of) an "
+        "operator, kernel or overhead (T1 aten::linear).",
         "NODE",
     ),
 ]
 FormatOption = Annotated[
     Format | None,
     option(
-        "For people, or for machines (JSON Schemas are in docs/schemas). [default: as the"
-        " suffix of -o says, else table]",
-        None,
-        "--format",
-        "-f",
+        "[default: by the suffix of -o, else table; schemas: docs/schemas]", None, "--format", "-f"
     ),
 ]
-OutputOption = Annotated[
-    Path | None, option("Write here, whole or not at all.", "FILE", "-o", "--output")
-]
+OutputOption = Annotated[Path | None, option("Output file.", "FILE", "-o", "--output")]
 StrictOption = Annotated[
-    bool,
-    option("Fail if anything in the input was dropped, repaired or guessed.", None, "--strict"),
+    bool, flag("--strict", "Fail if anything in the input was dropped, repaired or guessed.")
 ]
 MaxMemoryOption = Annotated[
     float, option("Refuse documents that decompress to more than this.", "GB", "--max-memory")
@@ -122,34 +119,33 @@ StepsOption = Annotated[
 StepsByOption = Annotated[
     str | None,
     option(
-        "Annotations of this name, alone or with a number behind it (NAME 3, NAME#3), "
-        "mark the steps. [default: the profiler's or the engine's]",
+        "Annotations of this name mark the steps (NAME 3, NAME#3). [default: the profiler's"
+        " or the engine's]",
         "NAME",
     ),
 ]
 ScaleOption = Annotated[
     list[str] | None,
     option(
-        "What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, "
-        "host, allocator, a cause (host_t4, data_loading) or a kernel family (matmul). "
-        "May be repeated.",
+        "What if these took FACTOR times as long? SCOPE: gpu, compute, comm, memcpy, host, "
+        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). "
+        "Repeatable.",
         "SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
     ),
 ]
 RemoveOption = Annotated[
     list[str] | None,
     option(
-        "What if these took no time? Of blocking_call and hidden_sync: and waited for "
-        "nothing. May be repeated.",
+        "What if these took no time, and calls waited for nothing? Repeatable.",
         "SCOPE[/THREAD][:REGEX][@RANK]",
     ),
 ]
 EditOption = Annotated[
     list[str] | None,
     option(
-        "What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
+        "Change the program: fuse=embeddings|elementwise, cast=DTYPE, "
         "optimizer=loop|foreach|fused, exchange=fp16|bf16, cuda-graphs, remove=PATTERN, "
-        "move=OP,BEFORE or ranks=COUNT; from shapes alone. May be repeated.",
+        "move=OP,BEFORE or ranks=COUNT. Repeatable.",
         "KIND[=VALUE]",
     ),
 ]
@@ -158,43 +154,30 @@ ModelsOption = Annotated[
     option("Kernel models that `perfmodel fit kernels` wrote, before those of the package.", "DIR"),
 ]
 TrustModelsOption = Annotated[
-    bool,
-    option(
-        "Load a user's regressor from --models: this runs code from that folder.",
-        None,
-        "--trust-models",
-    ),
+    bool, flag("--trust-models", "Run code of --models: a user's regressor.")
 ]
 MeasuredKernelsOption = Annotated[
     list[Path], option("Measured kernels, Parquet or CSV; may be given several times.", "FILE")
 ]
 ProfilerOverheadOption = Annotated[
-    float,
-    option(
-        "Take this much off T1 to T5 for every event that the profiler recorded in them.",
-        "US",
-        min=0.0,
-    ),
+    float, option("Subtract this from T1 to T5 for every event recorded in them.", "US", min=0.0)
 ]
 CodecOption = Annotated[
     list[str] | None,
     option(
-        "What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32?"
-        " Kernels before and behind take the time to encode and decode. May be repeated.",
+        "What if collectives of operators that fit REGEX sent fp16 or bf16 instead of fp32?"
+        " Kernels that encode and decode are added. Repeatable.",
         "REGEX=DTYPE[,elements=N]",
     ),
 ]
 HardwareOption = Annotated[
     list[str] | None,
-    option(
-        "Predict on this device or node (see `perfmodel hardware`). May be repeated.", "NAME|FILE"
-    ),
+    option("Predict on this device or node (`perfmodel hardware`). Repeatable.", "NAME|FILE"),
 ]
 SetOption = Annotated[
     list[str] | None,
     option(
-        "Change one figure of the hardware, as in device.hbm_gb_per_s=3000 or "
-        "node.gpus=4. May be repeated.",
+        "Change a hardware value: device.hbm_gb_per_s=3000, node.gpus=4. Repeatable.",
         "KIND.KEY=VALUE",
         "--set",
     ),
@@ -209,7 +192,7 @@ def set_option(changed: str) -> Any:
 WorkloadOption = Annotated[
     str | None, option("A model configuration (`predict --workload list` lists them).", "NAME|FILE")
 ]
-InferenceOption = Annotated[bool, option("The forward pass alone.", None, "--inference")]
+InferenceOption = Annotated[bool, flag("--inference", "The forward pass alone.")]
 RateOption = Annotated[
     float | None,
     option("With --inference: latency where samples arrive at this rate, in batches.", "SAMPLES/S"),

@@ -45,11 +45,7 @@ def plan(
     ] = None,
     inference: InferenceOption = False,
     estimator: Annotated[
-        Estimator,
-        option(
-            "perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
-            "and partitioner of TorchRec's planner."
-        ),
+        Estimator, option("Whose costs decide: the step as predicted, or TorchRec's formulas.")
     ] = Estimator.PERFMODEL,
     against: Annotated[
         Estimator | None, option("Make this estimator's plan as well, and say what differs.")

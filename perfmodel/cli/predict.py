@@ -13,6 +13,7 @@ from perfmodel.cli.options import (
     OutputOption,
     RateOption,
     TraceOrDemoArgument,
+    flag,
     option,
 )
 from perfmodel.cli.output import (
@@ -110,50 +111,41 @@ def predict(
     workload: Annotated[
         str | None,
         option(
-            "Predict this model configuration instead of a trace (--workload list).", "NAME|FILE"
+            "A model configuration instead of a trace (`--workload list` lists them).", "NAME|FILE"
         ),
     ] = None,
     inference: InferenceOption = False,
     rate: RateOption = None,
     p99_ms: Annotated[
-        float | None,
-        option(
-            "With --inference: the largest rate at which 99 % are answered within this time.",
-            "MS",
-            "--p99-ms",
-        ),
+        float | None, option("With --inference: the largest rate with this p99.", "MS", "--p99-ms")
     ] = None,
     every_rank: Annotated[
         bool,
-        option(
-            "Of --workload: one rank of each class with equal work, meeting at collectives; "
-            "else those that look up most and send most stand for all.",
-            None,
+        flag(
             "--every-rank",
+            "Workload only: simulate a rank of each class with equal work, not only the worst.",
         ),
     ] = False,
     init: Annotated[
-        list[str] | None, option("Of FILE.py:CLASS: an argument of the constructor.", "VALUE")
+        list[str] | None, option("Module only: an argument of the constructor.", "VALUE")
     ] = None,
     input: Annotated[
         list[str] | None,
         option(
-            "Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
-            "function of the file that returns them. [default: get_inputs]",
+            "Module only: a tensor of its call (1024x1024:fp16), or the function that returns "
+            "them. [default: get_inputs]",
             "SIZES[:DTYPE]|NAME",
         ),
     ] = None,
-    training: Annotated[
-        bool, option("Of FILE.py:CLASS: its backward pass too.", None, "--training")
-    ] = False,
+    training: Annotated[bool, flag("--training", "Module only: its backward pass too.")] = False,
     optimizer: Annotated[
         str | None, option("With --training: a step of SGD, Adam, AdamW, ...", "NAME")
     ] = None,
     dtype: Annotated[
-        str | None, option("Of FILE.py:CLASS: cast it to bf16, fp16, fp32.", "DTYPE")
+        str | None, option("Module only: cast it to bf16, fp16, fp32.", "DTYPE")
     ] = None,
     autocast: Annotated[
-        str | None, option("Of FILE.py:CLASS: compute under torch.autocast.", "DTYPE")
+        str | None, option("Module only: compute under torch.autocast.", "DTYPE")
     ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
@@ -161,10 +153,7 @@ def predict(
     ] = None,
     plan: Annotated[
         Path | None,
-        option(
-            "Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
-            "FILE",
-        ),
+        option("Workload only: lay tables out by a plan of `perfmodel plan` or TorchRec.", "FILE"),
     ] = None,
     figure: Annotated[
         Path | None, option("Draw where the median step goes (.png, .svg, .pdf).", "FILE")
@@ -192,7 +181,7 @@ def predict(
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
       perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
-      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \
+      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \\
         --inference --p99-ms 60                               samples per second within 60 ms
       perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from

@@ -26,6 +26,7 @@ from perfmodel.cli.options import (
     StepsOption,
     StrictOption,
     TrustModelsOption,
+    flag,
     kernel_models,
     max_bytes,
     option,
@@ -105,11 +106,7 @@ class PredictionOptions:
 
     batch: Annotated[
         int | None,
-        option(
-            "Samples per step: of a workload, of all ranks together; of a trace, every shape "
-            "that depends on it is rescaled.",
-            min=1,
-        ),
+        option("Samples per step, of all ranks together; of a trace, shapes are rescaled.", min=1),
     ] = None
     hardware: HardwareOption = None
     nodes: NodesOption = None
@@ -117,24 +114,22 @@ class PredictionOptions:
     mode: Annotated[
         Mode | None,
         option(
-            "replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: "
-            "eager, compiled (by Inductor) or graphs (captured in CUDA graphs). [default: "
-            "model for what has no times, a new batch, an edit, or a trace without a GPU on "
-            "--hardware; else transfer with --hardware, and replay without]"
+            "replay: reschedule measured kernels. transfer: scale measured times by model "
+            "ratio. model: from shapes alone (the default without times, with --batch or "
+            "--edit; else transfer with --hardware, replay without). Module only: eager, "
+            "compiled (Inductor), graphs (CUDA graphs)."
         ),
     ] = None
-    replay: Annotated[bool, option("The same as --mode replay.", None, "--replay")] = False
+    replay: Annotated[bool, flag("--replay", "The same as --mode replay.")] = False
     scale: ScaleOption = None
     remove: RemoveOption = None
     edit: EditOption = None
     codec: CodecOption = None
     keep_contention: Annotated[
         bool,
-        option(
-            "In a what-if, leave kernels as slow beside collectives as they were measured.",
-            None,
+        flag(
             "--keep-contention",
+            "In a what-if, keep the measured interference of collectives and kernels.",
         ),
     ] = False
     et: Annotated[Path | None, option("The execution trace that belongs to TRACE.", "FILE")] = None
@@ -144,16 +139,14 @@ class PredictionOptions:
     models: ModelsOption = None
     trust_models: TrustModelsOption = False
     leave_one_step_out: Annotated[
-        bool,
-        option("Take each step's host costs from the other steps.", None, "--leave-one-step-out"),
+        bool, flag("--leave-one-step-out", "Take each step's host costs from the other steps.")
     ] = False
     steps: StepsOption = None
     steps_by: StepsByOption = None
     source_device: Annotated[
         str | None,
         option(
-            "The device or node that TRACE was recorded on, where it does not name one that "
-            "is known.",
+            "The device or node that TRACE was recorded on, where it names none.",
             "NAME|FILE",
             "--source",
         ),

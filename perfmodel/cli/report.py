@@ -21,7 +21,7 @@ def report(
     trace: Annotated[
         str | None,
         argument(
-            "A trace, or a PyTorch module (runs the file); without it, the bundled demo.",
+            "A trace or a PyTorch module (runs the file). [default: the bundled demo]",
             "TRACE|FILE.py:CLASS",
             callback=no_configuration,
         ),

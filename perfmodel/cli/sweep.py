@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from perfmodel.cli.options import Format, FormatOption, argument, option
+from perfmodel.cli.options import Format, FormatOption, argument, flag, option
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
 
@@ -18,8 +18,8 @@ def sweep(
     output: Annotated[
         Path | None,
         option(
-            "Folder of the results (Parquet). A stopped sweep resumes where it was. [default:"
-            " SPEC's name with -results, here]",
+            "Folder of the results (Parquet), where a stopped sweep resumes. [default: SPEC-"
+            "results]",
             "DIR",
             "-o",
             "--output",
@@ -28,8 +28,7 @@ def sweep(
     objective: Annotated[
         str | None,
         option(
-            "step_us, samples_per_s, cost_usd_per_million, energy, power_w; in the place of "
-            "SPEC's.",
+            "step_us, samples_per_s, cost_usd_per_million, energy, power_w. [default: SPEC's]",
             "A,B,...",
         ),
     ] = None,
@@ -38,7 +37,7 @@ def sweep(
         str | None, option("Share it among a Dask cluster: tcp://HOST:8786.", "URL")
     ] = None,
     sensitivity: Annotated[
-        bool, option("Elasticities of every axis at the base point.", None, "--sensitivity")
+        bool, flag("--sensitivity", "Elasticities of every axis at the base point.")
     ] = False,
     reach: Annotated[
         str | None, option("What must the axis of --along be to reach this?", "OBJECTIVE=VALUE")
@@ -55,8 +54,7 @@ def sweep(
     figure: Annotated[
         Path | None,
         option(
-            "Draw the front; with --along the scaling; with --sensitivity the tornado. (.png,"
-            " .svg, .pdf)",
+            "Draw the Pareto front, or the scaling (--along), or the tornado (--sensitivity).",
             "FILE",
         ),
     ] = None,
