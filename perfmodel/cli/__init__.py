@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
+from perfmodel.cli.options import Command, Group
 from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS

@@ -4,18 +4,66 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
+from enum import Enum, StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from perfmodel.cli.command import Command, Group
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
+
+_PLAIN = (str, Path)
+"""Types whose values are made of any text."""
+
+
+class _WithoutPydantic:
+    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words.
+
+    Typer builds a Pydantic converter for every option, given or not; to load Pydantic takes longer
+    than all else that a command does before its work.
+    """
+
+    def get_params(self, context: Any) -> list[Any]:
+        params: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for each in params:
+            if "process_value" not in vars(each):
+                each.process_value = partial(_converted, each, each.process_value)
+        return params
+
+
+class Command(_WithoutPydantic, TyperCommand):
+    """One verb."""
+
+
+class Group(_WithoutPydantic, TyperGroup):
+    """Several verbs."""
+
+
+def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """The value of an option: checked, of its type, and seen by the option's callback."""
+    source = context.get_parameter_source(option.name)
+    kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    converted: Any
+    if source is not None and source.name == "DEFAULT" and not option.required:
+        converted = () if value is None and (option.multiple or option.nargs == -1) else value
+    elif isinstance(value, str) and (kind in _PLAIN or value in _words(kind)):
+        converted = kind(value)
+    elif kind == list[str] and isinstance(value, tuple | list):
+        converted = list(value)
+    else:
+        return by_typer(context, value)
+    return option.callback(context, option, converted) if option.callback else converted
+
+
+def _words(kind: Any) -> Collection[str]:
+    """The words that an enumeration has; none of another type."""
+    return [each.value for each in kind] if isinstance(kind, type(Enum)) else ()
 
 
 def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> Any:

@@ -293,8 +293,8 @@ def working(what: str) -> Iterator[Begin]:
         pace.reached(done, total, monotonic())
         bar.update(task, description=f"{what}: {part}")
 
-    columns = SpinnerColumn(), Now(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    parts = SpinnerColumn(), Now(), TimeElapsedColumn()
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what)
         yield begin
 
