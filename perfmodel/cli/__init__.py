@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli.command import Command, Group
 from perfmodel.cli.failures import report_failure
+from perfmodel.cli.options import Command, Group
 from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS
@@ -89,10 +89,10 @@ def perfmodel(
         bool, typer.Option(DEBUG, help="Show tracebacks; may stand anywhere on the line.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option(*NOTES, help="Below tables also what only informs; anywhere, too.")
+        bool, typer.Option(*NOTES, help="Also print notes; may stand anywhere.")
     ] = False,
     sources: Annotated[
-        bool, typer.Option(SOURCES, help="Below tables the figures that are assumed; too.")
+        bool, typer.Option(SOURCES, help="List assumed hardware values; also anywhere.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -32,8 +31,8 @@ from perfmodel.cli.output import (
     working,
 )
 from perfmodel.cli.prediction_options import PredictionOptions
-from perfmodel.cli.tables import Times, median_step, percent, say
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import median_step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,21 +67,6 @@ def predict_command(
             reading += [option, str(value)]
     settings = options.settings or ()
     return predict_words(graph, trace, reading=reading, hardware=hardware, settings=settings)
-
-
-def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
-    """The list, each line with its command below; or why there is none."""
-    console.print()
-    if not listed:
-        why = unrecorded or "no what-if alone gains more than 1 % of the step."
-        say(console, f"What would help most: {why}")
-        return
-    console.print("What would help most, each alone, by the schedule", style="bold")
-    times = Times(gain.gain_us for gain in listed)
-    for gain in listed:
-        saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
-        console.print(one_line(f"{gain.name}: {saved}: {gain.advice}"))
-        console.print(f"    {one_line(gain.command)}", soft_wrap=True)
 
 
 MAX_SHOWN = 10
@@ -173,7 +157,7 @@ def breakdown(
     save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
-        from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown
+        from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
 
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps, whole.unrecorded)

@@ -1,37 +1,66 @@
-"""A breakdown as tables for people: ranks, steps, hotspots and what operators reached."""
+"""A breakdown as tables for people: ranks, steps, hot spots and what operators reached."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfmodel.cli.console import Console, Table
-from perfmodel.cli.failures import one_line
-from perfmodel.cli.tables import (
-    NOTHING,
+from perfmodel.cli.console import Console
+from perfmodel.reporting.tables import (
+    Column,
+    Table,
     Times,
+    columns,
     counted,
-    filled,
-    fitted,
+    excluded_steps,
     median_step,
     named,
+    parts_table,
     percent,
-    say,
-    say_excluded_steps,
-    say_straggler,
     source_text,
-    with_role,
+    step_name,
+    straggler_text,
 )
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, human_us
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.timeline.memory import MemoryTimeline
     from perfmodel.timeline.rank import RankBreakdown, StepBreakdown
 
 
 CPU = "cpu"
+MAX_THREADS = 4
+_KERNELS = (
+    "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
+    "mean_us=mean us:,.1f"
+)
+_DEVICE = "device_us=GPU:us;device_frac=of GPU:share;"
+_BACKWARD = "backward_device_us"
+_HOST = "host_us=host:us;step_frac=of step:share;count:count"
+_COLLECTIVES = columns(
+    "collective;process_group=group;group_size=ranks:,d;count:count;time_us=time:us;"
+    "step_frac=of step:share;size_gb=GB:,.3f;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
+)
+_RATES = columns(
+    "op=operator(shapes);device_us=time:us;count:count;rate=TFLOP/s:,.2f;gb_per_s=GB/s:,.0f;"
+    "roofline_frac=roofline:share;bound_by=bound by"
+)
+_RANKS = columns(
+    "step_us=step:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;"
+    "exposed_comm_us=exposed:us"
+)
+_STEPS = columns(
+    "step;step_us=time:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;"
+    "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
+)
+_OVERHEADS = columns(
+    "thread;type;count:,d!;mean_us=mean:,.1f;median_us=median:,.1f;total_us=total:,.1f!;"
+    "free_count=not blocked:,d!;free_mean_us=mean:,.1f;free_median_us=median:,.1f;"
+    "free_total_us=total:,.1f!"
+)
 
 
 class TableDetail(NamedTuple):
@@ -43,20 +72,84 @@ class TableDetail(NamedTuple):
     """All ranks in detail, not only the slowest."""
 
 
+def show_breakdown(console: Console, breakdown: Breakdown, shown: TableDetail) -> None:
+    """The ranks in one table and what takes their time; then one rank, or those chosen, in full."""
+    ranks = counted(len(breakdown.ranks), "rank")
+    console.say(f"{source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
+    several = len(breakdown.ranks) > 1
+    if several or breakdown.waiting is not None:
+        console.show(_ranks(breakdown))
+        console.say(straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
+    if several:
+        show_hotspots(console, breakdown, shown)
+    detailed = breakdown.ranks if shown.every_rank else [breakdown.slowest]
+    for rank in detailed:
+        _show_rank(console, rank)
+        if not several:
+            show_hotspots(console, rank, shown)
+        _show_rates(console, rank, shown)
+        _show_overheads(console, median_step(rank.steps))
+    if len(detailed) < len(breakdown.ranks):
+        console.say(f"Rank {detailed[0].rank} in detail; others: --rank N")
+
+
+def _ranks(breakdown: Breakdown) -> Table:
+    """One row per rank: means over the steady steps."""
+    has_device, meets = breakdown.ranks[0].device != CPU, breakdown.waiting is not None
+    heads = [Column("rank", "rank"), *(_RANKS if has_device else _RANKS[:1])]
+    if meets:
+        heads += [] if has_device else columns("transfer_us=transfer:us")
+        heads += columns("waiting_us=waiting:us")
+    records = []
+    for summary in (rank.summary for rank in breakdown.ranks):
+        is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
+        rank = f"{summary.rank}{' *' if is_slowest else ''}"
+        cause = named(summary.main_cause) if summary.main_cause else None
+        record = asdict(summary) | breakdown.meets_us(summary.rank)
+        records.append(record | {"rank": rank, "cause": cause})
+    marked = "the others wait for it" if meets else "the slowest"
+    marked = f"; * {marked}" if len(records) > 1 else ""
+    cause = "main idle cause" if has_device else "most of the path"
+    title = f"Ranks, mean of {counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
+    return Table(title, [*heads, Column("cause", cause, keep=True)], records)
+
+
+def _show_rank(console: Console, rank: RankBreakdown) -> None:
+    """One rank in short, its steps, and its median step by cause."""
+    console.print()
+    for line in summary_lines(rank):
+        console.say(line)
+    heads = _STEPS if rank.device != CPU else _STEPS[:2]
+    records = [
+        asdict(step.accounting) | {"step": step_name(step.name, step.role)} for step in rank.steps
+    ]
+    console.show(Table("Steps", heads, records))
+    console.say(excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps]))
+    step = median_step(rank.steps)
+    if len(rank.steps) > 1:
+        console.print()
+        console.say(f"{step.name}, the median step")
+    for title, time_us, share in (
+        ("GPU idle by cause", step.idle_by_cause, "of idle"),
+        ("Critical path by kind", step.critical_path_by_kind, "of step"),
+    ):
+        if time_us:
+            console.show(parts_table(title, time_us, share))
+
+
 def summary_lines(rank: RankBreakdown) -> Iterator[str]:
     """A rank in a few lines: step, device, communication, launch queue, memory."""
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
-    step = human_us(summary.step_us)
-    text = f"Rank {rank.rank}: {counted(summary.steps, 'step')} of {step}"
+    text = f"Rank {rank.rank}: {counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
     if summary.steps > 1:
         text += " (mean)"
     if summary.gpu_active_us:
         text += f"; GPU active {percent(summary.gpu_active_us, summary.step_us)}"
     if summary.main_cause:
         whole = summary.gpu_idle_us or summary.step_us
-        of = "idle" if summary.gpu_idle_us else "the path"
+        of = "GPU idle" if summary.gpu_idle_us else "the critical path"
         share = percent(summary.main_cause_us, whole)
         text += f"; most of {of} is {named(summary.main_cause)}, {share}"
     yield text
@@ -76,263 +169,107 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
     yield from map(_memory, shown_timelines(rank.memory))
 
 
-def _memory(breakdown: MemoryTimeline) -> str:
-    figures = breakdown.to_dict()
-
-    def gb(key: str) -> str:
-        return f"{figures[key] / BYTES_PER_GB:,.2f} GB"
-
-    where = f" ({figures['peak_step']})" if figures["peak_step"] else ""
-    reserved = "" if breakdown.is_relative else f", {gb('peak_reserved_bytes')} reserved"
-    least = "above what the recording began with, " if breakdown.is_relative else ""
+def _memory(timeline: MemoryTimeline) -> str:
+    found = timeline.to_dict()
+    gb = {key: f"{found[key] / BYTES_PER_GB:,.2f} GB" for key in found if key in _MEMORY_KEYS}
+    where = f" ({found['peak_step']})" if found["peak_step"] else ""
+    reserved = "" if timeline.is_relative else f", {gb['peak_reserved_bytes']} reserved"
+    least = "above what the recording began with, " if timeline.is_relative else ""
     return (
-        f"Memory of {breakdown.device}: {least}peak {gb('peak_allocated_bytes')} allocated"
-        f"{reserved}, at {figures['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
-        f"first {gb('first_allocated_bytes')}, last {gb('last_allocated_bytes')}"
+        f"Memory of {timeline.device}: {least}peak {gb['peak_allocated_bytes']} allocated"
+        f"{reserved}, at {found['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
+        f"first {gb['first_allocated_bytes']}, last {gb['last_allocated_bytes']}"
     )
+
+
+_MEMORY_KEYS = (
+    *("peak_allocated_bytes", "peak_reserved_bytes"),
+    *("first_allocated_bytes", "last_allocated_bytes"),
+)
 
 
 def show_hotspots(console: Console, of: Breakdown | RankBreakdown, shown: TableDetail) -> None:
-    """Kernels, operators and ranges by the time that they take."""
+    """Kernels, operators, ranges and collectives by the time that they take."""
     name = "name" if shown.full_names else "short_name"
+
+    def show(title: str, heads: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> None:
+        if records:
+            title = f"{title}, per step"
+            console.show(Table(title, heads, records, full_names=shown.full_names))
+
     kernels = of.top_kernels(shown.rows)
-    if kernels:
-        times = Times(row["device_us"] for row in kernels)
-        rows = []
-        for row in kernels:
-            shares = percent(row["step_frac"], 1), percent(row["device_frac"], 1)
-            figures = (*shares, _count(row["count"]), f"{row['mean_us']:,.1f}")
-            rows.append((row[name], times(row["device_us"]), *figures))
-        columns = ("kernel", "time", "of step", "of GPU", "count", "mean us")
-        title = f"Top kernels, per step ({times.unit})"
-        console.show(fitted(title, columns, rows, whole=shown.full_names))
-    has_device = bool(kernels)
-    operators = of.top_operators(shown.rows)
-    if operators:
-        heads: tuple[str, ...] = ("operator", "host", "of step", "count", "with calls")
-        _show_host(console, "Top operators", heads, operators, shown, has_device)
-    ranges = of.annotations(shown.rows)
-    if ranges:
-        heads = ("range or module", "host", "of step", "count")
-        _show_host(console, "Annotated ranges and modules", heads, ranges, shown, has_device)
-    _show_collectives(console, of.collectives(shown.rows))
+    show("Top kernels", columns(f"{name}=kernel;{_KERNELS}"), kernels)
+    device = _DEVICE if kernels else ""
+    operators = [{"short_name": row["name"]} | row for row in of.top_operators(shown.rows)]
+    backward = f"{_BACKWARD}=backward:us;" if any(row.get(_BACKWARD) for row in operators) else ""
+    heads = columns(f"{name}=operator;{device}{backward}{_HOST};host_total_us=with calls:us")
+    show("Top operators", heads, operators)
+    ranges = [{"short_name": row["name"]} | row for row in of.annotations(shown.rows)]
+    show("Annotated ranges and modules", columns(f"{name}=range or module;{device}{_HOST}"), ranges)
+    collectives = of.collectives(shown.rows)
+    for row in collectives:
+        row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
+    show("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
 
 
-def _show_collectives(console: Console, records: list[dict[str, Any]]) -> None:
-    """Collectives by process group, with the bandwidth of those whose sizes are recorded."""
-    if not records:
-        return
-    times = Times(row["time_us"] for row in records)
-    rows = []
-    for row in records:
-        group, ranks = row["process_group"] or NOTHING, row["group_size"] or NOTHING
-        size_gb = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
-        rates = (size_gb, row["algbw_gb_per_s"], row["busbw_gb_per_s"])
-        figures = (NOTHING if figure is None else f"{figure:,.3f}" for figure in rates)
-        taken = (_count(row["count"]), times(row["time_us"]), percent(row["step_frac"], 1))
-        rows.append((row["collective"], group, str(ranks), *taken, *figures))
-    columns = ("collective", "group", "ranks", "count", "time", "of step", "GB", "algbw", "busbw")
-    console.show(
-        fitted(f"Collectives, per step ({times.unit}; GB/s as nccl-tests)", columns, rows, name=0)
-    )
-
-
-def _show_host(
-    console: Console,
-    title: str,
-    heads: tuple[str, ...],
-    records: list[dict[str, Any]],
-    shown: TableDetail,
-    has_device: bool,
-) -> None:
-    """Host time per step, and where there is a device, the time of what was launched there."""
-    times = Times(max(row["device_us"], row["host_us"]) for row in records)
-    backward = [key for key in (_BACKWARD,) if any(row.get(key) for row in records)]
-    short = "name" if shown.full_names else "short_name"
-    rows = []
-    for row in records:
-        device = [times(row["device_us"]), percent(row["device_frac"], 1)] if has_device else []
-        device += [times(row[key]) for key in backward]
-        host = (times(row["host_us"]), percent(row["step_frac"], 1), _count(row["count"]))
-        called = (times(row["host_total_us"]) for _ in heads[4:])
-        rows.append((row.get(short, row["name"]), *device, *host, *called))
-    columns = (heads[0], *(("GPU", "of GPU") if has_device else ()))
-    columns += (*("backward" for _ in backward), *heads[1:])
-    title = f"{title}, per step ({times.unit})"
-    console.show(fitted(title, columns, rows, whole=shown.full_names))
-
-
-def show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
-    """Operators with shapes: what they reached, beside what the device could."""
+def _show_rates(console: Console, rank: RankBreakdown, shown: TableDetail) -> None:
+    """What operators with shapes reached, against what the device could."""
     rates = rank.rates
     if rank.device == CPU:
         return
     if rates.rows:
-        times = Times(row.device_us for row in rates.rows)
-        rows = []
-        for row in rates.rows[: shown.rows]:
-            op = f"{row.operator.removeprefix('aten::')}({row.shapes})"
-            tflop = f"{row.tflop_per_s:,.2f}" if row.flop else NOTHING
-            roofline = NOTHING if row.roofline_frac is None else percent(row.roofline_frac, 1)
-            reached = (tflop, f"{row.gb_per_s:,.0f}", roofline, row.bound_by or NOTHING)
-            rows.append((op, times(row.device_us), _count(row.count), *reached))
-        columns = ("operator(shapes)", "time", "count", "TFLOP/s", "GB/s", "roofline", "bound by")
-        title = f"Rates by shape, per step ({times.unit})"
-        console.show(fitted(title, columns, rows, whole=shown.full_names))
+        records = [
+            row.to_dict()
+            | {
+                "op": f"{row.operator.removeprefix('aten::')}({row.shapes})",
+                "rate": row.tflop_per_s if row.flop else None,
+                "bound_by": row.bound_by or None,
+            }
+            for row in rates.rows[: shown.rows]
+        ]
+        title = "Rates by shape, per step"
+        console.show(Table(title, _RATES, records, full_names=shown.full_names))
         peaks = f" Roofline of {rates.device}." if rates.device else ""
-        say(console, f"{percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}")
+        console.say(f"{percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}")
     if rates.note:
-        say(console, f"Rates by shape: {rates.note}")
-
-
-def _count(per_step: float) -> str:
-    return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
-
-
-_BACKWARD = "backward_device_us"
-_DEVICE_COLUMNS = {
-    "GPU active": "gpu_active_us",
-    "GPU idle": "gpu_idle_us",
-    "compute": "compute_us",
-    "comm": "comm_us",
-    "exposed": "exposed_comm_us",
-    "memcpy": "memcpy_us",
-}
-_SUMMARY_COLUMNS = {
-    "step": "step_us",
-    "GPU active": "gpu_active_us",
-    "GPU idle": "gpu_idle_us",
-    "comm": "comm_us",
-    "exposed": "exposed_comm_us",
-}
-_MAX_THREADS = 4
-_MAX_CAUSES = 12
-_WIDE = 94
-"""Columns of the table of overheads with its means."""
-
-
-def show_breakdown(console: Console, breakdown: Breakdown, shown: TableDetail) -> None:
-    """The ranks in one table and what takes their time; then one rank, or those chosen, in full."""
-    device = breakdown.ranks[0].device
-    say(
-        console,
-        f"{source_text(breakdown.source)}: {device}, {counted(len(breakdown.ranks), 'rank')}",
-    )
-    several = len(breakdown.ranks) > 1
-    if several or breakdown.waiting is not None:
-        console.show(_ranks(breakdown))
-        say_straggler(console, breakdown.waiting.to_dict() if breakdown.waiting else None)
-    if several:
-        show_hotspots(console, breakdown, shown)
-    detailed = breakdown.ranks if shown.every_rank else [breakdown.slowest]
-    for rank in detailed:
-        _show_rank(console, rank)
-        if not several:
-            show_hotspots(console, rank, shown)
-        show_rates(console, rank, shown)
-        _show_overheads(console, median_step(rank.steps))
-    if len(detailed) < len(breakdown.ranks):
-        say(console, f"Rank {detailed[0].rank} in detail; others: --rank N")
-
-
-def _ranks(breakdown: Breakdown) -> Table:
-    """One row per rank: means over the steady steps."""
-    columns = dict(_SUMMARY_COLUMNS) if breakdown.ranks[0].device != "cpu" else {"step": "step_us"}
-    meets = breakdown.waiting is not None
-    if meets and "comm" not in columns:
-        columns["transfer"] = "transfer_us"
-    if meets:
-        columns["waiting"] = "waiting_us"
-    main = "main idle cause" if "GPU idle" in columns else "most of the path"
-    summaries = [rank.summary for rank in breakdown.ranks]
-    times = Times(summary.step_us for summary in summaries)
-    rows = []
-    for summary in summaries:
-        figures = asdict(summary) | breakdown.meets_us(summary.rank)
-        mark = " *" if len(summaries) > 1 and summary.rank == breakdown.slowest.rank else ""
-        cause = named(summary.main_cause or NOTHING)
-        taken = (times(figures[key]) for key in columns.values())
-        rows.append((f"{summary.rank}{mark}", *taken, cause))
-    marked = "" if len(rows) == 1 else "; * the others wait for it" if meets else "; * the slowest"
-    title = f"Ranks, mean of {counted(summaries[0].steps, 'step')} ({times.unit}){marked}"
-    return fitted(title, ["rank", *columns, main], rows, name=len(columns) + 1)
-
-
-def _steps(rank: RankBreakdown) -> Table:
-    columns = {"time": "step_us"} | (_DEVICE_COLUMNS if rank.device != "cpu" else {})
-    times = Times(step.accounting.step_us for step in rank.steps)
-    rows = []
-    for step in rank.steps:
-        figures = (times(getattr(step.accounting, key)) for key in columns.values())
-        rows.append((with_role(step.name, step.role), *figures))
-    return fitted(f"Steps ({times.unit})", ["step", *columns], rows)
-
-
-def _show_rank(console: Console, rank: RankBreakdown) -> None:
-    """One rank in short, its steps, and its median step by cause."""
-    console.print()
-    for line in summary_lines(rank):
-        console.print(one_line(line))
-    console.show(_steps(rank))
-    say_excluded_steps(
-        console, [(each.name, each.role, each.accounting.step_us) for each in rank.steps]
-    )
-    step = median_step(rank.steps)
-    parts = []
-    if step.idle_by_cause:
-        parts.append(_shares("GPU idle by cause", step.idle_by_cause, "of idle"))
-    if step.critical_path_by_kind:
-        parts.append(_shares("Critical path by kind", step.critical_path_by_kind, "of step"))
-    if len(rank.steps) > 1:
-        console.print()
-        say(console, f"{step.name}, the median step")
-    if parts:
-        console.show(*parts)
-
-
-def _shares(title: str, time_us: dict[str, float], of: str) -> Table:
-    times = Times(time_us.values())
-    total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(value for _, value in ordered[_MAX_CAUSES:])
-    shown = [(named(name), value) for name, value in ordered[:_MAX_CAUSES]]
-    shown += [("others", rest)] if rest else []
-    rows = [(name, times(value), percent(value, total)) for name, value in shown]
-    return filled(f"{title} ({times.unit})", ("", "time", of), rows)
+        console.say(f"Rates by shape: {rates.note}")
 
 
 def _show_overheads(console: Console, step: StepBreakdown) -> None:
-    """Host overheads per thread and type, as recorded and without what waited for the device."""
-    threads = {
-        name: variants
-        for name, variants in step.overheads.items()
+    """Host overheads per thread and type, as recorded and without ops that blocked."""
+    total_us = {
+        thread: sum(cell["total_us"] for cell in variants["raw"].values())
+        for thread, variants in step.overheads.items()
         if any(cell["count"] for cell in variants["raw"].values())
     }
-    if not threads:
+    if not total_us:
         return
-    wide = console.width >= _WIDE
-    heads = ("mean", "median", "total") if wide else ("total",)
-    columns = ("thread", "type", "count", *heads, "not waiting", *heads)
-    total_us = {
-        name: sum(cell["total_us"] for cell in variants["raw"].values())
-        for name, variants in threads.items()
-    }
-    largest = sorted(threads, key=lambda name: -total_us[name])[:_MAX_THREADS]
-    rows = []
-    for name in (name for name in threads if name in largest):
-        raw, rest = threads[name]["raw"], threads[name]["no_blocking"]
+    largest = sorted(total_us, key=lambda thread: -total_us[thread])[:MAX_THREADS]
+    records: list[Mapping[str, Any]] = []
+    for thread in (each for each in total_us if each in largest):
+        raw, free = (step.overheads[thread][key] for key in ("raw", "no_blocking"))
         for kind, cell in raw.items():
             if cell["count"]:
-                figures = (*_figures(cell, heads), *_figures(rest.get(kind), heads))
-                rows.append((name, named(kind), *figures))
-                name = ""
-    title = "Host overheads (us): all samples, and without those that waited"
-    console.show(filled(title, columns, rows, texts=2))
-    if len(threads) > len(largest):
-        say(console, f"and {counted(len(threads) - len(largest), 'thread')} with less")
+                rest = free.get(kind) or {"count": 0}
+                rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
+                records.append({"thread": thread, "type": named(kind), **cell, **rest})
+                thread = ""
+    title = "Host overhead per op (us); right: without ops that blocked"
+    console.show(Table(title, _OVERHEADS, records))
+    if len(total_us) > len(largest):
+        console.say(f"and {counted(len(total_us) - len(largest), 'thread')} with less")
 
 
-def _figures(cell: dict[str, Any] | None, heads: Sequence[str]) -> list[str]:
-    if not cell or not cell["count"]:
-        return ["0", *("" for _ in heads)]
-    return [f"{cell['count']:,}", *(f"{cell[f'{head}_us']:,.1f}" for head in heads)]
+def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
+    """The list, each line with its command below; or why there is none."""
+    console.print()
+    if not listed:
+        why = unrecorded or "no what-if alone gains more than 1 % of the step."
+        console.say(f"Largest gains: {why}")
+        return
+    console.say("Largest gains (simulated one at a time)", style="bold")
+    times = Times(gain.gain_us for gain in listed)
+    for gain in listed:
+        saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
+        console.say(f"{gain.name}: {saved}: {gain.advice}")
+        console.say(gain.command, whole=True, before="    ")

@@ -73,7 +73,7 @@ def check(
     target = Output(format, output)
     _check_places(baseline, update, [junit, markdown, output])
 
-    from perfmodel.cli.error_tables import show_baseline_comparison
+    from perfmodel.cli.error_tables import show_check
     from perfmodel.evaluation.baseline import (
         check_tolerance,
         compare,
@@ -97,7 +97,7 @@ def check(
     if markdown:
         write_text(markdown, markdown_text(held))
         wrote(markdown, "Markdown, for a comment on the pull request")
-    show = partial(show_baseline_comparison, baseline=str(baseline), written=update)
+    show = partial(show_check, baseline=str(baseline), written=update)
     target.write_result(held, show, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)

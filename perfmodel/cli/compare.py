@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
+from perfmodel.cli.options import (
+    MAX_SAMPLES,
+    FormatOption,
+    InferenceOption,
+    NodesOption,
+    OutputOption,
+    OverheadsOption,
+    RateOption,
+    WorkloadOption,
+    option,
+    set_option,
+)
 from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
@@ -22,56 +33,33 @@ DESIGN_LIST = "perfmodel.designs/1"
 
 
 def compare(
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="A model configuration (see `perfmodel predict`)."),
-    ] = None,
-    hardware: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="A device, node or cluster.")
-    ] = None,
+    workload: WorkloadOption = None,
+    hardware: Annotated[str | None, option("A device, node or cluster.", "NAME|FILE")] = None,
     designs: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,A+B|all",
-            help="Designs, combined with + (A+B); `list` lists them. [default: all]",
-        ),
+        option("Designs, combined with + (A+B); `list` lists them. [default: all]", "A,B,A+B|all"),
     ] = None,
     batch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=MAX_SAMPLES, help="Global batch. [default: the workload's]"
-        ),
+        int | None, option("Global batch. [default: the workload's]", "N", min=1, max=MAX_SAMPLES)
     ] = None,
     nodes: NodesOption = None,
-    inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SAMPLES/S", help="Latency where samples arrive at this rate, batch by batch."
-        ),
-    ] = None,
+    inference: InferenceOption = False,
+    rate: RateOption = None,
     p99_ms: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "With --inference and --rate: cheapest batch and replicas with this p99.",
+            "MS",
             "--p99-ms",
-            metavar="MS",
-            help="With --inference and --rate: batch and replicas of the machine that answer 99 % "
-            "of the samples within this time at least cost; batches up to --batch are tried.",
         ),
     ] = None,
-    usd_per_kwh: Annotated[
-        float | None, typer.Option(metavar="USD", help="Price of energy.")
-    ] = None,
+    usd_per_kwh: Annotated[float | None, option("Price of energy.", "USD")] = None,
     usd_per_hour: Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="Rent of a node. [default: as the catalogue has it]"),
+        float | None, option("Rent of a node. [default: as the catalogue has it]", "USD")
     ] = None,
     over: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Show speed-ups over these designs. [default: the fastest baseline there is]",
-        ),
+        option("Show speed-ups over these designs. [default: the fastest baseline]", "A,B"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -80,26 +68,16 @@ def compare(
             "hardware (node.gpus=4)"
         ),
     ] = None,
-    overheads: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="Host overheads: a saved profile, or a shipped one."
-        ),
-    ] = None,
+    overheads: OverheadsOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="All designs start from this plan's layout (see `perfmodel plan`); `neo` keeps it "
-            "with --set neo.sharding=as_deployed.",
-        ),
+        option("All designs start from the layout of this plan (see `perfmodel plan`).", "FILE"),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg, .pdf).")
+        Path | None, option("Draw the comparison (.png, .svg, .pdf).", "FILE")
     ] = None,
     latency: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw latency over the rate at which samples come."),
+        Path | None, option("Draw latency over the rate at which samples come.", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,

@@ -18,7 +18,7 @@ from perfmodel.cli.options import (
     no_configuration,
 )
 from perfmodel.cli.output import FAILED, Output, check_target, working, wrote
-from perfmodel.cli.tables import Times, filled, named, percent, say
+from perfmodel.reporting.tables import Table, columns, named, percent
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -98,31 +98,30 @@ def diff(
         raise typer.Exit(FAILED)
 
 
+_COLUMNS = columns("name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s")
+_TITLES = (
+    *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
+    *("Idle time by cause", "Modules, by what they launch"),
+)
+"""Of the groups of changes."""
+
+
 def _show(console: Console, compared: Difference, top: int) -> None:
     from perfmodel.plot.names import short_name
     from perfmodel.reporting.sides import GROUPS
 
-    say(console, compared.verdict)
-    say(console, f"A: {compared.a.source} ({compared.a.hardware})")
-    say(console, f"B: {compared.b.source} ({compared.b.hardware})")
-    if compared.remark:
-        say(console, compared.remark)
-    for note in compared.notes:
-        say(console, note)
-    titles = (
-        *("Per step", "Critical path by kind", "What lies on it", "Device time by family"),
-        *("Idle time by cause", "Modules, by what they launch"),
-    )
-    for group, title in zip(GROUPS, titles, strict=True):
+    console.say(compared.verdict)
+    console.say(f"A: {compared.a.source} ({compared.a.hardware})")
+    console.say(f"B: {compared.b.source} ({compared.b.hardware})")
+    for line in (compared.remark or "", *compared.notes):
+        console.say(line)
+    for group, title in zip(GROUPS, _TITLES, strict=True):
         changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]
-        if not changes:
-            continue
-        times = Times([value for change in changes for value in (change.a_us, change.b_us)])
-        rows = []
+        records = []
         for change in changes:
             share = percent(change.change_us, change.a_us)
             share = share if share.startswith(("-", "0")) else f"+{share}"
-            figures = map(times, (change.a_us, change.b_us, change.change_us))
-            rows.append((named(short_name(change.name)), *figures, share))
-        heads = ("", "A", "B", "B - A", "of A")
-        console.show(filled(f"{title} ({times.unit})", heads, rows))
+            own = {"name": named(short_name(change.name)), "change_us": change.change_us}
+            records.append(vars(change) | own | {"share": share})
+        if records:
+            console.show(Table(title, _COLUMNS, records))

@@ -1,151 +1,248 @@
-"""Errors of evaluations, checks and fits as tables for people."""
+"""Errors of evaluations, checks and fits as tables for people, from the answers in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.tables import NOTHING, Times, counted, filled, named, percent, say
+from perfmodel.reporting.tables import (
+    Table,
+    columns,
+    counted,
+    interval,
+    named,
+    percent,
+)
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
-    from perfmodel.calibrate.kernel_data import KernelErrors
     from perfmodel.calibrate.kernel_report import Compared
-    from perfmodel.evaluation.baseline import Change, Comparison
-    from perfmodel.evaluation.kernels import KernelEvaluation
-    from perfmodel.evaluation.results import Evaluation, Row, TraceFacts
+    from perfmodel.cli.output import Result
+    from perfmodel.evaluation.baseline import Comparison
+    from perfmodel.evaluation.modules import ModuleErrors
 
 
-_KERNEL_COLUMNS = ("op", "device", "dtype", "n", "MAPE", "GMAE", "median")
-
-
-def show_kernel_errors(console: Console, evaluation: KernelEvaluation) -> None:
-    """One line per op, device and dtype."""
-    rows = [
-        (*_cells(r), f"{r.bias_pct:.1f}", f"{r.coverage_frac:.2f}", f"{r.width_frac:.2f}")
-        for r in evaluation.rows
-    ]
-    heads = (*_KERNEL_COLUMNS, "bias", "within 90 %", "width")
-    console.show(filled("Predicted against measured, errors in percent", heads, rows, texts=3))
-
-
-def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
-    """One line per op and device, with what the roofline and plain trees have."""
-    cells = []
-    for row in rows:
-        beside = (f"{row.roofline_pct:.1f}", f"{row.plain_pct:.1f}")
-        cells.append((*_cells(row.errors), f"{row.errors.coverage_frac:.2f}", *beside))
-    heads = (*_KERNEL_COLUMNS, "within 90 %", "roofline", "plain trees")
-    console.show(filled(title, heads, cells, texts=3))
-
-
-def _cells(row: KernelErrors) -> tuple[str, ...]:
-    figures = (row.mape_pct, row.gmae_pct, row.median_pct)
-    return (row.op, row.device, row.dtype, f"{row.n:,}", *(f"{value:.1f}" for value in figures))
-
-
-def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
-    """Errors on the half that the fit had not seen, per family and kind of measurement."""
-    rows = (*fit.errors, *([fit.steps] if fit.steps else []))
-    if not rows:
-        say(console, f"{output}: {fit.device.name}")
-        return
-    say(console, f"{output}: {fit.device.name}, fitted to all rows")
-    titles = ("family", "measured", "n", "median %", "p90 %", "bias %", "spread %")
-    cells = []
-    for it in rows:
-        figures = (f"{it.median_pct:.1f}", f"{it.p90_pct:.1f}", f"{it.bias_pct:+.1f}")
-        cells.append((it.family, it.kind, str(it.n), *figures, f"{it.spread_pct:.1f}"))
-    console.show(filled("Errors on a half held out", titles, cells, texts=2))
-
-
-_WHAT = {
+_KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
+_COVERAGE = "coverage_frac=within 90 %:.2f"
+_KERNELS = columns(f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f")
+_COMPARED = columns(f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f;plain_pct=plain trees:.1f")
+_DEVICE = columns(
+    "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
+    "spread_pct=spread %:.1f"
+)
+_TRACE = columns(
+    "of;prediction;n:d;mape_pct=mean:.2f;median_pct=median:.2f;worst_pct=worst:.2f;"
+    "bias_pct=bias:+.2f"
+)
+_COLLECTIVES = columns(
+    "collective;where;curves:d;median_pct=median %:.1f;within_frac=inside 90 %:share"
+)
+_OPS = columns(
+    "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
+    "bias_pct=bias:+.1f;total_pct=total:+.1f"
+)
+_PREDICTED = "predicted_us=predicted:human;measured_us=measured:human"
+_MODULES = columns(
+    f"program=module;mode;{_PREDICTED};error_pct=error %:+.1f;host_error_pct=host %:+.1f;"
+    "device_error_pct=device %:+.1f"
+)
+_STEPS = columns(
+    f"name=configuration;ranks:d;{_PREDICTED};interval=90 % interval:s;error_pct=error %:+.1f;"
+    "spread_pct=spread %:.1f"
+)
+_REFERENCED = columns(
+    f"name=configuration;{_PREDICTED};error_pct=raw %:+.1f;drift_ratio=moved:.2f;"
+    "referenced_interval=90 % interval:s;referenced_error_pct=error %:+.1f"
+)
+_PAIRS = columns(
+    f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f;"
+    "roofline_error_pct=roofline %:+.1f"
+)
+_CHANGES = columns("trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s")
+_PREDICTIONS = {
     "step_replay": "replayed (saw the step)",
     "step_left_out": "left out (predicted)",
     "shapes": "from shapes alone",
     "model": "mode model",
     "kernels": "fitted on other rows",
-    "null": "null: mean of the others",
-    "null_gpu": "null: and its GPU-active time",
-    "null_last": "null: the step before",
+    "null": "baseline: mean of the others",
+    "null_gpu": "baseline: mean + GPU difference",
+    "null_last": "baseline: the step before",
 }
 _OF = {"step": "step time", "gpu_active": "GPU active"}
 _OF_TABLES = "kernels"
 _MAX_CHANGES = 30
 
 
-def show_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """Per trace: what it is, and its errors."""
-    for facts in evaluation.traces:
-        _show_facts(console, facts)
-        _show_errors(console, evaluation.of_trace(facts.trace))
-    for name in dict.fromkeys(row.trace for row in evaluation.rows if row.kind == _OF_TABLES):
-        say(console, f"{name}: measured kernels")
-        _show_errors(console, evaluation.of_trace(name))
+def show_kernels(console: Console, evaluation: Result) -> None:
+    """One line per op, device and dtype."""
+    title = "Predicted against measured, errors in percent"
+    console.show(Table(title, _KERNELS, evaluation.to_dict()["rows"]))
 
 
-def _show_errors(console: Console, rows: Iterable[Row]) -> None:
-    cells = []
-    for row in rows:
-        sizes = (f"{value:.2f}" for value in (row.mape_pct, row.median_pct, row.worst_pct))
-        of = _OF.get(row.name, f"{row.kind.value} {named(row.name)}")
-        what = _WHAT.get(row.kind, "left out (predicted)")
-        cells.append((of, what, str(row.n), *sizes, f"{row.bias_pct:+.2f}"))
-    heads = ("of", "prediction", "n", "mean", "median", "worst", "bias")
-    console.show(filled("Errors, in % of what was measured", heads, cells, texts=2))
+def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
+    """One line per op and device, with what the roofline and plain trees have."""
+    records = [vars(row.errors) | vars(row) for row in rows]
+    console.show(Table(title, _COMPARED, records))
+
+
+def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
+    """Errors on the half that the fit had not seen, per family and kind of measurement."""
+    rows = (*fit.errors, *([fit.steps] if fit.steps else []))
+    if not rows:
+        console.say(f"{output}: {fit.device.name}")
+        return
+    console.say(f"{output}: {fit.device.name}, fitted to all rows")
+    console.show(Table("Errors on a half held out", _DEVICE, rows))
+
+
+def show_traces(console: Console, evaluation: Result) -> None:
+    """Per trace: what it is, and its errors; then those of tables of kernels."""
+    answer = evaluation.to_dict()
+    for facts in answer["traces"]:
+        _say_facts(console, facts)
+        _show_errors(console, [row for row in answer["rows"] if row["trace"] == facts["trace"]])
+    tables = [row for row in answer["rows"] if row["kind"] == _OF_TABLES]
+    for name in dict.fromkeys(row["trace"] for row in tables):
+        console.say(f"{name}: measured kernels")
+        _show_errors(console, [row for row in tables if row["trace"] == name])
+
+
+def _show_errors(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
+    records = [
+        row
+        | {
+            "of": _OF.get(row["name"], f"{row['kind']} {named(row['name'])}"),
+            "prediction": _PREDICTIONS.get(row["kind"], "left out (predicted)"),
+        }
+        for row in map(dict, rows)
+    ]
+    console.show(Table("Errors, in % of what was measured", _TRACE, records))
     console.print()
 
 
-def _show_facts(console: Console, facts: TraceFacts) -> None:
-    times = Times([facts.step_us])
-    say(
-        console,
-        f"{facts.trace}: {facts.device}, {counted(facts.ranks, 'rank')}, "
-        f"{counted(facts.steps, 'step')} of {times(facts.step_us)} {times.unit}",
+def _say_facts(console: Console, facts: Mapping[str, Any]) -> None:
+    steps = f"{counted(facts['steps'], 'step')} of {human_us(facts['step_us'])}"
+    ranks = counted(facts["ranks"], "rank")
+    console.say(f"{facts['trace']}: {facts['device']}, {ranks}, {steps}")
+    shares = {
+        "measured host time in the replay": facts["measured_host_frac"],
+        "unexplained": facts["unexplained_frac"],
+        "steps within the interval": facts["interval_coverage_frac"],
+    }
+    if facts["modelled_frac"] is not None:
+        shares["device time from shapes"] = facts["modelled_frac"]
+    texts = {name: "-" if share is None else percent(share, 1) for name, share in shares.items()}
+    console.say("; ".join(f"{name}: {share}" for name, share in texts.items()))
+
+
+def show_collectives(console: Console, evaluation: Result) -> None:
+    """One line per collective and reach."""
+    title = "Median over curves of the median error, 64 kB and more"
+    console.show(Table(title, _COLLECTIVES, evaluation.to_dict()["summary"]))
+
+
+def show_ops(console: Console, evaluation: Result) -> None:
+    """One line per source and name, and one of all."""
+    answer = evaluation.to_dict()
+    rows = [*answer["rows"], *([answer["all"]] if answer["all"] else [])]
+    console.show(Table("Device time per op from shapes alone, errors in percent", _OPS, rows))
+
+
+def show_modules(console: Console, evaluation: ModuleErrors) -> None:
+    """One line per call, then per mode, and what the host's speed seems to be."""
+
+    def mode(row: Mapping[str, Any]) -> str:
+        return f"{row['mode']}{', training' if row['is_training'] else ''}"
+
+    answer = evaluation.to_dict()
+    console.show(
+        Table("Calls of modules", _MODULES, [row | {"mode": mode(row)} for row in answer["rows"]])
     )
-    covered = facts.interval_coverage_frac
-    inside = NOTHING if covered is None else percent(covered, 1)
-    host = percent(facts.measured_host_frac, 1)
-    share = facts.modelled_frac
-    modelled = "" if share is None else f"; device time from shapes: {percent(share, 1)}"
-    unexplained = percent(facts.unexplained_frac, 1)
-    say(
-        console,
-        f"measured host time in the replay: {host}; unexplained: {unexplained}; "
-        f"steps within the interval: {inside}{modelled}",
+    for each in answer["summary"]:
+        device = each["device_median_pct"]
+        console.say(
+            f"{mode(each)}: {_quality(each)}; host {each['host_median_pct']:.1f} % "
+            f"(bias {each['host_bias_pct']:+.1f} %)"
+            f"{'' if device is None else f', device {device:.1f} %'}"
+        )
+    speed = answer["measured_host_speed_ratio"]
+    if speed is not None:
+        console.say(
+            f"the host, by {answer['host_bound']} calls that it bounds: "
+            f"--set host.single_thread_ratio={speed:.2g} (used: {evaluation.host_speed_ratio:.2g})"
+        )
+
+
+def _quality(figures: Mapping[str, Any]) -> str:
+    """`n 12, median 3.1 %, ...`: those of the usual figures that are there."""
+    parts = [f"n {figures['n']}", f"median {figures['median_pct']:.1f} %"]
+    for key, name in (("p90_pct", "90th percentile"), ("worst_pct", "worst")):
+        if key in figures:
+            parts.append(f"{name} {figures[key]:.1f} %")
+    parts.append(f"bias {figures['bias_pct']:+.1f} %")
+    return f"{', '.join(parts)}, intervals hold {figures['coverage_frac']:.0%}"
+
+
+def show_steps(console: Console, evaluation: Result) -> None:
+    """One line per configuration; with reference work, in units of it."""
+    answer = evaluation.to_dict()
+    rows = [
+        row
+        | {
+            "interval": interval(row["low_us"], row["high_us"]),
+            "referenced_interval": interval(row["referenced_low_us"], row["referenced_high_us"]),
+        }
+        for row in answer["rows"]
+    ]
+    is_referenced = any(row["referenced_us"] is not None for row in rows)
+    title = f"Steps on {answer['device']}"
+    console.show(Table(title, _REFERENCED if is_referenced else _STEPS, rows))
+    raw = "raw: " if is_referenced else ""
+    for what, key in ((raw, "summary"), ("by reference: ", "referenced")):
+        if answer[key]["n"]:
+            console.say(f"{what}{_quality(answer[key])}")
+
+
+def show_pairs(console: Console, evaluation: Result) -> None:
+    """One table per direction."""
+    answer = evaluation.to_dict()
+    for each in answer["directions"]:
+        title = f"{Path(each['trace']).name}: {each['source']} to {each['target']}"
+        console.show(Table(title, _PAIRS, [*each["times"], *each["families"]]))
+        is_within = "within" if each["within"] else "outside"
+        bounds = interval(each["low_us"], each["high_us"])
+        console.say(f"the measured step is {is_within} its interval, {bounds}")
+    summary = answer["summary"]
+    console.say(
+        f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
+        f"the source {summary['step_same_pct']:.1f} %; GPU active "
+        f"{summary['gpu_active_pct']:.1f} %, the same {summary['gpu_active_same_pct']:.1f} %; "
+        f"intervals hold {summary['coverage_frac']:.0%}"
     )
 
 
-def show_baseline_comparison(
-    console: Console, comparison: Comparison, baseline: str, *, written: bool
-) -> None:
+def show_check(console: Console, held: Comparison, baseline: str, *, written: bool) -> None:
     """One sentence, and what got worse."""
-    from perfmodel.evaluation.baseline import extent, verdict
+    from perfmodel.evaluation.baseline import extent, figure_text, verdict
 
-    say(
-        console,
-        f"{baseline}: {f'written, {extent(comparison)}' if written else verdict(comparison)}",
-    )
-    show_changes(console, "Worse than the baseline", comparison.failing)
-
-
-def show_changes(console: Console, title: str, changes: list[Change]) -> None:
-    """Figures then and now; nothing where there are none."""
-    from perfmodel.evaluation.baseline import figure_text
-
-    if not changes:
+    console.say(f"{baseline}: {f'written, {extent(held)}' if written else verdict(held)}")
+    if not held.failing:
         return
-    rows = []
-    for change in changes[:_MAX_CHANGES]:
+    records = []
+    for change in held.failing[:_MAX_CHANGES]:
         old, new = change.baseline, change.present
         by = change.status.value
         if old is not None and new is not None:
             by = f"{abs(new) - abs(old):+.2f}"
-        sizes = (figure_text(change, old), figure_text(change, new), by)
-        rows.append((change.trace, change.kind, change.name, change.figure, *sizes))
-    columns = ("trace", "kind", "name", "figure", "baseline", "now", "by")
-    console.show(filled(title, columns, rows, texts=4))
-    if len(changes) > _MAX_CHANGES:
-        say(console, f"and {counted(len(changes) - _MAX_CHANGES, 'figure')} more")
+        texts = {
+            "baseline_text": figure_text(change, old),
+            "present_text": figure_text(change, new),
+        }
+        records.append(change.to_dict() | texts | {"by": by})
+    console.show(Table("Worse than the baseline", _CHANGES, records))
+    if len(held.failing) > _MAX_CHANGES:
+        console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from perfmodel.cli import evaluate_steps
+from perfmodel.cli import evaluate_published
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     FormatOption,
@@ -15,35 +13,32 @@ from perfmodel.cli.options import (
     MeasuredKernelsOption,
     ModelsOption,
     OutputOption,
+    OverheadsOption,
     SetOption,
     StrictOption,
     TrustModelsOption,
+    argument,
+    flag,
     kernel_models,
     max_bytes,
     no_configuration,
+    option,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_figure, save_figure, working
-from perfmodel.cli.tables import filled, fitted, say, shown
 from perfmodel.errors import UsageError
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
-    from perfmodel.evaluation.collectives import CollectiveEvaluation
-    from perfmodel.evaluation.modules import ModuleErrors
-    from perfmodel.evaluation.ops import OpEvaluation
     from perfmodel.evaluation.results import Evaluation
 
 
 def traces(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FOLDER|TRACE...]",
-            help="Files, or folders, which are searched recursively: each folder of ranks is one "
-            "job, and a device's file (.toml) goes with the measurement tables in its folder. "
-            "[default: the folder `traces` here, and the bundled demo]",
+        argument(
+            "Files, or folders, searched recursively; a device's .toml goes with the tables in "
+            "its folder. [default: the folder `traces` here, and the bundled demo]",
+            "[FOLDER|TRACE...]",
         ),
     ] = None,
     format: FormatOption = None,
@@ -65,9 +60,9 @@ def traces(
     target = Output(format, output)
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
-    from perfmodel.cli.error_tables import show_evaluation
+    from perfmodel.cli.error_tables import show_traces
 
-    target.write_result(evaluation, show_evaluation, evaluation.warnings)
+    target.write_result(evaluation, show_traces, evaluation.warnings)
 
 
 def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
@@ -83,8 +78,7 @@ def kernels(
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw every row with its interval (.png, .svg, .pdf)."),
+        Path | None, option("Draw every row with its interval (.png, .svg, .pdf).", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -102,35 +96,25 @@ def kernels(
     target = Output(format, output)
     check_figure(figure)
 
-    from perfmodel.cli.error_tables import show_kernel_errors
+    from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, show_kernel_errors, evaluation.warnings)
+    target.write_result(evaluation, show_kernels, evaluation.warnings)
 
 
 def collectives(
-    curves: Annotated[
-        Path,
-        typer.Option(metavar="CURVES.csv", help="What each curve is: collective, GPUs, wires."),
-    ],
-    data: Annotated[
-        Path,
-        typer.Option(metavar="POINTS.csv[.gz]", help="Its points: curve_id, size_bytes, time_us."),
-    ],
+    curves: Annotated[Path, option("What each curve is: collective, GPUs, wires.", "CURVES.csv")],
+    data: Annotated[Path, option("Its points: curve_id, size_bytes, time_us.", "POINTS.csv[.gz]")],
     calibrate: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES,...",
-            help="Sizes whose measured points correct their own curve; they are not scored.",
-        ),
+        option("Sizes whose points calibrate their own curve; they are not scored.", "BYTES,..."),
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A model of `fit collectives`, for the shipped one."),
+        Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -146,6 +130,7 @@ def collectives(
     target = Output(format, output)
     sizes = _sizes(calibrate)
 
+    from perfmodel.cli.error_tables import show_collectives
     from perfmodel.cost.collectives.learned import load
     from perfmodel.evaluation.collectives import evaluate_collectives
 
@@ -154,17 +139,7 @@ def collectives(
             str(curves), str(data), sizes, load(model) if model is not None else None
         )
 
-    target.write_result(evaluation, _show_collectives, evaluation.warnings)
-
-
-def _show_collectives(console: Console, evaluation: CollectiveEvaluation) -> None:
-    rows = []
-    for row in evaluation.summary():
-        figures = (f"{row['median_pct']:.1f}", f"{100 * row['within_frac']:.0f}")
-        rows.append((row["collective"], row["where"], str(row["curves"]), *figures))
-    title = "Median over curves of the median error, 64 kB and more"
-    heads = ("collective", "where", "curves", "median %", "inside 90 %")
-    console.show(filled(title, heads, rows, texts=2))
+    target.write_result(evaluation, show_collectives, evaluation.warnings)
 
 
 def _sizes(text: str | None) -> list[float]:
@@ -180,27 +155,20 @@ def _sizes(text: str | None) -> list[float]:
 def ops(
     traces: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FOLDER|TRACE...]",
+        argument(
+            "Traces with shapes: files, or folders, searched recursively.",
+            "[FOLDER|TRACE...]",
             callback=no_configuration,
-            help="Traces that record shapes: files, or folders, which are searched recursively.",
         ),
     ] = None,
     lookups: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Published times of embedding kernels; may be given several times.",
-        ),
+        option("Published times of embedding kernels; may be given several times.", "FILE.csv"),
     ] = None,
-    by_op: Annotated[
-        bool, typer.Option("--by-op", help="By operator instead of by kernel family.")
-    ] = False,
-    only: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Operators whose name matches, as in '*ookup*'.")
-    ] = "*",
+    by_op: Annotated[bool, flag("--by-op", "By operator instead of by kernel family.")] = False,
+    only: Annotated[str, option("Operators whose name matches, as in '*ookup*'.", "PATTERN")] = "*",
     alone: Annotated[
-        bool, typer.Option("--alone", help="Only ops during which no other stream was busy.")
+        bool, flag("--alone", "Only ops during which no other stream was busy.")
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -219,6 +187,7 @@ def ops(
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
+    from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
@@ -227,35 +196,17 @@ def ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
         )
 
-    target.write_result(evaluation, _show_ops, evaluation.warnings)
-
-
-def _show_ops(console: Console, evaluation: OpEvaluation) -> None:
-    rows = []
-    for row in (*evaluation.rows, *((evaluation.all_rows,) if evaluation.all_rows else ())):
-        sizes = (f"{value:.1f}" for value in (row.gmae_pct, row.mape_pct, row.median_pct))
-        signed = (f"{value:+.1f}" for value in (row.bias_pct, row.total_pct))
-        rows.append((row.source, row.device, row.name, f"{row.n:,}", *sizes, *signed))
-    heads = ("of", "device", "name", "n", "GMAE", "MAPE", "median", "bias", "total")
-    title = "Device time per op from shapes alone, errors in percent"
-    console.show(filled(title, heads, rows, texts=3))
+    target.write_result(evaluation, show_ops, evaluation.warnings)
 
 
 def modules(
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE.csv", help="Calls as `collect modules` measured them.")
-    ],
-    programs: Annotated[
-        Path, typer.Option(metavar="DIR", help="The files that were measured; they are executed.")
-    ],
+    table: Annotated[Path, argument("Calls as `collect modules` measured them.", "TABLE.csv")],
+    programs: Annotated[Path, option("The files that were measured; they are executed.", "DIR")],
     hardware: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="What to predict for, if not the table's device."),
+        str | None, option("What to predict for, if not the table's device.", "NAME|FILE")
     ] = None,
     settings: SetOption = None,
-    overheads: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The host, as a profile of overheads.")
-    ] = None,
+    overheads: OverheadsOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -272,6 +223,7 @@ def modules(
     """
     target = Output(format, output)
 
+    from perfmodel.cli.error_tables import show_modules
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
@@ -284,40 +236,99 @@ def modules(
             overheads=overheads,
             begin=begin,
         )
-    target.write_result(evaluation, _show_modules, evaluation.left_out)
+    target.write_result(evaluation, show_modules, evaluation.left_out)
 
 
-def _show_modules(console: Console, evaluation: ModuleErrors) -> None:
-    rows = [
-        (
-            row.program,
-            f"{row.mode}{', training' if row.is_training else ''}",
-            *(human_us(row.predicted_us), human_us(row.measured_us)),
-            *(shown(pct, "+.1f", "") for pct in (row.error_pct, row.host_error_pct)),
-            shown(row.device_error_pct, "+.1f", ""),
-        )
-        for row in evaluation.rows
-    ]
-    titles = ("module", "mode", "predicted", "measured", "error %", "host %", "device %")
-    console.show(fitted("Calls of modules", titles, rows))
-    for each in evaluation.summary():
-        device = each["device_median_pct"]
-        say(
-            console,
-            f"{each['mode']}{', training' if each['is_training'] else ''}: n {each['n']}, "
-            f"median {each['median_pct']:.1f} %, bias {each['bias_pct']:+.1f} %, "
-            f"intervals hold {each['coverage_frac']:.0%}; host {each['host_median_pct']:.1f} % "
-            f"(bias {each['host_bias_pct']:+.1f} %)"
-            f"{'' if device is None else f', device {device:.1f} %'}",
+def steps(
+    truth: Annotated[
+        list[Path],
+        option("Table of configurations and step times (`collect truth`). Repeatable.", "FILE"),
+    ],
+    hardware: Annotated[
+        str, option("The CPU, best as `fit device` calibrated it, or the GPU.", "NAME|FILE")
+    ],
+    settings: SetOption = None,
+    overheads: OverheadsOption = None,
+    blind: Annotated[
+        bool, option("Predict only: leave out what was measured, and the errors.")
+    ] = False,
+    before: Annotated[Path | None, option("Steps that the CPU was calibrated on …", "FILE")] = None,
+    again: Annotated[
+        Path | None,
+        option("… and the same steps measured again: how far the machine moved since.", "FILE"),
+    ] = None,
+    format: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Predict un-profiled DLRM steps from their shapes, and compare.
+
+    On a CPU, where the collector's reference work stands beside them, also in units of it: as if
+    the machine had been as fast as when it was calibrated.
+
+    \b
+    Examples:
+      perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
+      perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
+      perfmodel evaluate steps --truth ops_steps.csv --hardware h200-sxm --overheads mine.json
+      perfmodel evaluate steps --truth truth.csv --hardware mine.toml --before ops_steps.csv \\
+        --again ops_again_steps.csv
+    """
+    repeats = [path for path in (before, again) if path is not None]
+    target = Output(format, output)
+    if len(repeats) == 1:
+        raise UsageError("--before and --again: give both, or none")
+
+    from perfmodel.calibrate.drift import drift_of_repeats
+    from perfmodel.calibrate.tables import read_steps
+    from perfmodel.cli.error_tables import show_steps
+    from perfmodel.evaluation.step_times import evaluate_steps
+    from perfmodel.hardware import node, with_settings
+
+    machine = with_settings(node(hardware), settings or ())
+    on = machine.device if machine.device.target == "cpu" else None
+    if on is None and before is not None:
+        raise UsageError(f"--before, --again: tell of a CPU how far it moved; {hardware} is none")
+    if on is not None and overheads is not None:
+        raise UsageError(f"--overheads: is of a GPU's host; {hardware} is a CPU")
+    listed = [step for path in truth for step in read_steps(path)]
+    with working("predicting") as begin:
+        drifts = None
+        if on is not None and before is not None and again is not None:
+            drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
+        evaluation = evaluate_steps(
+            listed, on or machine, drifts=drifts, overheads=overheads, blind=blind, begin=begin
         )
 
-    speed, taken = evaluation.measured_host_speed_ratio, evaluation.host_speed_ratio
-    if speed is not None:
-        say(
-            console,
-            f"the host, by {len(evaluation.host_bound)} calls that it bounds: "
-            f"--set host.single_thread_ratio={speed:.2g} (taken: {taken:.2g})",
-        )
+    target.write_result(evaluation, show_steps, evaluation.warnings)
+
+
+def pairs(
+    traces: Annotated[
+        list[str], argument("Pairs of traces: one program on two GPUs.", "ONE OTHER...")
+    ],
+    format: FormatOption = None,
+    output: OutputOption = None,
+    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+) -> None:
+    """How far a trace moved to another GPU is from the trace of the same program there.
+
+    Beside each error stand those of two predictions that need no model: the same time as on the
+    source, and roofline ratios of the kernels' classes.
+
+    \b
+    Examples:
+      perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
+      perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
+    """
+    target = Output(format, output)
+
+    from perfmodel.cli.error_tables import show_pairs
+    from perfmodel.evaluation.pairs import evaluate_pairs
+
+    limit = max_bytes(max_memory)
+    with working("evaluating") as begin:
+        evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
+    target.write_result(evaluation, show_pairs)
 
 
 HELP = """How far predictions are from what was measured.
@@ -342,7 +353,7 @@ evaluate = verb_of(
     kernels,
     ops,
     modules,
-    evaluate_steps.pairs,
-    evaluate_steps.steps,
-    evaluate_steps.designs,
+    pairs,
+    steps,
+    evaluate_published.designs,
 )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from perfmodel.cli.options import OutputOption, TraceArgument
+from perfmodel.cli.options import OutputOption, TraceArgument, option
 from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
@@ -17,7 +15,7 @@ from perfmodel.cli.prediction_options import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.files import atomic_write
-from perfmodel.reporting.written import What, exported, require_name
+from perfmodel.reporting.written import What, documents, exported, require_name
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
@@ -33,16 +31,15 @@ def export(
     output: OutputOption = None,
     what: Annotated[
         What | None,
-        typer.Option(
-            help="timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
+        option(
+            "timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
             "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
-            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra for "
-            ".et, op for .py, else timeline]"
+            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra "
+            "for .et, op for .py, else timeline]"
         ),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(metavar="OPERATOR", help="Of --what op: which operator, as it was recorded."),
+        str | None, option("Of --what op: which operator, as it was recorded.", "OPERATOR")
     ] = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
@@ -67,16 +64,8 @@ def export(
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
-    from perfmodel.reporting.written import documents_of_trace, timeline_json
-    from perfmodel.trace import Trace
-
     with working("exporting"):
-        if chosen is What.TIMELINE:
-            written = {output: timeline_json(options.predict(content).results[0])}
-        elif isinstance(content, Trace):
-            written = documents_of_trace(chosen, content, output, name or "")
-        else:
-            raise UsageError(f"a {chosen} is of a trace: FILE.py:CLASS has a predicted timeline")
+        written = documents(chosen, content, output, name or "", options.predict)
     for path, document in written.items():
         if path:
             with atomic_write(path) as file:

@@ -9,6 +9,7 @@ import traceback
 from contextlib import suppress
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.reporting.tables import one_line
 
 FAILED = 2
 INTERRUPTED = 130
@@ -70,13 +71,6 @@ def _say(text: str) -> int:
     with suppress(OSError):  # nobody can be told
         print(f"perfmodel: {line}", file=sys.stderr)
     return FAILED
-
-
-def one_line(text: str) -> str:
-    """`text` without line ends, terminal escapes and halves of characters."""
-    joined = " ".join(text.split())
-    shown = "".join(c if c.isprintable() else "?" for c in joined)
-    return shown.encode("utf-8", "replace").decode()
 
 
 def _forget_stdout() -> None:

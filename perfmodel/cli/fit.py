@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     Format,
@@ -17,14 +16,16 @@ from perfmodel.cli.options import (
     MeasuredKernelsOption,
     NodesOption,
     ProfilerOverheadOption,
+    argument,
     max_bytes,
     no_configuration,
+    option,
     verb_of,
 )
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
-from perfmodel.cli.tables import named
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
+from perfmodel.reporting.tables import named, one_line
 
 if TYPE_CHECKING:
     from perfmodel.cost.collectives.calibrated import Calibrated
@@ -39,29 +40,19 @@ COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_p
 def device(
     data: Annotated[
         list[Path],
-        typer.Option(
-            metavar="FILE",
-            help="Tables of `collect kernels` and `collect ops` (with step times in its folder); "
-            "CSV, also compressed, or Parquet. Repeatable.",
+        option(
+            "Tables of `collect kernels` and `collect ops`: CSV or Parquet. Repeatable.", "FILE"
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The device's file (TOML).")
-    ],
+    output: Annotated[Path, option("The device's file (TOML).", "FILE", "-o", "--output")],
     hardware: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Start from this device. [default: from the records in the tables' folders]",
-        ),
+        option("Start from this device. [default: by the records in the folders]", "NAME|FILE"),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option("--device", metavar="NAME", help="Of tables of several, the one to fit."),
+        str | None, option("Of tables of several, the one to fit.", "NAME", "--device")
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Which half is held out for the errors.")
-    ] = 0,
+    seed: Annotated[int, option("Which half is held out for the errors.", min=0, max=MAX_SEED)] = 0,
     format: FormatOption = None,
 ) -> None:
     """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
@@ -94,26 +85,20 @@ def device(
         "warnings": list(fit.notes),
     }
     target.write(
-        answer=lambda: answer,
-        csv=lambda: rows_csv(rows, COLUMNS),
-        table=lambda console: show_device_fit(console, fit, output),
-        warnings=list(fit.notes),
+        lambda: answer,
+        lambda: rows_csv(rows, COLUMNS),
+        lambda console: show_device_fit(console, fit, output),
+        list(fit.notes),
     )
 
 
 def drift(
     reference: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="Record of `collect reference`, or another of the collector, now."
-        ),
+        Path, option("Record of `collect reference`, or another of the collector, now.", "FILE")
     ],
-    hardware: Annotated[
-        str, typer.Option(metavar="FILE", help="The machine, as `fit device` calibrated it.")
-    ],
+    hardware: Annotated[str, option("The machine, as `fit device` calibrated it.", "FILE")],
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The machine as it is now (TOML)."),
+        Path | None, option("The machine as it is now (TOML).", "FILE", "-o", "--output")
     ] = None,
     format: FormatOption = None,
 ) -> None:
@@ -130,7 +115,6 @@ def drift(
 
     from perfmodel.calibrate.any_device import drifted_toml
     from perfmodel.calibrate.drift import drift_of_record
-    from perfmodel.cli.tables import say
     from perfmodel.hardware import device as load_device
 
     base = load_device(hardware)
@@ -142,38 +126,29 @@ def drift(
     line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
     row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
     target.write(
-        answer=lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        csv=lambda: rows_csv([row], tuple(row)),
-        table=lambda console: say(console, line),
-        warnings=[],
+        lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
+        lambda: rows_csv([row], tuple(row)),
+        lambda console: console.say(line),
     )
 
 
 def kernels(
     data: MeasuredKernelsOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="The new directory of models.")
-    ],
+    output: Annotated[Path, option("The new directory of models.", "DIR", "-o", "--output")],
     test: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Measured kernels to test on, not to fit; several times, too."
-        ),
+        option("Measured kernels to test on, not to fit; several times, too.", "FILE"),
     ] = None,
     estimator: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:CLASS",
-            help="Any scikit-learn regressor in place of boosted trees, or a function that makes "
-            "one. Whoever loads the models then runs its code (--trust-models).",
+        option(
+            "A scikit-learn regressor in place of boosted trees; loading it runs its code "
+            "(--trust-models).",
+            "MODULE:CLASS",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same models.")
-    ] = 0,
-    rows: Annotated[
-        int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
-    ] = 18_000,
+    seed: Annotated[int, option("The same seed gives the same models.", min=0, max=MAX_SEED)] = 0,
+    rows: Annotated[int, option("The most rows used per device, op and dtype.", min=200)] = 18_000,
 ) -> None:
     """Fit every kernel family that the tables hold; print the errors on each device left out.
 
@@ -193,7 +168,7 @@ def kernels(
 
     from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
     from perfmodel.calibrate.kernels import fit_kernels
-    from perfmodel.cli.console import Console
+    from perfmodel.cli.console import Console, page_width
     from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
@@ -203,7 +178,7 @@ def kernels(
         tested = holdout_errors(fitted, test, seed=seed, begin=begin) if test else []
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
-    console = Console()
+    console = Console(page_width())
     if errors:
         show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
     if tested:
@@ -215,31 +190,25 @@ def kernels(
 
 
 def collectives(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the result goes (JSON).")
-    ],
+    output: Annotated[Path, option("Where the result goes (JSON).", "FILE", "-o", "--output")],
     log: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Output of nccl-tests, rccl-tests or PARAM."),
+        list[Path] | None, option("Output of nccl-tests, rccl-tests or PARAM.", "FILE")
     ] = None,
     hardware: Annotated[
-        str | None, typer.Option(metavar="NODE|FILE", help="The node that the log was measured on.")
+        str | None, option("The node that the log was measured on.", "NODE|FILE")
     ] = None,
     collective: Annotated[
-        str | None,
-        typer.Option(metavar="OP", help="The collective, where the log does not name it."),
+        str | None, option("The collective, where the log does not name it.", "OP")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="The ranks, where the log does not list them.")
+        int | None, option("The ranks, where the log does not list them.", "N")
     ] = None,
     nodes: NodesOption = None,
     curves: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="CURVES.csv", help="Refit the model to tables of curves …"),
+        list[Path] | None, option("Refit the model to tables of curves …", "CURVES.csv")
     ] = None,
     data: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="POINTS.csv[.gz]", help="… and their points, in the same order."),
+        list[Path] | None, option("… and their points, in the same order.", "POINTS.csv[.gz]")
     ] = None,
 ) -> None:
     """Correct collectives by what a machine measured, or fit the collective model to curves.
@@ -279,31 +248,21 @@ def _said_of_curves(model: Learned) -> str:
 def overheads(
     traces: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TRACE...",
-            callback=no_configuration,
-            help="Kineto traces, archives or folders of ranks.",
+        argument(
+            "Kineto traces, archives or folders of ranks.", "TRACE...", callback=no_configuration
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes (JSON).")
-    ],
+    output: Annotated[Path, option("Where the profile goes (JSON).", "FILE", "-o", "--output")],
     profiler_overhead: ProfilerOverheadOption = 0.0,
     host: Annotated[
-        list[str] | None,
-        typer.Option(help="The CPU that the traces ran on (`perfmodel hardware list`)."),
+        list[str] | None, option("The CPU that the traces ran on (`perfmodel hardware list`).")
     ] = None,
     torch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VERSION", help="The PyTorch version that the traces ran."),
+        list[str] | None, option("The PyTorch version that the traces ran.", "VERSION")
     ] = None,
     ops: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of `collect ops` on that machine, its steps beside it: what operators take "
-            "without a profiler.",
-        ),
+        option("Table of `collect ops` there: what operators take without a profiler.", "FILE"),
     ] = None,
     max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
 ) -> None:

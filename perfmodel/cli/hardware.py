@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from perfmodel.cli.options import FormatOption, NodesOption, OutputOption, SetOption
+from perfmodel.cli.options import (
+    FormatOption,
+    NodesOption,
+    OutputOption,
+    SetOption,
+    argument,
+    option,
+)
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -21,19 +26,14 @@ LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
 def hardware(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="list [TEXT...] | show NAME... | check FILE...",
-            help="List the catalogue (the default), or what holds TEXT in name, maker, "
-            "architecture or driver's name; show parts with the source of every figure; check "
-            "files of your own. A name alone is shown.",
+        argument(
+            "List the catalogue (the default), or what holds TEXT in name, maker or "
+            "architecture; show parts with their sources; check files. A name alone is shown.",
+            "list [TEXT...] | show NAME... | check FILE...",
         ),
     ] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(
-            help="List only this kind: device, host, link, nic, storage, expansion, "
-            "accelerator, node, cluster."
-        ),
+        str | None, option("List only this kind: device, host, link, nic, storage, node, ...")
     ] = None,
     settings: SetOption = None,
     nodes: NodesOption = None,
@@ -68,10 +68,9 @@ def hardware(
     else:
         parts, show = [load(name) for name in words], tables.show_checked
     target.write(
-        answer=lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
-        csv=lambda: _csv(parts),
-        table=lambda console: show(console, parts),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
+        lambda: _csv(parts),
+        lambda console: show(console, parts),
     )
 
 

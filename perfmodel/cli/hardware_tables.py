@@ -1,4 +1,4 @@
-"""Tables of hardware: the catalogue, one kernel on a device, figures an answer follows from."""
+"""Tables of hardware: the catalogue, one kernel on a device, values that an answer follows from."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.failures import one_line
 from perfmodel.cli.output import SHOWN
-from perfmodel.cli.tables import NOTHING, Times, filled, say
 from perfmodel.hardware import KINDS, Figure, Part, figures, kind_of
 from perfmodel.hardware.parts import parts_of, texts_of
 from perfmodel.hardware.reads import ASSUMED, RECALLED
+from perfmodel.reporting.tables import NOTHING, Table, columns
 
-FIGURE_COLUMNS = ("part", "figure", "value", "unit", "source")
-_MAX_NAMED = 6
+MAX_NAMED = 6
 SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
 
 
@@ -25,31 +23,27 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
     their parts where several have a figure of that name."""
     listed = list(figures)
     count = Counter(each["figure"] for each in listed)
-    named: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
     for each in listed:
-        if each["grounds"] in named:
+        if each["grounds"] in texts:
             part = f"{each['part']} " if count[each["figure"]] > 1 else ""
-            named[each["grounds"]].append(f"{part}{each['figure']} {_text(each['value'])}")
-    every = {grounds: texts for grounds, texts in named.items() if texts}
-    if not every:
-        return
+            texts[each["grounds"]].append(f"{part}{each['figure']} {_number(each['value'])}")
     if SHOWN.get().sources:
-        parts = [f"{grounds}: {', '.join(texts)}" for grounds, texts in every.items()]
-        console.print(one_line(f"{name}: figures {'; '.join(parts)} ({SOURCES_HINT})"))
-    else:
-        counts = " and ".join(f"{len(texts)} {grounds}" for grounds, texts in every.items())
-        noun = "figure" if sum(map(len, every.values())) == 1 else "figures"
-        say(console, f"{name} rests on {counts} {noun} (--sources)")
-
-
-def show_figures(console: Console, figures: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each, with its source."""
-    if not figures:
+        parts = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
+        if parts:
+            console.say(f"{name}: hardware values {'; '.join(parts)} ({SOURCES_HINT})")
         return
-    rows = [[_text(each[name]) for name in FIGURE_COLUMNS] for each in figures]
-    table = filled("Figures read", FIGURE_COLUMNS, rows, texts=len(FIGURE_COLUMNS))
-    table.columns[-1].overflow = "fold"
-    console.show(table)
+    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
+    said = []
+    if guesses:
+        of = "hardware value is a guess" if guesses == 1 else "hardware values are guesses"
+        said.append(f"{guesses} {of}")
+    if unchecked:
+        of = "" if guesses else " hardware value" if unchecked == 1 else " hardware values"
+        verb = "was not checked against its" if unchecked == 1 else "were not checked against their"
+        said.append(f"{unchecked}{of} {verb} source")
+    if said:
+        console.say(f"{name}: {', '.join(said)} (--sources)")
 
 
 def say_assumed_coefficients(
@@ -58,58 +52,48 @@ def say_assumed_coefficients(
     """Which of the coefficients that a cost model read are assumed."""
     assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
     if assumed:
-        more = len(assumed) - _MAX_NAMED
-        named = ", ".join(assumed[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(assumed) - MAX_NAMED
+        named = ", ".join(assumed[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
-        console.print(one_line(f"{words} (values: --format json)"))
+        console.say(f"{words} (values: --format json)")
 
 
-def show_coefficients(console: Console, coefficients: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each coefficient that a cost model read; of several values, how many."""
-    if not coefficients:
+def show_read(console: Console, title: str, read: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each figure or coefficient that was read, with its source."""
+    if not read:
         return
-    rows = []
-    for each in coefficients:
-        is_one = isinstance(each["value"], int | float)
-        value = _text(each["value"]) if is_one else f"{len(each['value'])} values"
-        rows.append((each["name"], value, each["unit"], each["source"]))
-    table = filled("Coefficients read", ("name", "value", "unit", "source"), rows, texts=4)
-    for column in table.columns:
-        column.overflow = "fold"
-    console.show(table)
+    every = ("part", "figure", "name", "value", "unit", "source")
+    heads = columns(";".join(key for key in every if key in read[0]))
+    records = [dict(each) | {"value": _number(each["value"])} for each in read]
+    console.show(Table(title, heads, records, full_names=True))
 
 
-def _text(value: Any) -> str:
+def _number(value: Any) -> str:
     if isinstance(value, str) or value is None:
         return value or ""
+    if not isinstance(value, int | float):
+        return f"{len(value)} values"
     return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
 
 
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "device": (
-        *("sm_count", "hbm_bytes", "hbm_gb_per_s", "fp32_tflop_per_s", "fp16_tflop_per_s"),
-        *("link_gb_per_s", "tdp_w"),
-    ),
-    "host": ("cores", "boost_mhz", "single_thread_ratio", "dram_gb_per_s"),
-    "link": ("gb_per_s",),
-    "nic": ("gb_per_s", "latency_us", "memory_bytes", "memory_gb_per_s"),
-    "expansion": ("capacity_bytes", "read_gb_per_s", "read_latency_us"),
-    "storage": ("read_gb_per_s", "write_gb_per_s", "read_iops", "read_latency_us"),
-    "accelerator": ("engines", "memory_latency_us", "pcie_gb_per_s"),
-    "node": ("gpus", "sockets", "nics", "power_w", "price_usd"),
-    "cluster": ("nodes",),
+LISTED = {
+    "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
+    "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
+    "tdp_w=tdp|W:s",
+    "host": "cores:s;boost_mhz=boost|MHz:s;single_thread_ratio=single thread|ratio:s;"
+    "dram_gb_per_s=dram|GB/s:s",
+    "link": "gb_per_s=rate|GB/s:s",
+    "nic": "gb_per_s=rate|GB/s:s;latency_us=latency|us:s;memory_bytes=memory|GB:s;"
+    "memory_gb_per_s=memory|GB/s:s",
+    "expansion": "capacity_bytes=capacity|GB:s;read_gb_per_s=read|GB/s:s;"
+    "read_latency_us=read latency|us:s",
+    "storage": "read_gb_per_s=read|GB/s:s;write_gb_per_s=write|GB/s:s;read_iops=read iops:s;"
+    "read_latency_us=read latency|us:s",
+    "accelerator": "engines:s;memory_latency_us=memory latency|us:s;pcie_gb_per_s=pcie|GB/s:s",
+    "node": "gpus:s;sockets:s;nics:s;power_w=power|W:s;price_usd=price|USD:s",
+    "cluster": "nodes:s",
 }
-"""The figures that a list shows."""
-UNITS = {
-    "_gb_per_s": "GB/s",
-    "_tflop_per_s": "TFLOP/s",
-    "_bytes": "GB",
-    "_mhz": "MHz",
-    "_us": "us",
-    "_w": "W",
-    "_usd": "USD",
-}
-"""How columns of a list are headed; bytes are shown in GB (10**9)."""
+"""The figures that a list shows, per kind; bytes are shown in GB (10**9)."""
 _ASSUMED = ("assumed:", "not stated")
 
 
@@ -119,19 +103,17 @@ def show_list(console: Console, parts: Sequence[Part]) -> None:
         of_kind = [part for part in parts if kind_of(part) == kind]
         if not of_kind:
             continue
-        keys = COLUMNS[kind]
         inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
-        texts = ["maker", "name", *inner]
-        rows, last = [], ""
+        listed = columns(LISTED[kind])
+        records, last = [], ""
         for part in of_kind:
             maker = part.maker or NOTHING
-            held = [parts_of(part)[key].name for key in inner]
-            figures_shown = (_brief(key, getattr(part, key)) for key in keys)
-            rows.append((maker if maker != last else "", part.name, *held, *figures_shown))
+            record = {each.key: _brief(each.key, getattr(part, each.key)) for each in listed}
+            record |= {key: parts_of(part)[key].name for key in inner}
+            records.append(record | {"maker": "" if maker == last else maker, "name": part.name})
             last = maker
-        table = filled(kind, (*texts, *map(_heading, keys)), rows, texts=len(texts))
-        table.columns[1].no_wrap = True  # a name is typed
-        console.show(table)
+        heads = columns(";".join(["maker", "name:name", *inner]))
+        console.show(Table(kind, [*heads, *listed], records))
 
 
 def show_parts(console: Console, parts: Sequence[Part]) -> None:
@@ -143,15 +125,15 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
             for key, text in texts_of(part).items()
         }
         words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
-        say(console, f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
+        console.say(f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
         rows = [
             (key, text, part.sources[key]) for key, text in texts.items() if key in part.sources
         ]
         every = (*figures(part), *_given_within(part))
         rows += [(figure.key, _whole(figure.value), figure.source) for figure in every]
-        table = filled("", ("figure", "value", "source"), rows)
-        table.columns[2].justify, table.columns[2].no_wrap = "left", False
-        console.show(table)
+        records = [dict(zip(("figure", "value", "source"), row, strict=True)) for row in rows]
+        heads = columns("figure:name;value:s;source")
+        console.show(Table("", heads, records, full_names=True))
         if part is not parts[-1]:
             console.print()
 
@@ -161,15 +143,14 @@ def show_checked(console: Console, parts: Sequence[Part]) -> None:
     for part in parts:
         every = list(_all_figures(part))
         guessed = sum(figure.source.startswith(_ASSUMED) for figure in every)
-        say(
-            console,
+        console.say(
             f"{part.name}: a valid {kind_of(part)} of {len(every)} figures, "
-            f"{guessed} of them assumed or without a source",
+            f"{guessed} of them assumed or without a source"
         )
 
 
 def _given_within(part: Part) -> list[Figure]:
-    """The figures of the parts within a part that a user has given, each with its way there."""
+    """The figures of the parts within a part that a user has given, each with its path there."""
     listed = []
     for key, inner in parts_of(part).items():
         given = [each for each in figures(inner) if each.source.startswith("given in")]
@@ -183,18 +164,9 @@ def _all_figures(part: Part) -> Iterator[Figure]:
         yield from _all_figures(inner)
 
 
-def _heading(key: str) -> str:
-    for suffix, unit in UNITS.items():
-        if key.endswith(suffix):
-            return f"{key.removesuffix(suffix).replace('_', ' ')}\n{unit}"
-    if key == "gb_per_s":
-        return "rate\nGB/s"
-    return key.replace("_", " ")
-
-
-def _brief(key: str, value: float | None) -> str:
+def _brief(key: str, value: float | None) -> str | None:
     if value is None:
-        return NOTHING
+        return None
     return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else _whole(value)
 
 
@@ -204,35 +176,30 @@ def _whole(value: float) -> str:
     return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
 
 
+_KERNEL = columns(
+    "hardware=device;bound_by=bound by;duration_us=kernel:us;low_us=low:us;high_us=high:us;"
+    "utilisation_frac=of peak:share"
+)
 _BYTES_PER_MB = 1e6
 _FLOP_PER_GFLOP = 1e9
+MAX_TIMES = 5
+MAX_FACTORS = 3
 
 
 def show_kernel(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     """One line per device, and below it what each duration is made of."""
-    times = Times([answer["high_us"] for answer in answers])
-    say(console, title)
+    console.say(title)
     first = answers[0]
-    moved = (f"{first[key] / _BYTES_PER_MB:,.3f} MB" for key in ("read_bytes", "written_bytes"))
-    work = ", writes ".join(moved)
-    say(console, f"{first['flop'] / _FLOP_PER_GFLOP:,.3f} GFLOP, reads {work}")
-    rows = []
-    for answer in answers:
-        taken = (times(answer[key]) for key in ("duration_us", "low_us", "high_us"))
-        peak = f"{100 * answer['utilisation_frac']:.1f} %"
-        rows.append((answer["hardware"], answer["bound_by"], *taken, peak))
-    heads = ("device", "bound by", "kernel", "low", "high", "of peak")
-    console.show(filled(f"Duration ({times.unit})", heads, rows, texts=2))
+    read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
+    flop = first["flop"] / _FLOP_PER_GFLOP
+    console.say(f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB")
+    console.show(Table("Duration", _KERNEL, answers))
     for answer in answers:
         model = f"{answer['model']} ({answer['source']})"
         for line in filter(None, (model, _terms(answer["terms"]), answer["formula"])):
-            console.print(one_line(f"{answer['hardware']}: {line}"))
+            console.say(f"{answer['hardware']}: {line}")
         say_assumed_figures(console, answer["hardware"], answer["figures"])
         say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
-
-
-MAX_TIMES = 5
-MAX_FACTORS = 3
 
 
 def _terms(terms: dict[str, float]) -> str:
@@ -243,15 +210,16 @@ def _terms(terms: dict[str, float]) -> str:
     shown = sorted(filter(terms.get, times), key=lambda name: -terms[name])[:MAX_TIMES]
     shown += sorted(factors, key=lambda name: -abs(terms[name] - 1))[:MAX_FACTORS]
     more = len(terms) - len(shown)
-    told = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
-    return told + (f" and {more} more (--format json)" if more else "")
+    text = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
+    return text + (f" and {more} more (--format json)" if more else "")
 
 
 def show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
     """The vocabulary, by family."""
-    rows = []
+    records = []
     for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
         optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
-        dims = " ".join([*op["dims"], *optional])
-        rows.append((op["op"], op["family"], dims, " ".join(op["directions"])))
-    console.show(filled("Ops", ("op", "family", "dims", "directions"), rows, texts=4))
+        record = {"dims": " ".join([*op["dims"], *optional])}
+        records.append(op | record | {"directions": " ".join(op["directions"])})
+    heads = columns("op:name;family;dims;directions")
+    console.show(Table("Ops", heads, records, full_names=True))

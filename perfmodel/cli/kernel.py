@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from perfmodel.cli.options import (
     FormatOption,
     ModelsOption,
     OutputOption,
     TrustModelsOption,
+    argument,
     kernel_models,
+    option,
 )
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
@@ -29,19 +29,17 @@ _TEXTS = ("dtype", "direction", "timing", "framework")
 
 def kernel(
     op: Annotated[
-        str | None,
-        typer.Argument(metavar="OP", help="An op of the vocabulary; without one, all are listed."),
+        str | None, argument("An op of the vocabulary; without one, all are listed.", "OP")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DIM=VALUE...",
-            help="The op's dims, and dtype=, direction= or timing= where not fp32, fwd and "
-            "profiler_kernel; framework= (trtllm, vllm, sglang, torch) where it is known.",
+        argument(
+            "The op's dims; dtype=, direction=, timing= and framework= where not the usual.",
+            "DIM=VALUE...",
         ),
     ] = None,
     hardware: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="The device. May be repeated.")
+        list[str] | None, option("The device. May be repeated.", "NAME|FILE")
     ] = None,
     models: ModelsOption = None,
     trust_models: TrustModelsOption = False,
@@ -73,10 +71,9 @@ def kernel(
 
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
     target.write(
-        answer=lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        csv=lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
-        table=lambda console: show_kernel(console, title, answers),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "op": op, "results": answers},
+        lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
+        lambda console: show_kernel(console, title, answers),
     )
 
 
@@ -159,8 +156,7 @@ def _list(target: Output) -> None:
 
     joined = ("dims", "optional", "directions")
     target.write(
-        answer=lambda: {"schema": SCHEMA, "ops": ops},
-        csv=lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
-        table=lambda console: show_ops(console, ops),
-        warnings=[],
+        lambda: {"schema": SCHEMA, "ops": ops},
+        lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
+        lambda console: show_ops(console, ops),
     )

@@ -4,18 +4,83 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
+from enum import Enum, StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from perfmodel.cli.command import Command, Group
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.units import BYTES_PER_GB
+
+_PLAIN = (str, Path)
+"""Types whose values are made of any text."""
+
+
+class _WithoutPydantic:
+    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words.
+
+    Typer builds a Pydantic converter for every option, given or not; to load Pydantic takes longer
+    than all else that a command does before its work.
+    """
+
+    def get_params(self, context: Any) -> list[Any]:
+        params: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for each in params:
+            if "process_value" not in vars(each):
+                each.process_value = partial(_converted, each, each.process_value)
+        return params
+
+
+class Command(_WithoutPydantic, TyperCommand):
+    """One verb."""
+
+
+class Group(_WithoutPydantic, TyperGroup):
+    """Several verbs."""
+
+
+def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """The value of an option: checked, of its type, and seen by the option's callback."""
+    source = context.get_parameter_source(option.name)
+    kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    converted: Any
+    if source is not None and source.name == "DEFAULT" and not option.required:
+        converted = () if value is None and (option.multiple or option.nargs == -1) else value
+    elif isinstance(value, str) and (kind in _PLAIN or value in _words(kind)):
+        converted = kind(value)
+    elif kind == list[str] and isinstance(value, tuple | list):
+        converted = list(value)
+    else:
+        return by_typer(context, value)
+    return option.callback(context, option, converted) if option.callback else converted
+
+
+def _words(kind: Any) -> Collection[str]:
+    """The words that an enumeration has; none of another type."""
+    return [each.value for each in kind] if isinstance(kind, type(Enum)) else ()
+
+
+def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """An option: its help, what stands for its value, and its names where they are others than the
+    argument's."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=text)
+
+
+def argument(text: str, metavar: str | None = None, **more: Any) -> Any:
+    """A positional argument, as `option`."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
 
 MAX_SAMPLES = 1_000_000_000
 """Of a batch, as in a workload's file."""
@@ -58,157 +123,132 @@ def _is_configuration(named: str) -> bool:
 
 TraceArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TRACE",
-        callback=no_configuration,
-        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+    argument(
+        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input.",
+        "TRACE",
+        callback=no_configuration,
     ),
 ]
 TraceOrDemoArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TRACE",
-        callback=no_configuration,
-        help="A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
+    argument(
+        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
         "standard input; without it, the bundled demo.",
+        "TRACE",
+        callback=no_configuration,
     ),
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NODE",
-        help="Instead of the prediction, why one node takes what it takes: its number in the "
-        "execution graph, or the name of an operator, a kernel or an overhead (T1 aten::linear), "
-        "of which the longest is explained.",
+    option(
+        "Explain one node instead: its number in the graph, or (the longest of) an "
+        "operator, kernel or overhead (T1 aten::linear).",
+        "NODE",
     ),
 ]
 FormatOption = Annotated[
     Format | None,
-    typer.Option(
-        "--format",
-        "-f",
-        help="For people, or for machines (JSON Schemas are in docs/schemas). "
-        "[default: as the suffix of -o says, else table]",
+    option(
+        "[default: by the suffix of -o, else table; schemas: docs/schemas]", None, "--format", "-f"
     ),
 ]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not at all."),
-]
+OutputOption = Annotated[Path | None, option("Output file.", "FILE", "-o", "--output")]
 StrictOption = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Fail if anything in the input was dropped, repaired or guessed."
-    ),
+    bool, flag("--strict", "Fail if anything in the input was dropped, repaired or guessed.")
 ]
 MaxMemoryOption = Annotated[
-    float,
-    typer.Option(
-        "--max-memory", metavar="GB", help="Refuse documents that decompress to more than this."
-    ),
+    float, option("Refuse documents that decompress to more than this.", "GB", "--max-memory")
 ]
 StepsOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FROM:TO",
-        help="Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.",
-    ),
+    option("Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.", "FROM:TO"),
 ]
 StepsByOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Annotations of this name, alone or with a number behind it (NAME 3, NAME#3), mark "
-        "the steps. [default: the profiler's or the engine's]",
+    option(
+        "Annotations of this name mark the steps (NAME 3, NAME#3). [default: the profiler's"
+        " or the engine's]",
+        "NAME",
     ),
 ]
 ScaleOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
-        help="What if these took FACTOR times as long? SCOPE is gpu, compute, comm, memcpy, host, "
-        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). May be repeated.",
+    option(
+        "What if these took FACTOR times as long? SCOPE: gpu, compute, comm, memcpy, host, "
+        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). "
+        "Repeatable.",
+        "SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
     ),
 ]
 RemoveOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SCOPE[/THREAD][:REGEX][@RANK]",
-        help="What if these took no time? Of blocking_call and hidden_sync: and waited for "
-        "nothing. May be repeated.",
+    option(
+        "What if these took no time, and calls waited for nothing? Repeatable.",
+        "SCOPE[/THREAD][:REGEX][@RANK]",
     ),
 ]
 EditOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KIND[=VALUE]",
-        help="What if the program did otherwise? fuse=embeddings|elementwise, cast=DTYPE, "
+    option(
+        "Change the program: fuse=embeddings|elementwise, cast=DTYPE, "
         "optimizer=loop|foreach|fused, exchange=fp16|bf16, cuda-graphs, remove=PATTERN, "
-        "move=OP,BEFORE or ranks=COUNT; from shapes alone. May be repeated.",
+        "move=OP,BEFORE or ranks=COUNT. Repeatable.",
+        "KIND[=VALUE]",
     ),
 ]
 ModelsOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Kernel models that `perfmodel fit kernels` wrote, before those of the package.",
-    ),
+    option("Kernel models that `perfmodel fit kernels` wrote, before those of the package.", "DIR"),
 ]
 TrustModelsOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-models",
-        help="Load a user's regressor from --models: this runs code from that folder.",
-    ),
+    bool, flag("--trust-models", "Run code of --models: a user's regressor.")
 ]
 MeasuredKernelsOption = Annotated[
-    list[Path],
-    typer.Option(
-        metavar="FILE", help="Measured kernels, Parquet or CSV; may be given several times."
-    ),
+    list[Path], option("Measured kernels, Parquet or CSV; may be given several times.", "FILE")
 ]
 ProfilerOverheadOption = Annotated[
-    float,
-    typer.Option(
-        metavar="US",
-        min=0.0,
-        help="Take this much off T1 to T5 for every event that the profiler recorded in them.",
-    ),
+    float, option("Subtract this from T1 to T5 for every event recorded in them.", "US", min=0.0)
 ]
 CodecOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="REGEX=DTYPE[,elements=N]",
-        help="What if collectives whose operators fit REGEX sent fp16 or bf16 instead of fp32? "
-        "Kernels before and behind take the time to encode and decode. May be repeated.",
+    option(
+        "What if collectives of operators that fit REGEX sent fp16 or bf16 instead of fp32?"
+        " Kernels that encode and decode are added. Repeatable.",
+        "REGEX=DTYPE[,elements=N]",
     ),
 ]
 HardwareOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME|FILE",
-        help="Predict on this device or node (see `perfmodel hardware`). May be repeated.",
-    ),
+    option("Predict on this device or node (`perfmodel hardware`). Repeatable.", "NAME|FILE"),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Change a hardware value: device.hbm_gb_per_s=3000, node.gpus=4. Repeatable.",
+        "KIND.KEY=VALUE",
         "--set",
-        metavar="KIND.KEY=VALUE",
-        help="Change one figure of the hardware, as in device.hbm_gb_per_s=3000 or node.gpus=4. "
-        "May be repeated.",
     ),
 ]
 
 
 def set_option(changed: str) -> Any:
     """`--set` of a verb that changes more than hardware: `changed` names what, with examples."""
-    more = f"Change a setting of {changed}. May be repeated."
-    return typer.Option("--set", metavar="WHAT.KEY=VALUE", help=more)
+    return option(f"Change a setting of {changed}. May be repeated.", "WHAT.KEY=VALUE", "--set")
 
 
-NodesOption = Annotated[int | None, typer.Option(metavar="N", help="A cluster of N such nodes.")]
+WorkloadOption = Annotated[
+    str | None, option("A model configuration (`predict --workload list` lists them).", "NAME|FILE")
+]
+InferenceOption = Annotated[bool, flag("--inference", "The forward pass alone.")]
+RateOption = Annotated[
+    float | None,
+    option("With --inference: latency where samples arrive at this rate, in batches.", "SAMPLES/S"),
+]
+OverheadsOption = Annotated[
+    str | None, option("Host overheads: a saved profile, or a shipped one.", "NAME|FILE")
+]
+NodesOption = Annotated[int | None, option("A cluster of N such nodes.", "N")]
 
 
 def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,13 +15,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from perfmodel.cli.failures import one_line
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
 from perfmodel.progress import Begin, Pace, silent
+from perfmodel.reporting.tables import Table, columns, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +51,7 @@ SHOWN: ContextVar[Shown] = ContextVar("SHOWN", default=_USUAL)
 """Of this command line: both words may stand anywhere on it."""
 WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
 """Of this command line, as they were given."""
-_FORMS = {
+_WRITTEN = {
     Format.TABLE: "the table, as text",
     Format.JSON: "JSON (docs/schemas describes it)",
     Format.CSV: "CSV, a row per line of the table",
@@ -81,7 +85,12 @@ class Output:
     """
 
     def __init__(
-        self, form: Format | None, path: Path | None, *, hint: str = "", with_table: bool = False
+        self,
+        form: Format | None,
+        path: Path | None = None,
+        *,
+        hint: str = "",
+        with_table: bool = False,
     ):
         suffix = suffix_of(path) if path else ""
         known = suffix.lstrip(".") in list(Format)
@@ -98,34 +107,28 @@ class Output:
 
     def write(
         self,
-        *,
         answer: Callable[[], dict[str, Any]],
         csv: Callable[[], str],
-        table: Callable[[Console], None],
-        warnings: list[str],
+        table: Callable[[Console], object],
+        warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
         first: str = "",
     ) -> None:
-        """Write the answer; each form is made only when it is asked for.
+        """Write the answer; each form is made only when it is wanted.
 
         `first` is a line above all else. JSON holds its own warnings; below a table they are part
-        of it, those that make the answer doubtful (`cautions`) above it; beside CSV and its like
+        of it, those that make the answer doubtful (`cautions`) above it; with CSV and its like
         they go to standard error. Lines that only inform (`Note`) are shown with `-v`.
         """
         if self.form is Format.TABLE:
             self._table(table, warnings, cautions, first)
             return
         if self.path and self._with_table:
-            Output(Format.TABLE, None)._table(table, warnings, cautions, first)
+            Output(Format.TABLE)._table(table, warnings, cautions, first)
         if self.form is Format.JSON:
-            self.text(json_text(answer()))
+            self._put(json_text(answer()).encode())
             return
-        if self.form is Format.CSV:
-            self.text(csv())
-        else:
-            from perfmodel.cli.forms import FORMS
-
-            self._put(FORMS[self.form](csv()))
+        self._put(FORMS[self.form](csv()) if self.form in FORMS else csv().encode())
         if first:
             print(one_line(f"perfmodel: {first}"), file=sys.stderr)
         for warning in warnings:
@@ -135,71 +138,61 @@ class Output:
     def write_result(
         self,
         result: R,
-        show: Callable[[Console, R], None],
+        show: Callable[[Console, R], object],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
         first: str = "",
     ) -> None:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
-            answer=result.to_dict,
-            csv=lambda: frame_csv(result.to_frame()),
-            table=lambda console: show(console, result),
-            warnings=list(warnings),
-            cautions=cautions,
-            first=first,
+            result.to_dict,
+            lambda: frame_csv(result.to_frame()),
+            lambda console: show(console, result),
+            warnings,
+            cautions,
+            first,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write what there is to choose from: rows whose first three columns are texts."""
-
-        def table(console: Console) -> None:
-            from perfmodel.cli.tables import filled
-
-            cells = [list(map(str, row.values())) for row in rows]
-            console.show(filled(title, list(rows[0]), cells, texts=3))
-
+        """Write what there is to choose from; the first column is what one types."""
+        first, *others = rows[0]
+        heads = columns(";".join([f"{first}:name", *others]))
+        texts = [{key: str(value) for key, value in row.items()} for row in rows]
         self.write(
-            answer=lambda: {"schema": schema, title.lower(): rows},
-            csv=lambda: rows_csv(rows),
-            table=table,
-            warnings=[],
+            lambda: {"schema": schema, title.lower(): rows},
+            lambda: rows_csv(rows),
+            lambda console: console.show(Table(title, heads, texts, full_names=True)),
         )
 
-    def text(self, text: str) -> None:
-        """Write `text` to the file or to standard output."""
-        if self.path:
-            self._put(text.encode())
-            return
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
     def _put(self, content: bytes) -> None:
+        """To the file, or to standard output."""
+        if self.path is None and self.form not in FORMS:
+            sys.stdout.write(content.decode())
+            sys.stdout.flush()
+            return
         with atomic_write(self.path or Path("-")) as file:
             file.write(content)
         if self.path:
-            wrote(self.path, self._hint or _FORMS[self.form])
+            wrote(self.path, self._hint or _WRITTEN[self.form])
 
     def _table(
         self,
-        table: Callable[[Console], None],
-        warnings: list[str],
+        table: Callable[[Console], object],
+        warnings: Sequence[str],
         cautions: Sequence[str],
         first: str,
     ) -> None:
-        from perfmodel.cli.console import Console
-        from perfmodel.cli.tables import say, show_cautions, show_warnings
+        from perfmodel.cli.console import Console, page_width
 
         to_terminal = not self.path and sys.stdout.isatty()
-        console = Console(to_terminal=to_terminal)
-        if first:
-            say(console, first)
-        show_cautions(console, cautions)
+        console = Console(page_width(), to_terminal=to_terminal)
+        console.say(first)
+        console.show_cautions(cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]
-        show_warnings(console, below, every=SHOWN.get().notes)
+        console.show_warnings(below, every=SHOWN.get().notes)
         if not to_terminal:
-            self.text(console.text or "\n")
+            self._put((console.text or "\n").encode())
 
 
 def json_text(answer: dict[str, Any]) -> str:
@@ -209,13 +202,10 @@ def json_text(answer: dict[str, Any]) -> str:
 
 def rows_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
     """CSV of rows with the same keys, a header first; `columns` where there may be no row."""
-    import csv
-    import io
-
     text = io.StringIO()
     writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
@@ -223,14 +213,59 @@ def frame_csv(frame: pd.DataFrame) -> str:
     """CSV of a frame."""
     inert_frame = frame.copy(deep=False)
     for name in frame.select_dtypes(exclude=["number", "bool"]):
-        inert_frame[name] = frame[name].map(inert)
+        inert_frame[name] = frame[name].map(_inert)
     return str(inert_frame.to_csv(index=False))
 
 
-def inert(cell: Any) -> Any:
+def _inert(cell: Any) -> Any:
     """A cell that no spreadsheet takes for a formula: names in a trace are anybody's."""
     is_formula = isinstance(cell, str) and len(cell) > 1 and cell[0] in "=+-@\t\r"
     return f"'{cell}" if is_formula else cell
+
+
+_MADE_INERT = re.compile(r"\A'(?=[=+\-@\t\r].)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def _frame(text: str) -> pd.DataFrame:
+    """The frame of a CSV; of texts, only an empty cell is missing."""
+    import pandas as pd
+
+    if not text.strip():
+        return pd.DataFrame()
+    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+
+
+def _markdown(text: str) -> bytes:
+    rows = [[_markdown_cell(each) for each in row] for row in csv.reader(io.StringIO(text)) if row]
+    rows[1:1] = [["---"] * len(row) for row in rows[:1]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows).encode()
+
+
+def _markdown_cell(text: str) -> str:
+    cell = " ".join(_MADE_INERT.sub("", text).split()).replace("\\", "\\\\")
+    return re.sub(r"([|<`*])", r"\\\1", cell)
+
+
+def _parquet(text: str) -> bytes:
+    frame, content = _frame(text), io.BytesIO()
+    for name in frame.select_dtypes(exclude=["number", "bool"]):
+        cells = frame[name].tolist()
+        frame[name] = [_MADE_INERT.sub("", x) if isinstance(x, str) else x for x in cells]
+    frame.to_parquet(content, index=False)
+    return content.getvalue()
+
+
+def _workbook(text: str) -> bytes:
+    content = io.BytesIO()
+    _frame(_CONTROL.sub("?", text)).to_excel(content, index=False, engine="openpyxl")
+    return content.getvalue()
+
+
+FORMS: Mapping[Format, Callable[[str], bytes]] = MappingProxyType(
+    {Format.MARKDOWN: _markdown, Format.PARQUET: _parquet, Format.WORKBOOK: _workbook}
+)
+"""The CSV of an answer as files that other programs read."""
 
 
 @contextmanager
@@ -258,8 +293,8 @@ def working(what: str) -> Iterator[Begin]:
         pace.reached(done, total, monotonic())
         bar.update(task, description=f"{what}: {part}")
 
-    columns = SpinnerColumn(), Now(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    parts = SpinnerColumn(), Now(), TimeElapsedColumn()
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what)
         yield begin
 

@@ -7,12 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from perfmodel.cli.options import MAX_SAMPLES, FormatOption, NodesOption, OutputOption, set_option
+from perfmodel.cli.options import (
+    MAX_SAMPLES,
+    FormatOption,
+    InferenceOption,
+    NodesOption,
+    OutputOption,
+    option,
+    set_option,
+)
 from perfmodel.cli.output import Output, check_target, working, wrote
-from perfmodel.cli.tables import Times, counted, filled, say
 from perfmodel.files import write_text
+from perfmodel.reporting.tables import Table, columns, counted, interval
+from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.cli.console import Console
@@ -30,30 +37,18 @@ class Estimator(StrEnum):
 
 
 def plan(
-    workload: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The model configuration to lay out.")
-    ],
-    hardware: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The node or cluster to lay it out on.")
-    ],
+    workload: Annotated[str, option("The model configuration to lay out.", "NAME|FILE")],
+    hardware: Annotated[str, option("The node or cluster to lay it out on.", "NAME|FILE")],
     nodes: NodesOption = None,
     batch: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_SAMPLES, help="Samples per step, of all ranks together."),
+        int | None, option("Samples per step, of all ranks together.", min=1, max=MAX_SAMPLES)
     ] = None,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="Plan for the forward pass alone.")
-    ] = False,
+    inference: InferenceOption = False,
     estimator: Annotated[
-        Estimator,
-        typer.Option(
-            help="perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
-            "and partitioner of TorchRec's planner."
-        ),
+        Estimator, option("Whose costs decide: the step as predicted, or TorchRec's formulas.")
     ] = Estimator.PERFMODEL,
     against: Annotated[
-        Estimator | None,
-        typer.Option(help="Make this estimator's plan as well, and say what differs."),
+        Estimator | None, option("Make this estimator's plan as well, and say what differs.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -62,8 +57,7 @@ def plan(
         ),
     ] = None,
     torchrec: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the plan as TorchRec's sharding plan as well."),
+        Path | None, option("Write the plan as TorchRec's sharding plan as well.", "FILE")
     ] = None,
     format: FormatOption = None,
     output: OutputOption = None,
@@ -119,44 +113,50 @@ def plan(
     target.write_result(found, partial(_show, other=other), found.deployment.notes)
 
 
+_TRIED = columns("mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us")
+_TABLES = columns(
+    "table:name;size=rows x dim x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
+    "why"
+)
+
+
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
     from perfmodel.cli.hardware_tables import say_assumed_figures
     from perfmodel.explore.planner.planned import differences
 
     result = planned.result
-    tried_us = [each[key] for each in planned.tried for key in ("step_us", "surrogate_us")]
-    times = Times([result.step_us, result.high_us, *tried_us])
-    say(
-        console,
-        f"{result.hardware}: {times(result.step_us)} {times.unit} per step "
-        f"({times(result.low_us)} to {times(result.high_us)}), "
+    bounds = interval(result.low_us, result.high_us)
+    console.say(
+        f"{result.hardware}: {human_us(result.step_us)} per step ({bounds}), "
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
-        f"search {planned.gap_frac:.1%} above its lower bound",
+        f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
     say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(planned, other) if other else ():
-        say(console, line)
-    title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full ({times.unit})"
-    tried = []
-    for each in sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]:
-        mix = ", ".join(f"{count} {name}" for name, count in each["sharding"].items())
-        tried.append((mix, times(each["step_us"]), times(each["surrogate_us"])))
-    console.show(filled(title, ("tables by sharding", "step", "surrogate"), tried))
-    names = ("table", "rows x dim x pooling", "sharding", "ranks", "in", "GB", "why")
+        console.say(line)
+    fastest = sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]
+    tried = [
+        dict(each) | {"mix": ", ".join(f"{n} {name}" for name, n in each["sharding"].items())}
+        for each in fastest
+    ]
+    title = f"Fastest of {counted(len(planned.tried), 'layout')} scheduled in full"
+    console.show(Table(title, _TRIED, tried))
     ordered = sorted(planned.tables, key=lambda row: -row["work_us"])
-    rows = []
-    for row in ordered[:SHOWN]:
-        size = f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}"
-        held = "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}"
-        where = (row["sharding"], _ranks(row["ranks"]), row["tier"], held)
-        rows.append((str(row["table"]), size, *where, row.get("why", "")))
-    table = filled("Tables, those with most work first", names, rows, texts=len(names))
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    table.columns[5].justify, table.columns[-1].overflow = "right", "fold"
-    console.show(table)
+    records = [
+        dict(row)
+        | {
+            "table": str(row["table"]),
+            "size": f"{row['rows']:,} x {row['dim']} x {row['pooling']:.3g}",
+            "where": _ranks(row["ranks"]),
+            "gb": "<0.001" if row["hbm_gb"] < 0.001 else f"{row['hbm_gb']:,.3f}",
+            "why": row.get("why", ""),
+        }
+        for row in ordered[:SHOWN]
+    ]
+    title = "Tables, those with most work first"
+    console.show(Table(title, _TABLES, records, full_names=True))
     if len(ordered) > SHOWN:
-        say(console, f"and {len(ordered) - SHOWN} more: --format csv or json has all")
+        console.say(f"and {len(ordered) - SHOWN} more: --format csv or json has all")
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -6,9 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from perfmodel.cli.options import ExplainOption, FormatOption, OutputOption, TraceOrDemoArgument
+from perfmodel.cli.options import (
+    ExplainOption,
+    FormatOption,
+    InferenceOption,
+    OutputOption,
+    RateOption,
+    TraceOrDemoArgument,
+    flag,
+    option,
+)
 from perfmodel.cli.output import (
     Output,
     check_figure,
@@ -103,82 +110,56 @@ def predict(
     trace: TraceOrDemoArgument = None,
     workload: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Predict this model configuration instead of a trace (--workload list).",
+        option(
+            "A model configuration instead of a trace (`--workload list` lists them).", "NAME|FILE"
         ),
     ] = None,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="The forward pass of --workload alone.")
-    ] = False,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SAMPLES/S",
-            help="With --inference: latency where samples arrive at this rate, batch by batch.",
-        ),
-    ] = None,
+    inference: InferenceOption = False,
+    rate: RateOption = None,
     p99_ms: Annotated[
-        float | None,
-        typer.Option(
-            "--p99-ms",
-            metavar="MS",
-            help="With --inference: the largest rate at which 99 % are answered within this time.",
-        ),
+        float | None, option("With --inference: the largest rate with this p99.", "MS", "--p99-ms")
     ] = None,
     every_rank: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--every-rank",
-            help="Of --workload: one rank of each class with equal work, meeting at collectives; "
-            "else those that look up most and send most stand for all.",
+            "Workload only: simulate a rank of each class with equal work, not only the worst.",
         ),
     ] = False,
     init: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="Of FILE.py:CLASS: an argument of the constructor."),
+        list[str] | None, option("Module only: an argument of the constructor.", "VALUE")
     ] = None,
     input: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SIZES[:DTYPE]|NAME",
-            help="Of FILE.py:CLASS: a tensor that it is called with (1024x1024:fp16), or the "
-            "function of the file that returns them. [default: get_inputs]",
+        option(
+            "Module only: a tensor of its call (1024x1024:fp16), or the function that returns "
+            "them. [default: get_inputs]",
+            "SIZES[:DTYPE]|NAME",
         ),
     ] = None,
-    training: Annotated[
-        bool, typer.Option("--training", help="Of FILE.py:CLASS: its backward pass too.")
-    ] = False,
+    training: Annotated[bool, flag("--training", "Module only: its backward pass too.")] = False,
     optimizer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --training: a step of SGD, Adam, AdamW, ..."),
+        str | None, option("With --training: a step of SGD, Adam, AdamW, ...", "NAME")
     ] = None,
     dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: cast it to bf16, fp16, fp32."),
+        str | None, option("Module only: cast it to bf16, fp16, fp32.", "DTYPE")
     ] = None,
     autocast: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="Of FILE.py:CLASS: compute under torch.autocast."),
+        str | None, option("Module only: compute under torch.autocast.", "DTYPE")
     ] = None,
     options: PredictionOptions = DEFAULTS,
     save_overheads: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the trace's host costs as a profile.")
+        Path | None, option("Save the trace's host costs as a profile.", "FILE")
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Of --workload: tables lie as this plan says, of `perfmodel plan` or of TorchRec.",
-        ),
+        option("Workload only: lay tables out by a plan of `perfmodel plan` or TorchRec.", "FILE"),
     ] = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw where the median step goes (.png, .svg, .pdf)."),
+        Path | None, option("Draw where the median step goes (.png, .svg, .pdf).", "FILE")
     ] = None,
     roofline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the kernels below the device's roofs, by shapes."),
+        Path | None, option("Draw the kernels below the device's roofs, by shapes.", "FILE")
     ] = None,
     explain: ExplainOption = None,
     format: FormatOption = None,
@@ -200,7 +181,7 @@ def predict(
       perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
       perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
       perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
-      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \
+      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \\
         --inference --p99-ms 60                               samples per second within 60 ms
       perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
       perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
@@ -265,7 +246,7 @@ def predict(
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
-        from perfmodel.cli.explanation import write_explanation
+        from perfmodel.cli.predict_tables import write_explanation
 
         write_explanation(prediction, explain, target)
         return

@@ -11,8 +11,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
 from perfmodel.cli.options import (
     DEFAULT_MAX_GB,
     CodecOption,
@@ -28,8 +26,10 @@ from perfmodel.cli.options import (
     StepsOption,
     StrictOption,
     TrustModelsOption,
+    flag,
     kernel_models,
     max_bytes,
+    option,
     steps_slice,
 )
 from perfmodel.cli.output import working
@@ -106,61 +106,49 @@ class PredictionOptions:
 
     batch: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Samples per step: of a workload, of all ranks together; of a trace, every shape "
-            "that depends on it is rescaled.",
-        ),
+        option("Samples per step, of all ranks together; of a trace, shapes are rescaled.", min=1),
     ] = None
     hardware: HardwareOption = None
     nodes: NodesOption = None
     settings: SetOption = None
     mode: Annotated[
         Mode | None,
-        typer.Option(
-            help="replay: the measured kernels, scheduled again. transfer: measured times the "
-            "model's ratio between devices. model: from shapes alone. Of FILE.py:CLASS: eager, "
-            "compiled (by Inductor) or graphs (captured in CUDA graphs). "
-            "[default: model for what has no times, a new batch, an edit, or a trace without a GPU "
-            "on --hardware; else transfer with --hardware, and replay without]"
+        option(
+            "replay: reschedule measured kernels. transfer: scale measured times by model "
+            "ratio. model: from shapes alone (the default without times, with --batch or "
+            "--edit; else transfer with --hardware, replay without). Module only: eager, "
+            "compiled (Inductor), graphs (CUDA graphs)."
         ),
     ] = None
-    replay: Annotated[bool, typer.Option("--replay", help="The same as --mode replay.")] = False
+    replay: Annotated[bool, flag("--replay", "The same as --mode replay.")] = False
     scale: ScaleOption = None
     remove: RemoveOption = None
     edit: EditOption = None
     codec: CodecOption = None
     keep_contention: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--keep-contention",
-            help="In a what-if, leave kernels as slow beside collectives as they were measured.",
+            "In a what-if, keep the measured interference of collectives and kernels.",
         ),
     ] = False
-    et: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The execution trace that belongs to TRACE.")
-    ] = None
+    et: Annotated[Path | None, option("The execution trace that belongs to TRACE.", "FILE")] = None
     overheads: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Take host costs from this saved profile."),
+        str | None, option("Take host costs from this saved profile.", "NAME|FILE")
     ] = None
     models: ModelsOption = None
     trust_models: TrustModelsOption = False
     leave_one_step_out: Annotated[
-        bool,
-        typer.Option(
-            "--leave-one-step-out", help="Take each step's host costs from the other steps."
-        ),
+        bool, flag("--leave-one-step-out", "Take each step's host costs from the other steps.")
     ] = False
     steps: StepsOption = None
     steps_by: StepsByOption = None
     source_device: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "The device or node that TRACE was recorded on, where it names none.",
+            "NAME|FILE",
             "--source",
-            metavar="NAME|FILE",
-            help="The device or node that TRACE was recorded on, where it does not name one that "
-            "is known.",
         ),
     ] = None
     strict: StrictOption = False

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from perfmodel.cli.options import no_configuration
+from perfmodel.cli.options import WorkloadOption, argument, no_configuration, option
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, takes_prediction_options
 from perfmodel.errors import UsageError
@@ -22,19 +20,16 @@ if TYPE_CHECKING:
 def report(
     trace: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TRACE|FILE.py:CLASS",
+        argument(
+            "A trace or a PyTorch module (runs the file). [default: the bundled demo]",
+            "TRACE|FILE.py:CLASS",
             callback=no_configuration,
-            help="A trace, or a PyTorch module (runs the file); without it, the bundled demo.",
         ),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write (.html).")
-    ] = Path("report.html"),
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="A model configuration instead of a trace."),
-    ] = None,
+    output: Annotated[Path, option("The page to write (.html).", "FILE", "-o", "--output")] = Path(
+        "report.html"
+    ),
+    workload: WorkloadOption = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
     """One page of a prediction, for any browser.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from perfmodel.cli.options import Format, FormatOption
+from perfmodel.cli.options import Format, FormatOption, argument, flag, option
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
 
@@ -16,62 +14,48 @@ UNASKED_POINTS = 10_000_000
 
 
 def sweep(
-    spec: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="What to sweep (.toml; see docs/sweep.md).")
-    ],
+    spec: Annotated[Path, argument("What to sweep (.toml; see docs/sweep.md).", "SPEC")],
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Folder of the results (Parquet), where a stopped sweep resumes. [default: SPEC-"
+            "results]",
+            "DIR",
             "-o",
             "--output",
-            metavar="DIR",
-            help="Folder of the results (Parquet). A stopped sweep resumes where it was. "
-            "[default: SPEC's name with -results, here]",
         ),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="step_us, samples_per_s, cost_usd_per_million, energy, power_w; in the place of "
-            "SPEC's.",
+        option(
+            "step_us, samples_per_s, cost_usd_per_million, energy, power_w. [default: SPEC's]",
+            "A,B,...",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Share the work among N processes (Dask).")
-    ] = 0,
+    workers: Annotated[int, option("Share the work among N processes (Dask).", "N", min=0)] = 0,
     scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Share it among a Dask cluster: tcp://HOST:8786."),
+        str | None, option("Share it among a Dask cluster: tcp://HOST:8786.", "URL")
     ] = None,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Elasticities of every axis at the base point.")
+        bool, flag("--sensitivity", "Elasticities of every axis at the base point.")
     ] = False,
     reach: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OBJECTIVE=VALUE", help="What must the axis of --along be to reach this?"
-        ),
+        str | None, option("What must the axis of --along be to reach this?", "OBJECTIVE=VALUE")
     ] = None,
     along: Annotated[
-        str | None,
-        typer.Option(metavar="AXIS", help="The axis of --reach, or of --figure: scaling along it."),
+        str | None, option("The axis of --reach, or of --figure: scaling along it.", "AXIS")
     ] = None,
     sobol: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Sobol indices of all axes with numbers, from N (a power of two)."
-        ),
+        int | None, option("Sobol indices of all axes with numbers, from N (a power of two).", "N")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help=f"Sweep more than {UNASKED_POINTS:,} points.")
+        bool, option(f"Sweep more than {UNASKED_POINTS:,} points.", None, "--yes")
     ] = False,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the front; with --along the scaling; with --sensitivity the tornado. "
-            "(.png, .svg, .pdf)",
+        option(
+            "Draw the Pareto front, or the scaling (--along), or the tornado (--sensitivity).",
+            "FILE",
         ),
     ] = None,
     format: FormatOption = None,
@@ -120,8 +104,8 @@ def sweep(
     }
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
-        answer=lambda: answer,
-        csv=lambda: frame_csv(swept.to_frame()),
-        table=lambda console: show_sweep(console, swept, answer),
-        warnings=swept.warnings,
+        lambda: answer,
+        lambda: frame_csv(swept.to_frame()),
+        lambda console: show_sweep(console, swept, answer),
+        swept.warnings,
     )

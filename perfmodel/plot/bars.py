@@ -9,8 +9,17 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import Entry, Frame, draw_legend, floats, new_figure, texts, time_axis
-from perfmodel.plot.style import INK, OTHER_COLOUR, colours_of, is_dark, look, readable
+from perfmodel.plot.figure import (
+    Entry,
+    Frame,
+    draw_legend,
+    drawing,
+    figure_of,
+    floats,
+    texts,
+    time_axis,
+)
+from perfmodel.plot.style import INK, OTHER_COLOUR, colours_of, is_dark, readable
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
@@ -60,16 +69,13 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
         y.append(y[-1] - (1.0 if before == step else 1.5))
     total = bars.time_us.sum(axis=1)
     shares = bars.time_us.sum(axis=0)
-    entries = [Entry(colours[name], readable(name)) for name in bars.part]
-    if len(total) == 1:
-        texts_us = [human_us(value) for value in shares.tolist()]
-        entries = [
-            Entry(e.colour, f"{e.text}  {t}") for e, t in zip(entries, texts_us, strict=True)
-        ]
+    times = [f"  {human_us(value)}" if len(total) == 1 else "" for value in shares.tolist()]
+    entries = [
+        Entry(colours[name], readable(name) + time)
+        for name, time in zip(bars.part, times, strict=True)
+    ]
     height_in = max(_BAR_IN * (y[0] - y[-1] + 1) + 1.1, 0.168 * len(entries) + 0.7, 1.8)
-    with look():
-        figure = new_figure(WIDTH_IN, height_in)
-        axes = figure.add_subplot()
+    with drawing(WIDTH_IN, height_in) as axes:
         left = np.zeros(len(total))
         for at, name in enumerate(bars.part):
             axes.barh(y, bars.time_us[:, at], left=left, height=0.78, color=colours[name])
@@ -78,28 +84,24 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
         _dress(axes, bars, y, total)
         axes.set_title(title)
         draw_legend(axes, entries)
-    return figure
+    return figure_of(axes)
 
 
 def _bars(frame: Frame) -> _Bars:
-    part, time_us = texts(frame, "part"), floats(frame, "time_us")
-    if not len(part):
-        raise UsageError("there is no time to draw: the frame is empty")
+    part = texts(frame, "part", "there is no time to draw: the frame is empty")
+    time_us = floats(frame, "time_us")
     if not (np.isfinite(time_us) & (time_us >= 0)).all():
         raise UsageError("column 'time_us': a part of a bar is a time of 0 us or more")
     step, source = (
         texts(frame, name).tolist() if name in frame else [""] * len(part)
         for name in ("step", "source")
     )
-    bars = list(dict.fromkeys(zip(step, source, strict=True)))
-    steps = list(dict.fromkeys(name for name, _ in bars))
-    bars.sort(key=lambda bar: steps.index(bar[0]))
+    steps = list(dict.fromkeys(step))
+    bars = sorted(dict.fromkeys(zip(step, source, strict=True)), key=lambda b: steps.index(b[0]))
     parts = list(dict.fromkeys(part.tolist()))
-    row = {bar: i for i, bar in enumerate(bars)}
-    column = {name: i for i, name in enumerate(parts)}
     total = np.zeros((len(bars), len(parts)))
-    rows = [row[bar] for bar in zip(step, source, strict=True)]
-    np.add.at(total, (rows, [column[name] for name in part.tolist()]), time_us)
+    rows = [bars.index(bar) for bar in zip(step, source, strict=True)]
+    np.add.at(total, (rows, [parts.index(name) for name in part.tolist()]), time_us)
     return _Bars([bar[0] for bar in bars], [bar[1] for bar in bars], parts, total)
 
 

@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import UsageError
-from perfmodel.plot.figure import Frame, floats, new_figure, open_frame, texts, write_numbers
+from perfmodel.plot.figure import (
+    Frame,
+    drawing,
+    figure_of,
+    floats,
+    log_axes,
+    new_figure,
+    open_frame,
+    texts,
+    write_numbers,
+)
 from perfmodel.plot.style import FAINT, colours_of, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_WIDTH_IN, _HEIGHT_IN = 6.4, 4.0
 _MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
+_LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
 
 
 def curves_figure(
@@ -41,27 +50,14 @@ def curves_figure(
 
     Raises `UsageError` for a frame without rows.
     """
-    across, up, name = floats(frame, x), floats(frame, y), np.array(texts(frame, by), object)
-    if not len(across):
-        raise UsageError("no curve to draw")
-    names = list(dict.fromkeys(name.tolist()))
-    colours = colours_of(names)
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    with look():
-        figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
-        axes = figure.subplots()
-        for each in names:
+    name = texts(frame, by, "no curve to draw")
+    across, up = floats(frame, x), floats(frame, y)
+    with drawing(6.4, 4.0) as axes:
+        for each, colour in colours_of(name.tolist()).items():
             rows = np.flatnonzero(name == each)
             rows = rows[np.argsort(across[rows], kind="stable")]
-            axes.plot(
-                across[rows], up[rows], color=colours[each], marker="o", markersize=4, label=each
-            )
-        for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
-            if letter in log:
-                getattr(axes, f"set_{letter}scale")("log")
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_minor_formatter(NullFormatter())
+            axes.plot(across[rows], up[rows], color=colour, marker="o", markersize=4, label=each)
+        log_axes(axes, log)
         write_numbers(axes, ",g")
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
@@ -70,12 +66,31 @@ def curves_figure(
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
         open_frame(axes, faint=("left", "bottom"))
-        if len(names) > 1:
+        if len(axes.lines) > 1:
             axes.legend(title=legend or None)
-    return figure
+    return figure_of(axes)
 
 
-_LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
+def shares_figure(frame: Frame, *, size: str, share: str, title: str = "") -> Figure:
+    """Draw shares (0 to 1, as percent) over sizes on a logarithmic scale.
+
+    Args:
+        frame: columns `name` (one line each), `size` (above 0) and `share`, in the order to join.
+        size, share: what the axes say.
+        title: heading of the figure.
+
+    Raises `UsageError` for a frame without rows.
+    """
+    name = texts(frame, "name", "no shares to draw")
+    sizes, percents = floats(frame, "size"), 100.0 * floats(frame, "share")
+    with drawing(5.2, 3.4) as axes:
+        for each, colour in colours_of(name.tolist()).items():
+            axes.plot(sizes[name == each], percents[name == each], color=colour, label=each)
+        axes.set(xscale="log", ylim=(0.0, 100.0), xlabel=size, ylabel=f"{share} (%)", title=title)
+        open_frame(axes, faint=("bottom",))
+        if len(axes.lines) > 1:
+            axes.legend()
+    return figure_of(axes)
 
 
 def steps_figure(
@@ -89,8 +104,7 @@ def steps_figure(
 
     `marks` are named positions on the x axis; `labels` are those of the axes, units in them.
     """
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    colours = colours_of(names)
+    colours = colours_of(name for lines in panels.values() for name in lines)
     with look():
         figure = new_figure(_LEVELS_WIDTH_IN, 0.6 + _PANEL_IN * len(panels))
         rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -99,54 +113,15 @@ def steps_figure(
                 axes.step(across, up, where="post", color=colours[name], label=name)
             for at in marks:
                 axes.axvline(at, color=FAINT, linewidth=0.8, linestyle=":")
-            axes.set_ylim(bottom=0.0)
-            axes.set_ylabel(f"{panel} ({labels[1]})")
+            axes.set(ylim=(0.0, None), ylabel=f"{panel} ({labels[1]})")
             open_frame(axes)
         for at, name in marks.items():
             rows[0].annotate(
-                name,
-                (at, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, 2),
-                textcoords="offset points",
-                fontsize="x-small",
-                color=FAINT,
-            )
+                name, (at, 1.0), xycoords=("data", "axes fraction"), xytext=(3, 2),
+                textcoords="offset points", fontsize="x-small", color=FAINT,
+            )  # fmt: skip
         rows[-1].set_xlabel(labels[0])
         rows[0].set_title(title, pad=14)
-        if len(names) > 1:
+        if len(colours) > 1:
             rows[0].legend(loc="upper right")
-    return figure
-
-
-_SHARES_WIDTH_IN, _SHARES_HEIGHT_IN = 5.2, 3.4
-
-
-def shares_figure(frame: Frame, *, size: str, share: str, title: str = "") -> Figure:
-    """Draw shares (0 to 1, as percent) over sizes on a logarithmic scale.
-
-    Args:
-        frame: columns `name` (one line each), `size` (above 0) and `share`, in the order to join.
-        size, share: what the axes say.
-        title: heading of the figure.
-
-    Raises `UsageError` for a frame without rows.
-    """
-    names = np.array(texts(frame, "name"), object)
-    if not len(names):
-        raise UsageError("no shares to draw")
-    sizes, shares = floats(frame, "size"), floats(frame, "share")
-    kinds = list(dict.fromkeys(names.tolist()))
-    colours = colours_of(kinds)
-    with look():
-        figure = new_figure(_SHARES_WIDTH_IN, _SHARES_HEIGHT_IN)
-        axes = figure.subplots()
-        for kind in kinds:
-            chosen = names == kind
-            axes.plot(sizes[chosen], 100.0 * shares[chosen], color=colours[kind], label=kind)
-        axes.set_xscale("log")
-        axes.set(ylim=(0.0, 100.0), xlabel=size, ylabel=f"{share} (%)", title=title)
-        open_frame(axes, faint=("bottom",))
-        if len(kinds) > 1:
-            axes.legend()
     return figure

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,18 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     FigureCanvasAgg(figure)
     figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
     return figure
+
+
+@contextmanager
+def drawing(width_in: float, height_in: float) -> Iterator[Axes]:
+    """The axes of a new figure, to be drawn on in this project's style."""
+    with look():
+        yield new_figure(width_in, height_in).add_subplot()
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure that `drawing` made."""
+    return cast("Figure", axes.figure)
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -88,9 +101,13 @@ def floats(frame: Frame, name: str) -> NDArray[np.float64]:
     return np.asarray(_column(frame, name), dtype=np.float64)
 
 
-def texts(frame: Frame, name: str) -> NDArray[np.object_]:
-    """The column `name` as texts. Raises `UsageError` where there is none."""
-    return np.asarray([str(value) for value in _column(frame, name)], dtype=object)
+def texts(frame: Frame, name: str, nothing: str = "") -> NDArray[np.object_]:
+    """The column `name` as texts. Raises `UsageError` where there is none, and with the message
+    `nothing` where it is empty."""
+    found = np.asarray([str(value) for value in _column(frame, name)], dtype=object)
+    if nothing and not len(found):
+        raise UsageError(nothing)
+    return found
 
 
 def _column(frame: Frame, name: str) -> Any:
@@ -207,3 +224,19 @@ def write_numbers(axes: Axes, form: str, letters: str = "xy") -> None:
     for letter in letters:
         axis = axes.xaxis if letter == "x" else axes.yaxis
         axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
+
+
+def log_axes(axes: Axes, letters: str) -> None:
+    """Make these axes logarithmic, with ticks at 1, 2 and 5."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for letter in letters:
+        getattr(axes, f"set_{letter}scale")("log")
+        axis = getattr(axes, f"{letter}axis")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def title_above(figure: Figure, title: str) -> None:
+    """A heading of several axes."""
+    figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")

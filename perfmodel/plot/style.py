@@ -18,47 +18,36 @@ FAINT = "#8A8A8A"
 GRID = "#E3E3E3"
 OTHER_COLOUR = "#C8C8C8"
 
-KIND_COLOURS: dict[str, str] = {
-    "kernel": "#0072B2",
-    "collective": "#D55E00",
-    "copy": "#009E73",
-    "host": "#B5CBDD",
-    "launch": "#E8D44D",
-    "sync": "#CC79A7",
-    "wait": "#E7BCD3",
-    "allocator": "#8C510A",
-    "mark": INK,
-    "offload": "#01665E",
-}
+
+def _palette(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+KIND_COLOURS = _palette(
+    "kernel #0072B2 collective #D55E00 copy #009E73 host #B5CBDD launch #E8D44D sync #CC79A7 wait "
+    "#E7BCD3 allocator #8C510A mark #222222 offload #01665E"
+)
 """Colour of a piece of a timeline, by its kind."""
-
-CAUSE_COLOURS: dict[str, str] = {
-    "compute": "#0072B2",
-    "communication": "#D55E00",
-    "memcpy": "#009E73",
-    "host_t1": "#56B4E9",
-    "host_t2": "#7B5EA7",
-    "host_t3": "#A58CC7",
-    "host_t4": "#E8D44D",
-    "host_t5": "#CFC0E0",
-    "host_op_without_launch": "#8FD1C3",
-    "launch_latency": "#B59B2B",
-    "blocking_call": "#CC79A7",
-    "hidden_sync": "#93306B",
-    "allocator": "#8C510A",
-    "launch_queue_full": "#DFC27D",
-    "other_stream": "#5A5A5A",
-    "sm_occupancy": "#35577A",
-    "collective_wait": "#F4A582",
-    "data_loading": "#01665E",
-    "before_window": "#DADADA",
-    "recording_missing": "#B8B8B8",
-    "end_of_step": "#EFEBD8",
-    "unexplained": "#000000",
-    "waiting_for_input": "#C7E9C0",
-}
+CAUSE_COLOURS = _palette(
+    "compute #0072B2 communication #D55E00 memcpy #009E73 host_t1 #56B4E9 host_t2 #7B5EA7 host_t3 "
+    "#A58CC7 host_t4 #E8D44D host_t5 #CFC0E0 host_op_without_launch #8FD1C3 launch_latency "
+    "#B59B2B blocking_call #CC79A7 hidden_sync #93306B allocator #8C510A launch_queue_full "
+    "#DFC27D other_stream #5A5A5A sm_occupancy #35577A collective_wait #F4A582 data_loading "
+    "#01665E before_window #DADADA recording_missing #B8B8B8 end_of_step #EFEBD8 unexplained "
+    "#000000 waiting_for_input #C7E9C0"
+)
 """Colour of a stretch of time, by what it is due to."""
-
+SCOPE_COLOURS = _palette(
+    "comm #D55E00 exposed_comm #D55E00 overlapped_comm #E9A877 host #B5CBDD idle #EDEDED"
+)
+"""Colour of a scope of what-ifs or a row of an accounting, where no cause has that name."""
+FAMILY_COLOURS = _palette(
+    "matmul #0072B2 convolution #2A4B8D attention #7B5EA7 embedding #E69F00 elementwise #56B4E9 "
+    "optimizer #CC79A7 memcpy_host #009E73 memset #A6DBC8 reduction #9AC7D9 norm #B8A9C9 "
+    "gather_scatter #F0E442 other #C8C8C8"
+)
+"""Colour of a kernel family; the others take one of `FURTHER_COLOURS`."""
 TEXTS: dict[str, str] = {
     "host_t1": "T1 between ops",
     "host_t2": "T2 before first launch",
@@ -75,32 +64,6 @@ TEXTS: dict[str, str] = {
     "offload": "rows beside the device",
 }
 """What a figure calls a kind or cause whose name alone says little."""
-
-SCOPE_COLOURS: dict[str, str] = {
-    "comm": CAUSE_COLOURS["communication"],
-    "exposed_comm": CAUSE_COLOURS["communication"],
-    "overlapped_comm": "#E9A877",
-    "host": KIND_COLOURS["host"],
-    "idle": "#EDEDED",
-}
-"""Colour of a scope of what-ifs or a row of an accounting, where no cause has that name."""
-
-FAMILY_COLOURS: dict[str, str] = {
-    "matmul": "#0072B2",
-    "convolution": "#2A4B8D",
-    "attention": "#7B5EA7",
-    "embedding": "#E69F00",
-    "elementwise": "#56B4E9",
-    "optimizer": "#CC79A7",
-    "memcpy_host": "#009E73",
-    "memset": "#A6DBC8",
-    "reduction": "#9AC7D9",
-    "norm": "#B8A9C9",
-    "gather_scatter": "#F0E442",
-    "other": OTHER_COLOUR,
-}
-"""Colour of a kernel family; the others take one of `FURTHER_COLOURS`."""
-
 FURTHER_COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7B5EA7"),
     *("#8C510A", "#8FD1C3", "#5A5A5A", "#F4A582", "#CFC0E0", "#01665E", "#DFC27D"),

@@ -20,13 +20,14 @@ from perfmodel.plot.figure import (
     Frame,
     cause_entries,
     draw_legend,
+    drawing,
+    figure_of,
     floats,
-    new_figure,
     texts,
     time_axis,
 )
 from perfmodel.plot.names import short_name
-from perfmodel.plot.style import INK, KIND_COLOURS, colours_of, is_dark, look, readable
+from perfmodel.plot.style import INK, KIND_COLOURS, colours_of, is_dark, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,9 +191,7 @@ def timeline_figure(
             entries += cause_entries(heading, lane.group, time_us, end_us - start_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
     height_in = max(lane_in * len(drawn) + 1.3, 0.168 * len(entries) + 0.9, 2.2)
-    with look():
-        figure = new_figure(WIDTH_IN, height_in)
-        axes = figure.add_subplot()
+    with drawing(WIDTH_IN, height_in) as axes:
         for lane in drawn:
             _draw_lane(axes, lane, start_us, end_us)
         if path is not None:
@@ -203,7 +202,7 @@ def timeline_figure(
         axes.set_yticks(heights, ticks)
         axes.set_title(title)
         draw_legend(axes, entries, with_path=path is not None)
-    return figure
+    return figure_of(axes)
 
 
 def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from perfmodel import __version__
@@ -31,98 +32,7 @@ _TORCH_DTYPES = {
 }
 """Words of our dtypes that PyTorch spells otherwise."""
 
-_SCRIPT = '''\
-"""{name} with the shapes, strides and types of a recording; data is random, whole numbers are 0.
-
-Written by perfmodel {version} from {source}.
-
-    python {file} [cpu|cuda]
-"""
-
-import sys
-import time
-
-import torch
-
-OP = torch.ops.{path}
-DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda" if torch.cuda.is_available() else "cpu"
-WARM_UP, RUNS = 3, 20
-
-
-def tensor(shape, strides, dtype):
-    """A tensor that lies in memory as the recorded one did."""
-    held = 1 + sum((size - 1) * step for size, step in zip(shape, strides))
-    held = 0 if 0 in shape else held
-    if dtype.is_floating_point or dtype.is_complex:
-        wide = dtype if dtype.is_complex else torch.float32
-        memory = torch.randn(held, dtype=wide, device=DEVICE).to(dtype)
-    else:
-        memory = torch.zeros(held, dtype=dtype, device=DEVICE)
-    return memory.as_strided(shape, strides)
-
-
-CASES = [  # (calls in the recording, arguments)
-{cases}
-]
-
-
-def call(arguments):
-    """A function that runs the overload which takes these arguments."""
-    failures = []
-    for name in OP.overloads():
-        overload = getattr(OP, name)
-        known = overload._schema.arguments
-        if len(known) != len(arguments):
-            continue
-        given = [
-            each.default_value if value is None and each.has_default_value() else value
-            for each, value in zip(known, arguments)
-        ]
-        plain = [value for each, value in zip(known, given) if not each.kwarg_only]
-        named = {{each.name: value for each, value in zip(known, given) if each.kwarg_only}}
-        try:
-            overload(*plain, **named)
-        except Exception as error:
-            failures.append(f"{{name}}: {{str(error).splitlines()[0]}}")
-            continue
-        return lambda: overload(*plain, **named)
-    sys.exit("no overload of {name} takes these arguments: " + "; ".join(failures))
-
-
-def times_us(run):
-    """Microseconds of each of RUNS runs: of the device on CUDA, of the call elsewhere."""
-    for _ in range(WARM_UP):
-        run()
-    found = []
-    for _ in range(RUNS):
-        if DEVICE.startswith("cuda"):
-            begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begun.record()
-            run()
-            ended.record()
-            torch.cuda.synchronize()
-            found.append(1e3 * begun.elapsed_time(ended))
-        else:
-            begun = time.perf_counter()
-            run()
-            found.append(1e6 * (time.perf_counter() - begun))
-    return sorted(found)
-
-
-def main():
-    for calls, arguments in CASES:
-        with torch.no_grad():
-            given = arguments()
-            found = times_us(call(given))
-        flat = [one for each in given for one in (each if isinstance(each, list) else [each])]
-        shapes = [list(each.shape) for each in flat if isinstance(each, torch.Tensor)]
-        print(f"{name} {{shapes}}: median {{found[RUNS // 2]:.1f}} us, "
-              f"least {{found[0]:.1f}} us on {{DEVICE}} ({{calls}} calls recorded)")
-
-
-if __name__ == "__main__":
-    main()
-'''
+_ASSETS, _SCRIPT = "perfmodel.reporting.assets", "operator.py.txt"
 
 
 def operator_script(trace: Trace, name: str, file: str = "op.py") -> str:
@@ -158,13 +68,18 @@ def operator_script(trace: Trace, name: str, file: str = "op.py") -> str:
             "record_shapes=True"
         )
     most = sorted(count, key=lambda given: -total_us[given])[:MAX_CASES]
-    return _SCRIPT.format(
-        name=name,
-        version=__version__,
-        source=json.dumps(Path(trace.source).name)[1:-1].replace('"', ""),
-        file=file,
-        path=name.replace("::", "."),
-        cases="\n".join(f"    ({count[given]}, lambda: {_list(given)})," for given in most),
+    return (
+        files(_ASSETS)
+        .joinpath(_SCRIPT)
+        .read_text("utf-8")
+        .format(
+            name=name,
+            version=__version__,
+            source=json.dumps(Path(trace.source).name)[1:-1].replace('"', ""),
+            file=file,
+            path=name.replace("::", "."),
+            cases="\n".join(f"    ({count[given]}, lambda: {_list(given)})," for given in most),
+        )
     )
 
 

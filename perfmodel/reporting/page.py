@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from string import Template
+from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
-from perfmodel.hardware import Cluster, Node, Part
+from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
-from perfmodel.prediction.types import error_pct
-from perfmodel.reporting.page_parts import (
-    Shown,
-    cards,
-    data,
-    items,
-    numbered,
-    paragraph,
-    picture,
-    section,
-    sortable,
-    timeline_data,
-)
+from perfmodel.hardware.parts import parts_of
+from perfmodel.plot.figure import svg_text
+from perfmodel.reporting.page_timeline import Shown, timeline_data
+from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
+from perfmodel.reporting.tables import Table, columns
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import comparison_figure
 from perfmodel.timeline.schedule import measured
@@ -33,6 +26,8 @@ from perfmodel.trace.columns import NONE
 from perfmodel.units import BYTES_PER_GB, human_us
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
@@ -46,14 +41,20 @@ EXPLAINED = 10
 """Of its longest nodes, how many are explained."""
 ASSETS = "perfmodel.reporting.assets"
 TITLES = {
-    "gains": "What would help most",
-    "summary": "Figures",
+    "gains": "Largest gains",
+    "summary": "Summary",
     "timeline": "Timeline",
     "why": "Why",
     "tables": "Tables",
     "hardware": "Hardware",
     "notes": "Assumptions and sources",
 }
+OWN = "The machine that the trace was recorded on; nothing of it was predicted."
+ASSUMED = "hardware values that are guesses, or were not checked against their source:"
+_FAMILIES = columns("family;time_us=time:us;count:count")
+_PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
+_BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
+_HARDWARE = columns("part;figure;value:,.10g;source")
 
 
 def page_html(
@@ -67,34 +68,39 @@ def page_html(
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs. The same input gives the same bytes.
     """
-    title = f"{prediction.source['trace']}: {_headline(prediction)}"
+    answers = [result.to_dict() for result in prediction.results]
+    headline = "; ".join(map(_headline, prediction.results))
+    pairs = list(zip(prediction.results, answers, strict=True))
     contents = {
         "gains": _gains(prediction, gains) if gains else "",
-        "summary": "".join(map(_summary, prediction.results)),
-        "timeline": _timeline(prediction, trace),
+        "summary": "".join(_summary(*pair) for pair in pairs),
+        "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
         "why": "".join(_pictures(prediction)),
-        "tables": "".join(_tables(prediction)),
-        "hardware": "".join(map(_machine, machines)) or paragraph(OWN),
+        "tables": "".join(sortable(table) for pair in pairs for table in _tables(*pair)),
+        "hardware": "".join(map(_machine, machines)) or _paragraph(OWN),
         "notes": "".join(_notes(prediction)),
     }
     kept = [name for name in contents if contents[name]]
-    links = "".join(f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept)
-    sections = "".join(section(name, TITLES[name], contents[name]) for name in kept)
+    links = (f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept)
+    sections = (
+        f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{contents[name]}</section>'
+        for name in kept
+    )
     script = _asset("page.js")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{escape(title)}</title>'
-        f"<style>{_asset('page.css')}</style></head><body>"
-        f"<header><h1>{escape(_headline(prediction))}</h1>{_about(prediction)}</header>"
-        f'<nav aria-label="Sections">{links}</nav><main>{sections}</main>'
-        f"<script>{script}</script></body></html>\n"
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(script),
+        title=escape(f"{prediction.source['trace']}: {headline}"),
+        style=_asset("page.css"),
+        headline=escape(headline),
+        about=_about(prediction.source),
+        links="".join(links),
+        sections="".join(sections),
+        script=script,
     )
 
 
 def _policy(script: str) -> str:
-    """A browser runs this script and no other, and asks for nothing: names in a trace cannot."""
+    """A browser runs this script and no other, and loads nothing: names in a trace cannot."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
@@ -102,19 +108,51 @@ def _policy(script: str) -> str:
     )
 
 
-ASSUMED = "figures that this prediction read and that are assumed, or recalled from a data sheet:"
-OWN = "The machine that the trace was recorded on; nothing of it was predicted."
-
-
 def _asset(name: str) -> str:
     return files(ASSETS).joinpath(name).read_text("utf-8")
 
 
-def _headline(prediction: Prediction) -> str:
-    return "; ".join(map(_head, prediction.results))
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
 
 
-def _head(result: Result) -> str:
+def _items(texts: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def sortable(table: Table) -> str:
+    """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
+    head = "".join(
+        '<th scope="col" aria-sort="none">'
+        f'<button type="button">{escape(column.head) or "&nbsp;"}</button></th>'
+        for column in table.columns
+    )
+    body = "".join(
+        f"<tr>{''.join(map(_cell, values, texts))}</tr>"
+        for values, texts in zip(table.values, table.rows(), strict=True)
+    )
+    return (
+        f'<div class="wide"><table class="sortable"><caption>{escape(table.title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(value: object, text: str) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f'<td class="number" data-value="{value!r}">{escape(text)}</td>'
+    if value is None or str(value) == text:
+        return f"<td>{escape(text)}</td>"
+    return f'<td title="{escape(str(value))}">{escape(text)}</td>'
+
+
+def data(name: str, value: Any) -> str:
+    """`value` as JSON that the page's script reads; nothing in it can end the element."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return f'<script type="application/json" id="{name}">{safe}</script>'
+
+
+def _headline(result: Result) -> str:
     text = f"{human_us(result.step_us)} per batch on {result.hardware}"
     change = result.gain
     if change is None:
@@ -127,226 +165,159 @@ def _head(result: Result) -> str:
 
 def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
     """Per result the list; each line is the step's gain by one what-if, and its command."""
-    shown = []
-    for result, lists in zip(prediction.results, gains, strict=True):
+    parts = []
+    for result, listed in zip(prediction.results, gains, strict=True):
         base = result.baseline or result
         given = ", without the what-ifs of this page" if result.baseline else ""
-        step = f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}, each alone:"
-        rows = [
-            (
-                f"{gain.name}: -{human_us(gain.gain_us)}, {100 * gain.gain_frac:.1f} %: "
-                f"{gain.advice}",
-                gain.command,
-            )
-            for gain in lists
+        of = f"a step of {human_us(base.step_us)} on {result.hardware}{given}"
+        parts.append(_paragraph(f"Simulated one at a time, of {of}:"))
+        lines = [
+            f"<li>{escape(f'{each.name}: -{human_us(each.gain_us)}')}, "
+            f"{100 * each.gain_frac:.1f} %: {escape(each.advice)}"
+            f"<code>{escape(each.command)}</code></li>"
+            for each in listed
         ]
-        none = paragraph("No what-if alone gains more than 1 % of the step.")
-        shown.append(paragraph(step) + (numbered(rows) if rows else none))
-    return "".join(shown)
+        none = _paragraph("No what-if alone gains more than 1 % of the step.")
+        parts.append(f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none)
+    return "".join(parts)
 
 
-def _about(prediction: Prediction) -> str:
-    source = prediction.source
-    facts = [str(source["trace"])]
-    for key in ("stands_for", "device"):
-        if source.get(key):
-            facts.append(str(source[key]))
+def _about(source: Mapping[str, Any]) -> str:
+    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
     if source.get("batch"):
         facts.append(f"batch {source['batch']:,}")
-    return paragraph(", ".join(facts))
+    return _paragraph(", ".join(facts))
 
 
-def _summary(result: Result) -> str:
-    rank = result.rank
-    shown = {"hardware": result.hardware, "mode": result.mode, "step": human_us(result.step_us)}
-    if result.low_us is not None and result.high_us is not None:
-        shown["90 % interval"] = f"{human_us(result.low_us)} to {human_us(result.high_us)}"
+def _summary(result: Result, answer: Record) -> str:
+    """Short figures with what they are."""
+    step_us = answer["step_us"]
+    cards = {"hardware": result.hardware, "mode": result.mode, "step": human_us(step_us)}
+    if answer["low_us"] is not None and answer["high_us"] is not None:
+        cards["90 % interval"] = f"{human_us(answer['low_us'])} to {human_us(answer['high_us'])}"
     if result.gain is not None:
-        shown["without the what-if"] = human_us(result.gain.baseline_us)
-        shown["gain"] = human_us(result.gain.gain_us)
-        shown["gain of the step"] = f"{100 * (result.gain.gain_frac or 0.0):.1f} %"
-    if rank.measured:
-        error = error_pct(rank.step_us, rank.measured["step_us"])
-        shown["measured"] = human_us(rank.measured["step_us"])
-        shown["error"] = f"{error:+.1f} %" if error is not None else "none"
-    if result.latency_us is not None:
-        shown["one step alone"] = human_us(result.latency_us)
-    if rank.gpu_active_us:
-        shown["device busy"] = f"{100 * rank.gpu_active_us / rank.step_us:.0f} %"
-        shown["exposed communication"] = human_us(rank.exposed_comm_us)
-    if result.memory:
-        shown["device memory"] = f"{result.memory['total_bytes'] / BYTES_PER_GB:.1f} GB"
-    if result.bound_by:
-        shown["bound by"] = next(iter(result.bound_by))
-    return cards(shown)
+        cards["without the what-if"] = human_us(result.gain.baseline_us)
+        cards["gain"] = human_us(result.gain.gain_us)
+        cards["gain of the step"] = f"{100 * (result.gain.gain_frac or 0.0):.1f} %"
+    if answer["measured"]:
+        measured_us = answer["measured"]["step_us"]
+        error = error_pct(step_us, measured_us)
+        cards["measured"] = human_us(measured_us)
+        cards["error"] = f"{error:+.1f} %" if error is not None else "none"
+    if answer["latency_us"] is not None:
+        cards["latency of one step"] = human_us(answer["latency_us"])
+    if answer["gpu_active_us"]:
+        cards["device busy"] = f"{100 * answer['gpu_active_us'] / step_us:.0f} %"
+        cards["exposed communication"] = human_us(answer["exposed_comm_us"])
+    if answer["memory"]:
+        cards["device memory"] = f"{answer['memory']['total_bytes'] / BYTES_PER_GB:.1f} GB"
+    if answer["bound_by"]:
+        cards["most of the critical path"] = next(iter(answer["bound_by"]))
+    rows = (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in cards.items()
+    )
+    return f'<dl class="cards">{"".join(rows)}</dl>'
 
 
-def _timeline(prediction: Prediction, trace: Trace | None) -> str:
+def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
     shown = []
     for result in prediction.results:
         before, mark, is_of_trace = result.baseline, result.median_mark, result.mode != MODEL
-        name = f"{'what-if' if before else 'predicted'}, {result.hardware}"
-        shown.append(Shown(name, result.timeline, mark, is_of_trace))
+        timelines = {"what-if" if before else "predicted": result.timeline}
         if before is not None:
-            name = f"without the what-if, {result.hardware}"
-            shown.append(Shown(name, before.timeline, mark, is_of_trace))
+            timelines["without the what-if"] = before.timeline
         if is_of_trace:
-            truth = measured((before or result).timeline.graph)
-            shown.append(Shown(f"measured, {result.hardware}", truth, mark, is_of_trace))
-    buttons = "".join(
-        f'<button type="button" data-key="{key}" aria-label="{label}">{text}</button>'
-        for key, label, text in (
-            ("+", "zoom in", "+"),
-            ("-", "zoom out", "&minus;"),
-            ("ArrowLeft", "earlier", "&larr;"),
-            ("ArrowRight", "later", "&rarr;"),
-            ("0", "show all", "all"),
-        )
-    )
-    choices = "".join(
-        f'<label>{name.capitalize()} <select name="{name}"></select></label>'
-        for name in ("mode", "step", "rank")
-    )
-    hints = " ".join(
-        f"<span><kbd>{escape(key)}</kbd> {text}</span>"
-        for key, text in (
-            ("click", "a box: what it is;"),
-            (", .", "the boxes beside it;"),
-            ("drag", "or"),
-            ("\u2190 \u2192", "move;"),
-            ("+ \u2212 0", "or"),
-            ("Ctrl + wheel", "zoom;"),
-            ("/", "search,"),
-            ("Enter", "the next;"),
-            ("Esc", "close. After a click the wheel alone zooms."),
-        )
-    )
-    return (
-        f'<div class="controls">{choices}{buttons}'
-        '<label>Search <input type="search" placeholder="kernel, operator"></label>'
-        '<output id="hits"></output></div>'
-        '<canvas tabindex="0" role="img"></canvas><p id="note"></p>'
-        '<p id="told" aria-live="polite"></p>'
-        '<div id="detail" role="region" aria-label="What is known of the box" hidden><dl></dl>'
-        '<button type="button" aria-label="close">&times;</button></div>'
-        f'<ul class="legend"></ul><p class="hints">{hints}</p>'
-        f'<p class="hints">The line is the critical path, on whatever rank it is.</p>'
-        f"{data('timeline-data', timeline_data(shown, trace))}"
-    )
+            timelines["measured"] = measured((before or result).timeline.graph)
+        shown += [
+            Shown(f"{name}, {result.hardware}", timeline, mark, is_of_trace)
+            for name, timeline in timelines.items()
+        ]
+    return timeline_data(shown, trace)
 
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
-    """The critical path of the median step by cause, measured beside predicted."""
+    """The critical path of the median step by cause, measured and predicted; rooflines."""
     first = prediction.results[0]
     name = first.timeline.graph.marks.name[first.median_mark]
     drawn = comparison_figure({name: prediction.paths_by_cause()}, title="Critical path by cause")
-    yield picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
+    yield _picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
     for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():
-            yield picture(result.roofline(), "Kernels below the roofs of the device.")
+            yield _picture(result.roofline(), "Kernels below the roofs of the device.")
 
 
-def _tables(prediction: Prediction) -> Iterator[str]:
-    for result in prediction.results:
-        name = result.hardware
-        if result.families:
-            columns = list(result.families[0])
-            rows = [list(family.values()) for family in result.families]
-            yield sortable(columns, rows, f"Kernels by family, {name}")
-        ranks = [
-            {key: value for key, value in rank.items() if not isinstance(value, (dict, list))}
-            for rank in result.to_dict()["per_rank"]
-        ]
-        yield sortable(list(ranks[0]), [list(rank.values()) for rank in ranks], f"Ranks, {name}")
-        yield _steps(result)
-        pieces = _summed(result)
-        caption = f"Critical path by piece, the first {min(len(pieces), PATH_ROWS)}, {name}"
-        of_piece = ("time_us", "share_frac", "count", "kind", "piece")
-        yield sortable(of_piece, pieces[:PATH_ROWS], caption)
-        yield from _grounds(result)
+def _picture(figure: Figure, caption: str) -> str:
+    """A figure as vector graphics within the page."""
+    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _steps(result: Result) -> str:
-    """The slowest rank's steps, beside what was measured or what they are without the what-if."""
-    rows: list[Sequence[object]]
-    if result.baseline is None:
-        columns: Sequence[str] = ("step", "predicted_us", "measured_us", "error_pct", "role")
-        rows = [
-            (step.name, step.step_us, step.measured_us, step.error_pct, step.role)
-            for step in result.rank.steps
-        ]
-    else:
-        columns = ("step", "what_if_us", "baseline_us", "gain_us", "gain_frac", "role")
-        rows = [
-            (step.name, step.step_us, c.baseline_us, c.gain_us, c.gain_frac, step.role)
-            for step, c in zip(result.rank.steps, result.gains_of_steps(), strict=True)
-            if c is not None
-        ]
-    return sortable(columns, rows, f"Steps of rank {result.rank.rank}, {result.hardware}")
+def _tables(result: Result, answer: Record) -> Iterator[Table]:
+    name = result.hardware
+    if answer["families"]:
+        yield Table(f"Kernels by family, {name}", _FAMILIES, answer["families"])
+    yield ranks_table(answer, f"Ranks, {name}")
+    yield steps_table(answer, f" of rank {result.rank.rank}, {name}")
+    pieces: dict[tuple[str, str], list[float]] = {}
+    for piece in answer["critical_path"]:
+        pieces.setdefault((piece["kind"], piece["name"]), []).append(piece["duration_us"])
+    whole_us = sum(map(sum, pieces.values())) or 1.0
+    records: list[dict[str, Any]] = [
+        {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
+        for (kind, piece), us in pieces.items()
+    ]
+    records.sort(key=lambda record: -record["us"])
+    caption = f"Critical path by piece, the first {min(len(records), PATH_ROWS)}, {name}"
+    yield Table(caption, _PATH, records[:PATH_ROWS])
+    if result.explainer is not None and (reasons := list(_reasons(result))):
+        title = "Critical path: its longest nodes and their bounds (more: predict --explain NODE)"
+        yield Table(f"{title}, {name}", _BOUNDS, reasons)
 
 
-def _grounds(result: Result) -> Iterator[str]:
+def _reasons(result: Result) -> Iterator[dict[str, Any]]:
     """Why the longest nodes of the critical path take what they take."""
-    if result.explainer is None:
-        return
+    assert result.explainer is not None
     path = critical_path(result.timeline, result.median_mark)
     taken = {piece.node: piece.end_us - piece.start_us for piece in path if piece.edge == NONE}
-    longest = sorted(taken, key=lambda node: -taken[node])[:EXPLAINED]
-    labels, rows = result.timeline.graph.labels, []
-    for node in longest:
+    for node in sorted(taken, key=lambda node: -taken[node])[:EXPLAINED]:
         reason = result.explainer.reason(node)
-        source = reason.terms.get("source") or reason.terms.get("profile") or ""
-        bound = reason.terms.get("bound_by", "")
-        rows.append((taken[node], node, reason.what, bound, source, labels[node], reason.formula))
-    if rows:
-        columns = ("time_us", "node", "by", "bound by", "source", "piece", "formula")
-        title = "Critical path: its longest nodes and their bounds (more: predict --explain NODE)"
-        yield sortable(columns, rows, f"{title}, {result.hardware}")
-
-
-def _summed(result: Result) -> list[tuple[float, float, int, str, str]]:
-    """Pieces of the critical path of one name and kind together, the longest first."""
-    times_us: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for piece in result.critical_path:
-        times_us[piece.kind, piece.name].append(piece.duration_us)
-    whole_us = sum(map(sum, times_us.values())) or 1.0
-    rows = [(sum(each), sum(each) / whole_us, len(each), *key) for key, each in times_us.items()]
-    return sorted(rows, key=lambda row: -row[0])
+        yield {
+            "us": taken[node],
+            "node": node,
+            "by": reason.what,
+            "bound": reason.terms.get("bound_by", ""),
+            "source": reason.terms.get("source") or reason.terms.get("profile") or "",
+            "piece": result.timeline.graph.labels[node],
+            "formula": reason.formula,
+        }
 
 
 def _machine(part: Part) -> str:
-    rows = [
-        (each.name, figure.key, figure.value, figure.source)
-        for each in _parts(part)
+    records = [
+        {"part": each.name, "figure": figure.key, "value": figure.value, "source": figure.source}
+        for each in _with_parts(part)
         for figure in figures(each)
     ]
-    return sortable(("part", "figure", "value", "source"), rows, f"Figures of {part.name}")
+    return sortable(Table(f"Figures of {part.name}", _HARDWARE, records, full_names=True))
 
 
-def _parts(part: Part) -> Iterator[Part]:
+def _with_parts(part: Part) -> Iterator[Part]:
     """A machine and what is in it."""
     yield part
-    inside: tuple[object, ...] = ()
-    if isinstance(part, Cluster):
-        inside = (part.node,)
-    elif isinstance(part, Node):
-        inside = (part.device, part.host, part.link, part.nic)
-    for each in inside:
-        if isinstance(each, Part):
-            yield from _parts(each)
+    for inner in parts_of(part).values():
+        yield from _with_parts(inner)
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:
-    yield items(prediction.warnings or ["no warnings"])
+    yield _items(prediction.warnings or ["no warnings"])
     for result in prediction.results:
         if result.assumed:
-            yield paragraph(f"{result.hardware}: {ASSUMED}")
-            yield items(
+            yield _paragraph(f"{result.hardware}: {ASSUMED}")
+            yield _items(
                 f"{each.part}: {each.figure} = {each.value} {each.unit} ({each.source})"
                 for each in result.assumed
             )
     for result in prediction.results:
         shares = ", ".join(f"{key} {value:g}" for key, value in result.coverage.items())
-        yield paragraph(f"{result.hardware}, coverage: {shares or 'measured kernels'}")
+        yield _paragraph(f"{result.hardware}, coverage: {shares or 'measured kernels'}")
     source = ", ".join(f"{key} {value}" for key, value in prediction.source.items() if value)
-    yield paragraph(f"perfmodel {__version__}; {source}")
+    yield _paragraph(f"perfmodel {__version__}; {source}")

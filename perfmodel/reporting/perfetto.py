@@ -35,28 +35,11 @@ from perfmodel.reporting.tracks import (
     lead_us,
     tracks_of,
 )
-from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
-from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op, link
 from perfmodel.units import NS_PER_US
-
-
-def overlay_of(timeline: Timeline) -> Overlay:
-    """The critical path of every step, and every rank's idle time."""
-    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
-    path: list[Piece] = []
-    idle: dict[int, list[Piece]] = {}
-    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
-    for mark, rank in enumerate(marks.rank.tolist()):
-        path += critical_path(timeline, mark, walker)
-        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-        gaps = idle_gaps(devices[rank], float(begun), float(over))
-        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
-    return Overlay(path, idle)
-
 
 MEASURED, PREDICTED = "measured", "predicted"
 BASELINE, WHAT_IF = "baseline", "what-if"

@@ -85,27 +85,31 @@ def stored_side(path: Path, max_bytes: int) -> Side | None:
         return None
     kind, version = match[1].decode(), int(match[2])
     schema = f"perfmodel.{kind}/{version}"
-    if kind not in _RANKS or version != _VERSION:
+    if kind not in _READERS or version != _VERSION:
         maker = _NAMED.search(content[:400])
         made = f", made by perfmodel {maker[1].decode(errors='replace')}" if maker else ""
-        known = ", ".join(f"{each}/{_VERSION}" for each in _RANKS)
+        known = ", ".join(f"{each}/{_VERSION}" for each in _READERS)
         raise UsageError(
             f"{path}: {schema}{made}: perfmodel {__version__} compares {known}; "
             "make the answer anew with this version"
         )
     try:
         answer = json.loads(content)
-        rank, ranks, figures_of = _RANKS[kind](answer)
-        made_by = {key: _text(answer["made_by"], key) for key in answer.get("made_by", ())}
-        about, hardware = _ABOUT[kind](answer)
-        described = json.dumps([kind, hardware, about], sort_keys=True)
-        of_tool = made_by or None
-        gaps = [
-            Gap(_text(each, "what"), tuple(map(str, each["touches"])))
-            for each in answer.get("completeness", ())
-        ]
-        side = Side(str(path), hardware, ranks, rank, figures_of, kind, of_tool, described)
-        return replace(side, gaps=gaps)
+        (rank, ranks, figures_of), about, hardware = _READERS[kind](answer)
+        return Side(
+            str(path),
+            hardware,
+            ranks,
+            rank,
+            figures_of,
+            kind,
+            made_by={k: _text(answer["made_by"], k) for k in answer.get("made_by", ())} or None,
+            about=json.dumps([kind, hardware, about], sort_keys=True),
+            gaps=[
+                Gap(_text(each, "what"), tuple(map(str, each["touches"])))
+                for each in answer.get("completeness", ())
+            ],
+        )
     except (KeyError, IndexError) as error:
         raise UsageError(f"{path}: not a sound {schema}: no {error}") from None
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -125,11 +129,17 @@ def figures_of_result(result: Mapping[str, Any]) -> dict[tuple[str, str], float]
     return dict(figures)
 
 
+_Answer = Mapping[str, Any]
 _Ranks = tuple[int, Mapping[int, RankSteps], Callable[[int], Figures]]
+_Read = tuple[_Ranks, object, str]
+"""Of a stored answer: its ranks, what it says of its input, and its hardware."""
 
 
-def _of_prediction(answer: Mapping[str, Any]) -> _Ranks:
-    return ranks_of_result(answer["results"][0])
+def _prediction(answer: _Answer) -> _Read:
+    result, source = answer["results"][0], answer["source"]
+    keys = ("trace", "device", "ranks", "implementation", "batch", "training", "edits")
+    about = [{key: source.get(key) for key in keys}, _text(result, "mode")]
+    return ranks_of_result(result), about, _text(result, "hardware")
 
 
 def ranks_of_result(result: Mapping[str, Any]) -> _Ranks:
@@ -154,7 +164,7 @@ def ranks_of_result(result: Mapping[str, Any]) -> _Ranks:
     return slowest, ranks, figures_of
 
 
-def _of_breakdown(answer: Mapping[str, Any]) -> _Ranks:
+def _breakdown(answer: _Answer) -> _Read:
     ranks = {_number(rank, "rank"): rank for rank in answer["ranks"]}
     summaries = {each["rank"]: each for each in answer["summary"]}
     found = {}
@@ -168,7 +178,9 @@ def _of_breakdown(answer: Mapping[str, Any]) -> _Ranks:
         gpus = [each for each in rank["memory"] if each["device"] != "cpu"] or rank["memory"]
         peaks = [_time_us(each, "peak_allocated_bytes") for each in gpus]
         found[number] = RankSteps(number, means, scatters(columns), max(peaks, default=None))
-    return answer["slowest_rank"], found, partial(_figures_of_breakdown, ranks, found)
+    about = [[rank, [step["name"] for step in each["steps"]]] for rank, each in ranks.items()]
+    by_rank = answer["slowest_rank"], found, partial(_figures_of_breakdown, ranks, found)
+    return by_rank, about, _text(answer["ranks"][0], "device")
 
 
 def _steady(rank: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -189,73 +201,49 @@ def _figures_of_breakdown(
     return dict(figures)
 
 
-def _alone(figures: Mapping[str, float]) -> _Ranks:
-    """An answer that is of no rank."""
-    return 0, {0: RankSteps(0, figures, {})}, lambda _: {(STEP, k): v for k, v in figures.items()}
-
-
-def _of_comparison(answer: Mapping[str, Any]) -> _Ranks:
+def _comparison(answer: _Answer) -> _Read:
     """The step of each design that can be."""
     rows = [row for row in answer["designs"] if row["feasible"]]
-    return _alone({_text(row, "design"): _time_us(row, "step_us") for row in rows})
+    return _of_no_rank(answer, {_text(row, "design"): _time_us(row, "step_us") for row in rows})
 
 
-def _of_plan(answer: Mapping[str, Any]) -> _Ranks:
+def _plan(answer: _Answer) -> _Read:
     """The step as scheduled, and what the search made of it."""
     keys = ("step_us", "surrogate_us", "bound_us")
-    return _alone({short(key): _time_us(answer, key) for key in keys})
+    return _of_no_rank(answer, {short(key): _time_us(answer, key) for key in keys})
 
 
-_RANKS: Mapping[str, Callable[[Mapping[str, Any]], _Ranks]] = {
-    "prediction": _of_prediction,
-    "breakdown": _of_breakdown,
-    "compare": _of_comparison,
-    "plan": _of_plan,
-}
-
-
-def _prediction_about(answer: Mapping[str, Any]) -> tuple[object, str]:
-    result, source = answer["results"][0], answer["source"]
-    keys = ("trace", "device", "ranks", "implementation", "batch", "training", "edits")
-    about = {key: source.get(key) for key in keys}
-    return [about, _text(result, "mode")], _text(result, "hardware")
-
-
-def _breakdown_about(answer: Mapping[str, Any]) -> tuple[object, str]:
-    ranks = answer["ranks"]
-    steps = [[rank["rank"], [step["name"] for step in rank["steps"]]] for rank in ranks]
-    return steps, _text(ranks[0], "device")
-
-
-def _deployment_about(answer: Mapping[str, Any]) -> tuple[object, str]:
+def _of_no_rank(answer: _Answer, figures: Mapping[str, float]) -> _Read:
     keys = ("workload", "batch", "devices", "ranks", "training", "rate_per_s", "estimator")
-    return {key: answer.get(key) for key in keys}, _text(answer, "hardware")
+    about = {key: answer.get(key) for key in keys}
+    steps = {(STEP, name): us for name, us in figures.items()}
+    ranks = 0, {0: RankSteps(0, figures, {})}, lambda _: steps
+    return ranks, about, _text(answer, "hardware")
 
 
-_ABOUT: Mapping[str, Callable[[Mapping[str, Any]], tuple[object, str]]] = {
-    "prediction": _prediction_about,
-    "breakdown": _breakdown_about,
-    "compare": _deployment_about,
-    "plan": _deployment_about,
+_READERS: Mapping[str, Callable[[_Answer], _Read]] = {
+    "prediction": _prediction,
+    "breakdown": _breakdown,
+    "compare": _comparison,
+    "plan": _plan,
 }
-"""What an answer says of its input, and its hardware."""
 
 
-def _time_us(holder: Mapping[str, Any], key: str) -> float:
+def _time_us(holder: _Answer, key: str) -> float:
     value = holder[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a number")
     return value
 
 
-def _number(holder: Mapping[str, Any], key: str) -> int:
-    value = holder[key]
-    if isinstance(value, bool) or not isinstance(value, int):
+def _number(holder: _Answer, key: str) -> int:
+    value = _time_us(holder, key)
+    if not isinstance(value, int):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a whole number")
     return value
 
 
-def _text(holder: Mapping[str, Any], key: str) -> str:
+def _text(holder: _Answer, key: str) -> str:
     value = holder[key]
     if not isinstance(value, str):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")

@@ -17,8 +17,9 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
-from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
 from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
+from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 from perfmodel.units import NS_PER_US
@@ -39,6 +40,20 @@ class Overlay:
     """The critical path of the steps, as `critical_path` gives it."""
     idle: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
     """Per rank: its idle time, as `idle_pieces` gives it."""
+
+
+def overlay_of(timeline: Timeline) -> Overlay:
+    """The critical path of every step, and every rank's idle time."""
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
+    path: list[Piece] = []
+    idle: dict[int, list[Piece]] = {}
+    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
+    for mark, rank in enumerate(marks.rank.tolist()):
+        path += critical_path(timeline, mark, walker)
+        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
+        gaps = idle_gaps(devices[rank], float(begun), float(over))
+        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
+    return Overlay(path, idle)
 
 
 class Slice(NamedTuple):
@@ -113,120 +128,89 @@ def tracks_of(
     timeline: Timeline, overlay: Overlay, clock: Clock
 ) -> tuple[list[Track], list[Arrow]]:
     """The tracks of a timeline, by rank from top to bottom, and the arrows between them."""
-    graph = timeline.graph
-    resources, arrows = _resource_tracks(timeline, clock)
-    ranks = list(dict.fromkeys([*graph.marks.rank.tolist(), *(t.rank for t in resources)]))
-    path = _by_rank(timeline, overlay.path)
+    marks, path = timeline.graph.marks, _by_rank(timeline, overlay.path)
+    boxes = _resource_boxes(timeline, clock)
+    rank_of = {name: _rank_of(name) for name in boxes}
     tracks: list[Track] = []
-    moved: dict[int, int] = {}
-    for rank in ranks:
-        tracks += _fit_into_tracks(rank, STEPS, _steps(timeline, rank, clock))
+    for rank in dict.fromkeys([*marks.rank.tolist(), *rank_of.values()]):
+        tracks += _fitted(rank, STEPS, _steps(timeline, rank, clock))
         if rank in path:
-            tracks += _fit_into_tracks(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
-        for at, track in enumerate(resources):
-            if track.rank == rank:
-                moved[at] = len(tracks)
-                tracks.append(track)
+            tracks += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
+        for name, own in boxes.items():
+            if rank_of[name] == rank:
+                rest = name.partition("/")[2].replace("/", " ")
+                tracks += _fitted(rank, rest or name, own)
         if rank in overlay.idle:
             idle = _pieces(timeline, overlay.idle[rank], clock, by_cause=True)
-            tracks += _fit_into_tracks(rank, GPU_IDLE, idle)
-    placed = [
-        Arrow((moved[a.source[0]], a.source[1]), (moved[a.target[0]], a.target[1])) for a in arrows
-    ]
-    return tracks, placed
+            tracks += _fitted(rank, GPU_IDLE, idle)
+    return tracks, list(_arrows(timeline, tracks))
 
 
-def _resource_tracks(timeline: Timeline, clock: Clock) -> tuple[list[Track], list[Arrow]]:
-    """One track per resource (more where its nodes overlap), and launches to their work."""
-    graph, nodes = timeline.graph, timeline.graph.nodes_
-    waits = meeting_waits(timeline)
-    start_ns = clock.ns(np.concatenate([timeline.start_us, waits.start_us])).tolist()
-    end_ns = clock.ns(np.concatenate([timeline.end_us, waits.end_us])).tolist()
-    kind, cause = nodes.kind.tolist(), nodes.cause.tolist()
-    resource = nodes.resource.tolist() + nodes.resource[waits.node].tolist()
+def _rank_of(resource: str) -> int:
+    text = resource.partition("/")[0]
+    return int(text) if text.lstrip("-").isdigit() else 0
+
+
+def _resource_boxes(timeline: Timeline, clock: Clock) -> dict[str, list[Slice]]:
+    """Per resource its nodes in order of start, the longest first, and waits for other ranks."""
+    graph, nodes, waits = timeline.graph, timeline.graph.nodes_, meeting_waits(timeline)
+    start_ns = clock.ns(np.concatenate([timeline.start_us, waits.start_us]))
+    end_ns = clock.ns(np.concatenate([timeline.end_us, waits.end_us]))
+    resource = np.concatenate([nodes.resource, nodes.resource[waits.node]]).tolist()
     shown = nodes.kind != NodeKind.MARK
     shown &= (timeline.end_us > timeline.start_us) | np.isin(nodes.kind, _SHOWN_WITHOUT_TIME)
     if graph.arrivals is not None:
         shown[graph.arrivals[:, 1]] = False
     rows = np.concatenate([np.flatnonzero(shown), len(graph) + np.arange(len(waits.node))])
-    longest_first = -np.array(end_ns, np.int64)[rows]
-    order = rows[np.lexsort((longest_first, np.array(start_ns, np.int64)[rows]))].tolist()
-    lanes: dict[int, list[_Lane]] = {at: [] for at in range(len(graph.resources))}
-    place: dict[int, tuple[_Lane, int]] = {}
-    labels, count = graph.labels, len(graph)
-    for row in order:
-        lane = _lane(lanes[resource[row]], start_ns[row])
-        lane.end_ns = end_ns[row]
+    order = rows[np.lexsort((-end_ns[rows], start_ns[rows]))].tolist()
+    kind, cause, count = nodes.kind.tolist(), nodes.cause.tolist(), len(graph)
+    boxes: dict[str, list[Slice]] = {name: [] for name in graph.resources}
+    for row, low, high in zip(order, start_ns[order].tolist(), end_ns[order].tolist(), strict=True):
         if row < count:
-            name, why = labels[row], _CAUSES[cause[row]]
+            name, why = graph.labels[row], _CAUSES[cause[row]]
             name = f"before {name}" if cause[row] == Cause.HOST_T1 else name
-            box = Slice(name, _KINDS[kind[row]], why, start_ns[row], end_ns[row], node=row)
+            box = Slice(name, _KINDS[kind[row]], why, low, high, node=row)
         else:
             why = _CAUSES[Cause.COLLECTIVE_WAIT]
-            box = Slice(WAITING_LABEL, why, why, start_ns[row], end_ns[row])
-        place[row] = lane, len(lane.slices)
-        lane.slices.append(box)
-    tracks: list[Track] = []
-    index: dict[int, int] = {}
-    for at, own in lanes.items():
-        text, _, rest = graph.resources[at].partition("/")
-        rank = int(text) if text.lstrip("-").isdigit() else 0
-        name = rest.replace("/", " ") or graph.resources[at]
-        for number, lane in enumerate(own):
-            index[id(lane)] = len(tracks)
-            tracks.append(_numbered(rank, name, number, lane))
-    return tracks, list(_arrows(timeline, place, index))
+            box = Slice(WAITING_LABEL, why, why, low, high)
+        boxes[graph.resources[resource[row]]].append(box)
+    return boxes
 
 
 _SHOWN_WITHOUT_TIME = (NodeKind.LAUNCH, NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
 
 
-@dataclass(eq=False)
-class _Lane:
-    """A row being filled, and when its last slice ends."""
-
-    slices: list[Slice] = field(default_factory=list)
-    end_ns: int = 0
-
-
-def _lane(lanes: list[_Lane], start_ns: int) -> _Lane:
-    """The first lane that is free at `start_ns`, or a new one."""
-    for lane in lanes:
-        if lane.end_ns <= start_ns:
-            return lane
-    lanes.append(_Lane())
-    return lanes[-1]
-
-
-def _fit_into_tracks(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
+def _fitted(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
     """A track of these slices, in order of start; more where they overlap."""
-    lanes: list[_Lane] = []
+    tracks: list[Track] = []
     for box in slices:
-        lane = _lane(lanes, box.start_ns)
-        lane.end_ns = box.end_ns
-        lane.slices.append(box)
-    return [_numbered(rank, name, number, lane) for number, lane in enumerate(lanes)]
+        free = (each for each in tracks if each.slices[-1].end_ns <= box.start_ns)
+        track = next(free, None)
+        if track is None:
+            number = f" ({len(tracks) + 1})" if tracks else ""
+            track = Track(rank, f"{name}{number}", [])
+            tracks.append(track)
+        track.slices.append(box)
+    return tracks
 
 
-def _numbered(rank: int, name: str, number: int, lane: _Lane) -> Track:
-    return Track(rank, name if number == 0 else f"{name} ({number + 1})", lane.slices)
-
-
-def _arrows(
-    timeline: Timeline, place: dict[int, tuple[_Lane, int]], index: dict[int, int]
-) -> Iterator[Arrow]:
-    """One arrow per launch edge whose ends are both shown; a transfer stands for its arrivals."""
-    edges = timeline.graph.edges_
+def _arrows(timeline: Timeline, tracks: Sequence[Track]) -> Iterator[Arrow]:
+    """One arrow per launch edge between nodes that are shown; a transfer stands for its
+    arrivals."""
+    place = {
+        box.node: (at, number)
+        for at, track in enumerate(tracks)
+        for number, box in enumerate(track.slices)
+        if box.node != NONE
+    }
+    edges, arrivals = timeline.graph.edges_, timeline.graph.arrivals
     launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
-    arrivals = timeline.graph.arrivals
     transfer_of = {} if arrivals is None else dict(zip(*arrivals.T[::-1].tolist(), strict=True))
-    for source, target in zip(
-        edges.source[launches].tolist(), edges.target[launches].tolist(), strict=True
-    ):
+    ends = edges.source[launches].tolist(), edges.target[launches].tolist()
+    for source, target in zip(*ends, strict=True):
         target = transfer_of.get(target, target)
         if source in place and target in place:
-            (from_lane, from_at), (to_lane, to_at) = place[source], place[target]
-            yield Arrow((index[id(from_lane)], from_at), (index[id(to_lane)], to_at))
+            yield Arrow(place[source], place[target])
 
 
 def _steps(timeline: Timeline, rank: int, clock: Clock) -> list[Slice]:

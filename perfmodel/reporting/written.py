@@ -165,26 +165,18 @@ def export(
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
-    from perfmodel.trace import Trace
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
     chosen = exported(path, what)
     require_name(chosen, name)
     content = source if isinstance(source, Prediction) else sourced(source)
-    documents: dict[Path | None, bytes]
-    if chosen is What.TIMELINE:
-        prediction = content if isinstance(content, Prediction) else predict(content)
-        documents = {path: timeline_json(prediction.results[0])}
-    elif isinstance(content, Trace):
-        documents = documents_of_trace(chosen, content, path, name)
-    else:
-        raise UsageError(f"a {chosen} is of a trace, not of a prediction")
-    for each, document in documents.items():
+    found = documents(chosen, content, path, name, predict)
+    for each, document in found.items():
         assert each is not None
         with atomic_write(each) as file:
             file.write(document)
-    return [each for each in documents if each]
+    return [each for each in found if each]
 
 
 def timeline_json(result: Result) -> bytes:
@@ -195,9 +187,9 @@ def timeline_json(result: Result) -> bytes:
         MEASURED,
         PREDICTED,
         WHAT_IF,
-        overlay_of,
         perfetto_json,
     )
+    from perfmodel.reporting.tracks import overlay_of
     from perfmodel.timeline.schedule import measured
 
     before = result.baseline
@@ -219,29 +211,36 @@ def require_name(what: What, name: str) -> None:
         raise UsageError(f"--name: a {what} is of the whole trace; --what op is of one operator")
 
 
-def documents_of_trace(
-    what: What, trace: Trace, path: Path | None, name: str = ""
+def documents(
+    what: What, content: Any, path: Path | None, name: str, predicted: Callable[[Any], Prediction]
 ) -> dict[Path | None, bytes]:
-    """What is written of a trace as it was measured, by file; ranks of a linked trace each have
-    one. `name` is that of the operator of an `op`."""
+    """What is written of a prediction, or of a trace or ops that `predicted` makes one of, by file;
+    ranks of a linked trace have one each. `name` is that of the operator of an `op`."""
     from perfmodel.graph import build_graph
     from perfmodel.graph.build import build_rank
+    from perfmodel.prediction.types import Prediction
     from perfmodel.reporting import chakra_linked, graphml
+    from perfmodel.trace import Trace
 
+    if what is What.TIMELINE:
+        prediction = content if isinstance(content, Prediction) else predicted(content)
+        return {path: timeline_json(prediction.results[0])}
+    if not isinstance(content, Trace):
+        raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
     if what is What.GRAPH:
-        return {path: graphml(build_graph(trace))}
-    if not trace.ranks:
-        raise UsageError(f"{trace.source}: an execution trace alone has no times of kernels")
+        return {path: graphml(build_graph(content))}
+    if not content.ranks:
+        raise UsageError(f"{content.source}: an execution trace alone has no times of kernels")
     if what is What.OP:
         from perfmodel.reporting.operator_script import operator_script
 
-        return {path: operator_script(trace, name, path.name if path else "op.py").encode()}
-    if path is None and len(trace.ranks) > 1:
-        raise UsageError(f"{len(trace.ranks)} ranks are a file each: give -o NAME.et")
-    alone = len(trace.ranks) == 1
+        return {path: operator_script(content, name, path.name if path else "op.py").encode()}
+    if path is None and len(content.ranks) > 1:
+        raise UsageError(f"{len(content.ranks)} ranks are a file each: give -o NAME.et")
+    is_one = len(content.ranks) == 1
     return {
-        path and (path if alone else path.with_suffix(f".{rank.rank}{path.suffix}")): (
+        path and (path if is_one else path.with_suffix(f".{rank.rank}{path.suffix}")): (
             chakra_linked(build_rank(rank, links), rank)
         )
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
+        for rank, links in zip(content.ranks, content.links, strict=True)
     }

@@ -1,4 +1,4 @@
-"""Tables show what the page has room for; lines of text break between words."""
+"""Tables as plain text to a pipe, and by Rich on a page of a width."""
 
 from __future__ import annotations
 
@@ -8,94 +8,80 @@ import random
 
 import pytest
 
-from perfmodel.cli.console import Console, Table, width_of
+from perfmodel.cli.console import Console
 from perfmodel.cli.output import frame_csv, rows_csv
-from perfmodel.cli.tables import filled
+from perfmodel.reporting.tables import Table, columns, width_of
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "名前", "x" * 23, "-")
+HEADS = ("name", "time", "of step", "", "TFLOP/s", "größe")
 
 
 def drawn(seed: int) -> Table:
     of = random.Random(seed)
-    heads = of.choices(("name", "time", "of step", "", "TFLOP/s", "größe"), k=of.randint(1, 6))
-    title = " ".join(of.choices(("Top kernels,", "per step (ms)", "", "Ränge"), k=of.randint(0, 5)))
     texts = of.randint(0, 2)
+    heads = of.choices(HEADS, k=of.randint(1, 6))
+    spec = ";".join(f"{at}={head}{'' if at < texts else ':s'}" for at, head in enumerate(heads))
     rows = [of.choices(WORDS, k=len(heads)) for _ in range(of.randint(0, 5))]
-    return filled(title.strip(), heads, rows, texts)
+    title = " ".join(of.choices(("Top kernels,", "per step (ms)", "", "Ränge"), k=of.randint(0, 5)))
+    records = [{str(at): cell for at, cell in enumerate(row)} for row in rows]
+    return Table(title.strip(), columns(spec), records)
 
 
 @pytest.mark.parametrize("width", [40, 80, 300])
 def test_no_line_is_wider_than_the_page_and_no_number_is_cut(width: int) -> None:
-    for seed in range(150):
+    for seed in range(80):
         page, table = Console(width), drawn(seed)
         page.show(table)
-        lines = page.text.splitlines()
-        shown, _, dropped = table.within(width)
-        assert len(shown.columns) + len(dropped) == len(table.columns)
-        assert all(width_of(line) <= width for line in lines[2:] if "no room" not in line), seed
-        for at, column in enumerate(shown.columns):
-            if column.no_wrap:
-                assert all(row[at] in page.text for row in shown.rows), seed
+        assert all(width_of(line) <= width for line in page.text.splitlines()), seed
+        if "(no room for" not in page.text:
+            numbers = [at for at, column in enumerate(table.columns) if not column.is_text]
+            assert all(row[at] in page.text for row in table.rows() for at in numbers), seed
+
+
+def test_a_pipe_shows_every_column_and_cell() -> None:
+    for seed in range(80):
+        page, table = Console(), drawn(seed)
+        page.show(table)
+        cells = [cell for row in table.rows() for cell in row]
+        assert all(cell in page.text for cell in cells)
+        assert "no room" not in page.text
+
+
+def test_columns_stand_below_their_heads() -> None:
+    page = Console()
+    rows = [{"cause": "gap", "us": 1.0, "frac": 0.5}, {"cause": "名前", "us": None, "frac": 0.25}]
+    page.show(Table("Idle", columns("cause;us=time|here:us;frac=share:share"), rows))
+    assert page.text.splitlines() == [
+        "",
+        "Idle (us)",
+        "       time",
+        "cause  here   share",
+        "───────────────────",
+        "gap     1.0  50.0 %",
+        "名前      -  25.0 %",
+    ]
 
 
 def test_the_last_columns_go_first_and_are_named() -> None:
-    heads = ("design", "step", "memory", "cause", "USD")
-    row = ("software_cache", "12,345.678", "12,345.678", "host", "0.001")
-    table = filled("Designs", heads, [row])
-    table.columns[3].keep = True
-    page = Console(44)
-    page.show(table)
-    assert "step  memory" not in page.text
-    head = page.text.splitlines()[2]
-    assert head.split() == ["design", "step", "memory", "cause"]
-    assert "_cache" in page.text
+    row = {"step": "12,345.678", "memory": "12,345.678", "cause": "host", "usd": "0.001"}
+    heads = columns("design:name;step:s;memory:s;cause!;usd=USD:s")
+    page = Console(46)
+    page.show(Table("Designs", heads, [{"design": "software_cache"} | row]))
+    assert page.text.splitlines()[2].split() == ["design", "step", "memory", "cause"]
+    assert "software_cache" in page.text
     assert "(no room for: USD)" in page.text
 
 
-def test_names_that_would_become_one_take_several_lines() -> None:
-    rows = [(f"ProfilerStep_of_rank_{at}_forward_pass_alone", at * 20) for at in "12"]
-    table = filled("Steps", ("step", "time"), rows)
+def test_names_take_several_lines_and_very_long_ones_lose_their_middle() -> None:
+    rows = [{"step": f"Step_of_rank_{at}_forward_pass_alone_and_more", "us": 20.0} for at in "12"]
     page = Console(40)
-    page.show(table)
+    page.show(Table("Steps", columns("step;us=time:us;more:s"), rows))
     assert "rank_1" in page.text.replace("\n", "")
     assert "rank_2" in page.text.replace("\n", "")
-    assert "…" not in page.text
-
-
-def test_tables_that_fit_stand_side_by_side() -> None:
-    rows = {"One": [("gap", "1.0"), ("launch", "22.0")], "Another": [("host", "3.5")]}
-    tables = [filled(name, ("cause", "time"), each) for name, each in rows.items()]
-    wide, narrow = Console(60), Console(24)
-    wide.show(*tables)
-    narrow.show(*tables)
-    assert wide.text.splitlines() == [
-        "",
-        "One             Another",
-        "cause   time    cause  time",
-        "────────────    ───────────",
-        "gap      1.0    host    3.5",
-        "launch  22.0",
-    ]
-    assert narrow.text.splitlines()[:2] == ["", "One"]
-    assert narrow.text.splitlines()[6:8] == ["", "Another"]
-
-
-@pytest.mark.parametrize("width", [12, 40])
-def test_long_lines_are_broken_between_words_as_by_rich(width: int) -> None:
-    from rich.text import Text
-
-    texts = (
-        "all-to-alls gone: -3.1 ms, 12.0 %: overlap with compute (buckets, prefetch)",
-        "one-word-that-is-longer-than-the-page and more",
-        "short",
-    )
-    for text in texts:
-        here, there = Console(width), Console(width)
-        here.print(text)
-        there._by_rich(Text(text))
-        assert here.text == there.text
-        here.print(text, soft_wrap=True)
-        assert here.text.endswith(f"{text}\n")
+    table = Table("", columns("step"), [{"step": "a" * 100 + "b" * 100}])
+    assert "aa…bb" in table.rows()[0][0]
+    whole = Table("", columns("step"), [{"step": "a" * 100}], full_names=True)
+    assert whole.rows() == [["a" * 100]]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+aten::add", "-lib", "@sum", "\tx"])

@@ -20,12 +20,14 @@ def test_parts_are_named_where_several_have_the_figure() -> None:
     gpu = FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
     cpu = FigureRead("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
     cores = FigureRead("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
-    assert said(gpu, cpu, cores) == "node rests on 1 assumed and 2 recalled figures (--sources)"
+    assert said(gpu, cpu, cores) == (
+        "node: 1 hardware value is a guess, 2 were not checked against their source (--sources)"
+    )
     token = SHOWN.set(replace(SHOWN.get(), sources=True))
     every = said(gpu, cpu, cores)
     SHOWN.reset(token)
     assert every.startswith(
-        "node: figures assumed: epyc-7742 device.hbm_bytes 9; "
+        "node: hardware values assumed: epyc-7742 device.hbm_bytes 9; "
         "recalled: h100-sxm device.hbm_bytes 8, device.sm_count 64 (sources"
     )
 

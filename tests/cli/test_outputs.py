@@ -104,9 +104,8 @@ def test_the_suffix_decides_the_form(run: Run, tmp_path: Path) -> None:
 
 
 def test_cells_of_markdown_and_parquet_are_the_names(tmp_path: Path) -> None:
-    from perfmodel.cli.forms import FORMS
     from perfmodel.cli.options import Format
-    from perfmodel.cli.output import rows_csv
+    from perfmodel.cli.output import FORMS, rows_csv
 
     text = rows_csv([{"name": "=a|b<c>", "us": 1.5}, {"name": "NA", "us": None}])
     assert FORMS[Format.MARKDOWN](text).decode().splitlines()[2:] == [

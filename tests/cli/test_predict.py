@@ -30,7 +30,7 @@ def test_demo_shows_measured_replayed_and_left_out(run: Run) -> None:
         "bundled demo",
         "measured",
         "replayed",
-        "from other steps",
+        "leave-one-out",
         "Without the profiler",
     ):
         assert text in ran.out

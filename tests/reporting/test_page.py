@@ -18,8 +18,9 @@ from perfmodel import predict, read
 from perfmodel.cli.prediction_options import read_demo
 from perfmodel.hardware import load
 from perfmodel.prediction import Prediction
-from perfmodel.reporting.page import page_html
-from perfmodel.reporting.page_parts import Shown, _Source, _Tables, data, sortable
+from perfmodel.reporting.page import data, page_html, sortable
+from perfmodel.reporting.page_timeline import Shown, _Source, _Tables
+from perfmodel.reporting.tables import Table, columns
 
 MAX_BYTES = 3_000_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -162,7 +163,7 @@ def test_names_in_a_trace_are_texts_and_nothing_else(prediction: Prediction) -> 
     page = page_html(shown)
     assert "<img" not in page
     assert "</script>" not in data("x", {"name": evil}).removesuffix("</script>")
-    assert "<img" not in sortable([evil], [[evil]], evil)
+    assert "<img" not in sortable(Table(evil, columns("name"), [{"name": evil}]))
 
 
 def test_figures_of_the_hardware_stand_with_their_sources(prediction: Prediction) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 from slow import slow_but
-from typer.testing import CliRunner
 
 from benchmarks.published.designs import (
     DesignFigures,
@@ -19,8 +18,6 @@ from benchmarks.published.designs import (
     read_studies,
 )
 from benchmarks.published.files import Row, published_folder
-from perfmodel.cli import application
-from perfmodel.cli.console import broken
 from perfmodel.hardware import Cluster
 
 STUDIES = {study.path.stem: study for study in read_studies(published_folder())}
@@ -85,33 +82,6 @@ def test_answers_follow_their_schema() -> None:
     schema = Path(__file__).parents[3] / "docs" / "schemas" / "evaluation.designs.json"
     jsonschema.validate(json.loads(json.dumps(document)), json.loads(schema.read_text()))
     assert [row["target"] for row in document["rows"]] == [48, 80, 144]
-
-
-def test_long_names_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    done = CliRunner().invoke(application(), ["evaluate", "designs", "--only", "torchrec-planner"])
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    parts = [line.split()[0] for line in lines[4:-1]]
-    names = [row.id for row in STUDIES["torchrec-planner"].document.figures]
-    assert "".join(parts) == "".join(names)
-    assert all(part.endswith(("-", "-8", "-16")) for part in parts)
-
-
-@pytest.mark.parametrize(
-    ("name", "width", "lines"),
-    [
-        ("a-long-name", 20, ["a-long-name"]),
-        ("a-long-name", 7, ["a-long-", "name"]),
-        ("at::native/add_kernel", 12, ["at::native/", "add_kernel"]),
-        ("unbreakable-word", 8, ["unbreaka", "ble-word"]),
-        ("two words", 5, ["two", "words"]),
-        ("", 5, [""]),
-    ],
-)
-def test_a_name_breaks_after_its_separators(name: str, width: int, lines: list[str]) -> None:
-    assert broken(name, width) == lines
 
 
 def halved(machine: Cluster) -> Cluster:

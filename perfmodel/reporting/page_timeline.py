@@ -1,21 +1,26 @@
-"""Pieces of the page: tables, cards, figures, the timeline as JSON; every text is escaped."""
+"""The timelines of the page, as the JSON that its script reads."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.plot import colours_of
-from perfmodel.plot.names import short_name, text_of
+from perfmodel.plot.names import short_name
 from perfmodel.plot.style import readable
-from perfmodel.reporting.perfetto import overlay_of
-from perfmodel.reporting.tracks import STEPS, Arrow, Clock, Overlay, Track, tracks_of
+from perfmodel.reporting.tracks import (
+    STEPS,
+    Arrow,
+    Clock,
+    Overlay,
+    Track,
+    overlay_of,
+    tracks_of,
+)
 from perfmodel.timeline.critical_path import PathWalker, critical_path
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
@@ -24,83 +29,7 @@ from perfmodel.trace.link import Links, enclosing, innermost, launching_op
 from perfmodel.units import NS_PER_US
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.trace import Trace
-
-
-def section(name: str, title: str, *content: str) -> str:
-    """A section of the page under a heading."""
-    return f'<section id="{name}"><h2>{escape(title)}</h2>{"".join(content)}</section>'
-
-
-def paragraph(text: str) -> str:
-    """One paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
-
-
-def items(texts: Iterable[str]) -> str:
-    """A list of plain texts."""
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
-
-
-def numbered(rows: Iterable[tuple[str, str]]) -> str:
-    """A ranked list: a plain text each, and below it what to type."""
-    shown = "".join(
-        f"<li>{escape(text)}<code>{escape(command)}</code></li>" for text, command in rows
-    )
-    return f'<ol class="ranked">{shown}</ol>'
-
-
-LONG_NAME = 72
-"""Of a text in a table: of a longer one, such as a kernel's with its arguments, a part is shown."""
-
-
-def cards(figures: Mapping[str, str]) -> str:
-    """Short figures with what they are."""
-    shown = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in figures.items()
-    )
-    return f'<dl class="cards">{shown}</dl>'
-
-
-def sortable(columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str) -> str:
-    """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
-    head = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button">{escape(name)}</button></th>'
-        for name in columns
-    )
-    body = "".join(f"<tr>{''.join(map(_cell, row, columns))}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table class="sortable"><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cell(value: object, column: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f'<td class="number" data-value="{value!r}">{escape(text_of(value, column))}</td>'
-    text = text_of(value)
-    if len(text) <= LONG_NAME:
-        return f"<td>{escape(text)}</td>"
-    shown = short_name(text)
-    cut = shown if len(shown) <= LONG_NAME else shown[: LONG_NAME - 1] + "…"
-    return f'<td title="{escape(text)}">{escape(cut)}</td>'
-
-
-def picture(figure: Figure, caption: str) -> str:
-    """A figure as vector graphics within the page."""
-    from perfmodel.plot.figure import svg_text
-
-    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def data(name: str, value: Any) -> str:
-    """`value` as JSON that the page's script reads; nothing in it can end the element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return f'<script type="application/json" id="{name}">{safe}</script>'
 
 
 MAX_BOXES = 60_000
@@ -150,22 +79,22 @@ def _boxes(view: Mapping[str, Any]) -> int:
     return sum(len(row["start"]) for row in view["rows"])
 
 
+class _Index(dict[Any, int]):
+    """Values by first use, each stored once."""
+
+    def __missing__(self, value: Any) -> int:
+        return self.setdefault(value, len(self))
+
+
 class _Tables:
-    """Texts, kinds and notes by first use, each stored once."""
+    """Texts, kinds and notes that the boxes of all views refer to."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, int] = {}
-        self.kinds: dict[str, int] = {}
-        self.notes: dict[tuple[Fact, ...], int] = {(): 0}
-
-    def text(self, text: str) -> int:
-        return self.texts.setdefault(text, len(self.texts))
-
-    def kind(self, kind: str) -> int:
-        return self.kinds.setdefault(kind, len(self.kinds))
+        self.texts, self.kinds, self.notes = _Index(), _Index(), _Index({(): 0})
 
     def note(self, *facts: Fact) -> int:
-        return self.notes.setdefault(facts, len(self.notes))
+        """The index of a note of those facts that say something."""
+        return self.notes[tuple(fact for fact in facts if fact[1])]
 
 
 class _Source:
@@ -237,29 +166,32 @@ class _Source:
         self, at: int, track: Track, zero_ns: int, span_ns: int, least_ns: int
     ) -> dict[str, Any]:
         name = f"rank {track.rank} {track.name}" if self._several else track.name
-        columns = _Columns(name, track.rank)
+        boxes = []
         shown = track.between(zero_ns, zero_ns + span_ns)
         for number, box in enumerate(track.slices[shown], shown.start):
             low, high = max(box.start_ns - zero_ns, 0), min(box.end_ns - zero_ns, span_ns)
             if high - low < least_ns:
                 continue
             launch = self._launched.get((at, number))
-            columns.add(
-                (low // 100, high // 100),
-                self._tables.text(readable(box.name) if box.name == box.cause else box.name),
-                self._tables.kind(box.cause or box.kind),
-                -1 if launch is None else max(box.start_ns - launch[0], 0) // 100,
-                self._about(box.node, box.detail, "" if launch is None else launch[1]),
-                self._after(box.node),
+            boxes.append(
+                (
+                    low // 100,
+                    high // 100,
+                    self._tables.texts[readable(box.name) if box.name == box.cause else box.name],
+                    self._tables.kinds[box.cause or box.kind],
+                    -1 if launch is None else max(box.start_ns - launch[0], 0) // 100,
+                    self._about(box.node, box.detail, "" if launch is None else launch[1]),
+                    self._after(box.node),
+                )
             )
-        return columns.row()
+        return _row(name, track.rank, boxes)
 
     def _path(
         self, mark: int, zero_ns: int, row_of: Mapping[str, int]
     ) -> tuple[dict[str, Any], list[tuple[int, int, int]]]:
         """The critical path as a row, on whatever rank; and the rows that it leads through."""
         graph = self.shown.timeline.graph
-        columns = _Columns(PATH_NAME, None)
+        boxes: list[tuple[int, ...]] = []
         line: list[tuple[int, int, int]] = []
         for piece in critical_path(self.shown.timeline, mark, self._walker):
             low, high = (
@@ -279,36 +211,36 @@ class _Source:
                     if row is not None:
                         line.append((row, low, high))
             edge = "" if piece.edge == NONE else EdgeKind(piece.edge).name.lower().replace("_", " ")
-            columns.add(
-                (low, high),
-                self._tables.text(label),
-                self._tables.kind(cause),
-                -1,
-                self._tables.note(*_facts(("on", where and f"rank {where}"), ("waiting by", edge))),
-                0,
+            boxes.append(
+                (
+                    low,
+                    high,
+                    self._tables.texts[label],
+                    self._tables.kinds[cause],
+                    -1,
+                    self._tables.note(("on", where and f"rank {where}"), ("waiting by", edge)),
+                    0,
+                )
             )
-        return columns.row(), line
+        return _row(PATH_NAME, None, boxes), line
 
     def _about(self, node: int, detail: str, launch: str) -> int:
         """Annotation, operators around it, their inputs, and the call that launched it."""
         graph = self.shown.timeline.graph
         if not 0 <= node < len(graph):
-            return self._tables.note(*_facts(("for", detail)))
+            return self._tables.note(("for", detail))
         stack = inputs = ""
         rank, operator_of = self._events.get(int(graph.nodes_.rank[node]), (None, None))
         row = int(graph.nodes_.row[node])
         if rank is not None and operator_of is not None and 0 <= row < len(rank):
             stack, operator = operator_of(row)
             inputs = "" if operator < 0 else rank.strings[int(rank.input_shapes[operator])]
-        within = graph.annotations[node]
         return self._tables.note(
-            *_facts(
-                ("for", detail),
-                ("in", within),
-                ("operators", stack),
-                ("inputs", inputs),
-                ("launched by", launch),
-            )
+            ("for", detail),
+            ("in", graph.annotations[node]),
+            ("operators", stack),
+            ("inputs", inputs),
+            ("launched by", launch),
         )
 
     def _after(self, node: int) -> int:
@@ -323,42 +255,29 @@ class _Source:
         return self._tables.note(("after", f"{name} on rank {where} ({kind})"))
 
 
-def _facts(*facts: Fact) -> Iterator[Fact]:
-    return (fact for fact in facts if fact[1])
-
-
 def _launch_starts(
     tracks: Sequence[Track], arrows: Iterable[Arrow]
 ) -> dict[tuple[int, int], tuple[int, str]]:
     """Per launched box, by track and place: when its launch call began, and what it is."""
-    return {
-        arrow.target: (
-            tracks[arrow.source[0]].slices[arrow.source[1]].start_ns,
-            f"{tracks[arrow.source[0]].slices[arrow.source[1]].name} "
-            f"on {tracks[arrow.source[0]].name}",
-        )
-        for arrow in arrows
-    }
+    found = {}
+    for arrow in arrows:
+        track = tracks[arrow.source[0]]
+        call = track.slices[arrow.source[1]]
+        found[arrow.target] = call.start_ns, f"{call.name} on {track.name}"
+    return found
 
 
-class _Columns:
-    """A row of the page being filled; columns that hold nothing are left out."""
-
-    def __init__(self, name: str, rank: int | None) -> None:
-        self._name, self._rank = name, rank
-        self._boxes: list[tuple[int, ...]] = []
-
-    def add(self, ends: tuple[int, int], *values: int) -> None:
-        self._boxes.append((ends[0], ends[1] - ends[0], *values))
-
-    def row(self) -> dict[str, Any]:
-        names = ("start", "length", "text", "kind", "launch", "about", "after")
-        table = np.array(self._boxes, np.int64).reshape(-1, len(names))
-        columns = dict(zip(names, table.T, strict=True))
-        columns["start"] = np.diff(columns["start"], prepend=0)
-        none = {"launch": -1, "about": 0, "after": 0}
-        kept = {k: v.tolist() for k, v in columns.items() if k not in none or (v != none[k]).any()}
-        return {"name": self._name, "rank": self._rank, **kept}
+def _row(name: str, rank: int | None, boxes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    """A row of the page from boxes (start, end, text, kind, launch, about, after); columns that
+    hold nothing are left out."""
+    names = ("start", "length", "text", "kind", "launch", "about", "after")
+    table = np.array(boxes, np.int64).reshape(-1, len(names))
+    table[:, 1] -= table[:, 0]
+    columns = dict(zip(names, table.T, strict=True))
+    columns["start"] = np.diff(columns["start"], prepend=0)
+    none = {"launch": -1, "about": 0, "after": 0}
+    kept = {k: v.tolist() for k, v in columns.items() if k not in none or (v != none[k]).any()}
+    return {"name": name, "rank": rank, **kept}
 
 
 def _operator_of(rank: RankTrace, links: Links) -> Callable[[int], tuple[str, int]]:
