@@ -282,12 +282,6 @@ def complete_cumsum(op: Op) -> Sequence[Piece]:
     return scan(size(lengths.shape), lengths.dtype)
 
 
-@LOWERINGS.register(*entries("fbgemm::bounds_check_indices*"))
-def bounds_check(op: Op) -> Sequence[Piece]:
-    """`(rows_per_table, indices, offsets, …)`."""
-    return over_segments("bounds_check", tensor(op, 1), size(tensor(op, 2).shape))
-
-
 @LOWERINGS.register(
     *entries("fbgemm::permute_pooled_embs*", "torch::autograd::CppNode<*ermutePooledEmbs*>"),
     *entries("fbgemm::recat_embedding_grad_output*", "fbgemm::permute_multi_embedding*"),

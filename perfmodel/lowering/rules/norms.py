@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from perfmodel.lowering.arguments import (
-    HOST,
-    argument,
-    integer,
-    integers,
-    length,
-    rows_cols,
-    size,
-    tensor,
-)
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import HOST, rows_cols, size, tensor
+from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
-from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 
 WEIGHT = 4
 """The tensor of a layer normalisation's backward pass that is its weight."""
@@ -48,62 +38,10 @@ def along_last(
     return (Piece(op, dims, values.dtype, direction, launches=launches),)
 
 
-def _along(op: Op, name: str, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
-    dims = integers(op, position)
-    if not dims or not values.shape:
-        return along_last(name, values, direction)
-    cols, behind = length(values, dims[0]), values.shape[dims[0] % len(values.shape) + 1 :]
-    return along_last(name, values, direction, cols=cols, strided=size(behind) > 1)
-
-
-@LOWERINGS.register(
-    *entries("_softmax", "_safe_softmax"), *entries("softmax", "special_softmax", scope=LEAF)
-)
-def softmax(op: Op) -> Sequence[Piece]:
-    """`_softmax(x, dim, …)`."""
-    return _along(op, "softmax", tensor(op, 0), "fwd", 1)
-
-
-@LOWERINGS.register(*entries("_log_softmax"), *entries("log_softmax", scope=LEAF))
-def log_softmax(op: Op) -> Sequence[Piece]:
-    """`_log_softmax(x, dim, …)`."""
-    return _along(op, "log_softmax", tensor(op, 0), "fwd", 1)
-
-
-@LOWERINGS.register(*entries("_softmax_backward_data"))
-def softmax_backward(op: Op) -> Sequence[Piece]:
-    """`_softmax_backward_data(gradient, output, dim, …)`: their product, then the gradient."""
-    return [replace(each, launches=2) for each in _along(op, "softmax", tensor(op, 0), "bwd", 2)]
-
-
-@LOWERINGS.register(*entries("_log_softmax_backward_data"))
-def log_softmax_backward(op: Op) -> Sequence[Piece]:
-    """`_log_softmax_backward_data(gradient, output, dim, …)`."""
-    return _along(op, "log_softmax", tensor(op, 0), "bwd", 2)
-
-
 def _normalised(op: Op, position: int) -> int | None:
     """Elements that one normalisation runs over: stated, else None for the last dimension."""
     shape = integers(op, position)
     return size(shape) if shape else None
-
-
-@LOWERINGS.register(*entries("native_layer_norm"), *entries("layer_norm", scope=LEAF))
-def layer_norm(op: Op) -> Sequence[Piece]:
-    """`layer_norm(x, normalized_shape, weight, …)`."""
-    return along_last("layer_norm", tensor(op, 0), cols=_normalised(op, 1))
-
-
-@LOWERINGS.register(*entries("_fused_rms_norm"), *entries("rms_norm", scope=LEAF))
-def rms_norm(op: Op) -> Sequence[Piece]:
-    """`rms_norm(x, normalized_shape, weight, eps)`."""
-    return along_last("rms_norm", tensor(op, 0), cols=_normalised(op, 1))
-
-
-@LOWERINGS.register(*entries("_fused_rms_norm_backward"))
-def rms_norm_backward(op: Op) -> Sequence[Piece]:
-    """`(gradient, x, normalized_shape, …)`: gradient of the input, then of the weight."""
-    return along_last("rms_norm", tensor(op, 1), "bwd", cols=_normalised(op, 2), launches=2)
 
 
 def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
@@ -141,14 +79,6 @@ def per_channel(
 
 
 @LOWERINGS.register(
-    *entries("cudnn_batch_norm", "miopen_batch_norm"), *entries("batch_norm", scope=LEAF)
-)
-def batch_norm(op: Op) -> Sequence[Piece]:
-    """One kernel of the library."""
-    return per_channel(tensor(op, 0))
-
-
-@LOWERINGS.register(
     *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
 )
 def native_batch_norm(op: Op) -> Sequence[Piece]:
@@ -168,14 +98,6 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
 def _beside(values: Tensor) -> float:
     """1 where channels lie side by side."""
     return float(len(values.shape) == 2)
-
-
-@LOWERINGS.register(
-    *entries("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "batch_norm_backward")
-)
-def batch_norm_backward(op: Op) -> Sequence[Piece]:
-    """The first tensors are the input and the gradient, of one shape."""
-    return per_channel(tensor(op, 0), "bwd")
 
 
 @LOWERINGS.register(*entries("native_batch_norm_backward"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import integer, integers, length, output, size, tensor
+from perfmodel.lowering.arguments import length, output, size, tensor
 from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, entries
 from perfmodel.lowering.rules.elementwise import pointwise
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.graph import Op, Tensor, integer, integers
 
 OPS = {
     "sum": "sum",
