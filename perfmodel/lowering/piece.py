@@ -11,7 +11,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from perfmodel.ops.graph import Argument, Op, Tensor, argument
+from perfmodel.ops.graph import Op, Tensor, argument
 from perfmodel.ops.operators import OPERATORS, Operator
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 from perfmodel.ops.spec import OPS
@@ -125,32 +125,36 @@ def by_record(record: Operator) -> Lowering:
     """The rule that a record states; nothing is launched over no elements."""
 
     def rule(op: Op) -> Sequence[Piece]:
-        sizes = record.bind(op, lambda place: _shape(argument(op, place)))
+        sizes = record.bind(op, lambda place: tensor(op, place).shape or (1,))
         if sizes is None:
             raise MissingArguments
         elements = {name: float(prod(each)) for name, each in sizes.items()}
         elements |= record.flags(op)
-        given = argument(op, record.tensors[0][0])
-        dtype = given.dtype if isinstance(given, Tensor) else ""
-        pieces = []
+        dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
+        usual = next(iter(dtypes.values()))
+        pieces: list[Piece] = []
         for row in record.rows:
             dims = {
                 name: _dim(text, elements)
                 for name, text in row.dims
                 if ">" not in text or _dim(text, elements)
             }
-            is_some = all(dims[name] for name in OPS[row.op].dims)
             if OPS[row.op].family == MATMUL:
                 dims[FRAMEWORK] = float(framework_code(TORCH))
-            piece = Piece(row.op, dims, row.dtype or dtype, row.direction, launches=row.launches)
-            pieces += [piece] * is_some
+            if dims.pop("if", 1.0) and all(dims[name] for name in OPS[row.op].dims):
+                dtype = dtypes.get(row.dtype, row.dtype or usual)
+                pieces.append(Piece(row.op, dims, dtype, row.direction, launches=row.launches))
         return pieces
 
     return rule
 
 
-def _shape(given: Argument) -> tuple[int, ...] | None:
-    return (given.shape or (1,)) if isinstance(given, Tensor) else None
+def tensor(op: Op, index: int) -> Tensor:
+    """The tensor that is argument `index`; raises `MissingArguments` where it is none."""
+    value = argument(op, index)
+    if not isinstance(value, Tensor):
+        raise MissingArguments
+    return value
 
 
 def _dim(text: str, elements: Mapping[str, float]) -> float:

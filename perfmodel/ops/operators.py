@@ -12,8 +12,9 @@ A signature says by position what an operator is called with, and behind `->` wh
 From it come the dims of what is launched (`perfmodel.lowering.rules.table`) and how sizes follow
 another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
 behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
-dtype (else the first named tensor's), products of sizes as dims (`m` stands for `m=m`;
-`strided=z>1`: 1 where `z` is above 1, else left out), and launches per row.
+dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
+for `m=m`; `strided=z>1`: 1 where `z` is above 1, else left out), and launches per row. Over no
+elements, or none of those behind `if=`, nothing is launched.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ class Operator:
     launches: str | None = None
 
     @cached_property
-    def tensors(self) -> list[tuple[int, list[str]]]:
-        """Places of the tensors with sizes, and the names of these."""
-        return [
-            (place, token[:-1].partition("[")[2].split(","))
-            for place, token in enumerate(self._arguments)
-            if "[" in token
-        ]
+    def tensors(self) -> dict[str, tuple[int, list[str]]]:
+        """Tensors with sizes: their places, and the names of the sizes."""
+        found = {}
+        for place, token in enumerate(self._arguments):
+            name, bracket, names = token.rstrip("]").partition("[")
+            if bracket:
+                found[name] = place, names.split(",")
+        return found
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -75,7 +77,7 @@ class Operator:
         """Name to sizes, of a call whose tensor at a place has `sizes`; None where it does not
         fit."""
         bound: dict[str, tuple[T, ...]] = {}
-        for place, names in self.tensors:
+        for place, names in self.tensors.values():
             given = sizes(place)
             counts = None if given is None else self._counts(op, names, len(given), bound)
             if given is None or counts is None:
@@ -232,10 +234,44 @@ _add(
     "embedding_backward embedding_sparse_backward _embedding_bag_sparse_backward",
     "-> =...",
 )
+
+
+def _scan(elements: str, dtype: str) -> str:
+    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
+    whole = f"rows=1 cols={elements}"
+    return f"fill:int32 rows=1 cols=1 if={elements}; cumsum:{dtype} {whole}"
+
+
+_LENGTHS = _scan("l", "lengths")
 _add(
-    "fbgemm::bounds_check_indices*",
-    "_ values[*e] offsets[*s]",
-    "bounds_check elements=e segments=s",
+    "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_inclusive_cumsum "
+    "fbgemm::asynchronous_exclusive_cumsum fb::asynchronous_complete_cumsum",
+    "lengths[*l]",
+    _LENGTHS,
+)
+_RANGES = f"{_LENGTHS}; offsets_range elements=l segments=l"
+_add("fb::lengths_range* fbgemm::lengths_range*", "lengths[*l]", _RANGES)
+_add(
+    "fb::to_dense_representation*",
+    "values[*e] lengths[*l]",
+    f"{_scan('l', 'int64')}; jagged_to_dense elements=e segments=l",
+)
+_CHECKED = "bounds_check:values elements=e segments=l"
+_add("fbgemm::bounds_check_indices*", "_ values[*e] offsets[*l]", _CHECKED)
+# Sizes per bucket, offsets, then the values.
+_add(
+    "fbgemm::block_bucketize_sparse_features*",
+    "lengths[*l] values[*e]",
+    f"{_LENGTHS}; {_CHECKED}; {_LENGTHS}; jagged_bucketize:values elements=e segments=l weighted=0",
+)
+# Lengths, offsets, offsets after, then the values.
+_add(
+    "fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data "
+    "fbgemm::permute_sparse_features fbgemm::permute_sparse_data "
+    "fbgemm::permute_multi_embedding_sparse",
+    "order[*t] lengths[r,*w] values[*e] weights?",
+    f"index_select:lengths rows=t cols=w; {_scan('r*w', 'lengths')}; {_scan('t*w', 'lengths')}; "
+    "jagged_permute:values elements=e segments=t*w weighted=weights",
 )
 
 _add("t numpy_T", "x[a,b] -> [b,a]")

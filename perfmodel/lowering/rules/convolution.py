@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import optional_tensor, output, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import optional_tensor, output, size
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
 from perfmodel.ops.graph import Argument, Op, Tensor, argument, integers

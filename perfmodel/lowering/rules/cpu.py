@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, result_shape, size, tensor
+from perfmodel.lowering.arguments import matrix, result_shape, size
 from perfmodel.lowering.piece import (
     ANY,
     LEAF,
@@ -21,6 +21,7 @@ from perfmodel.lowering.piece import (
     by_record,
     entries,
     rule_of,
+    tensor,
 )
 from perfmodel.lowering.rules.elementwise import named
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS

@@ -16,10 +16,17 @@ from perfmodel.lowering.arguments import (
     rows_cols,
     size,
     stored,
-    tensor,
     tensor_bytes,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, with_inplace
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    MissingArguments,
+    Piece,
+    entries,
+    tensor,
+    with_inplace,
+)
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, integers, tensors_in
 
