@@ -20,8 +20,8 @@ from perfmodel.hardware import Device
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
+from perfmodel.ops.vocabulary.movement import COLLECTIVE
 from perfmodel.workload import Workload, op_graph
 
 Tables = dict[str, dict[str, float]]

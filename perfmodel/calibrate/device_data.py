@@ -19,7 +19,7 @@ from perfmodel.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.collective import COLLECTIVE
+from perfmodel.ops.vocabulary.movement import COLLECTIVE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.lowering.piece import MissingArguments, Piece
 from perfmodel.ops.dtypes import is_known, item_bytes
-from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
+from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
 
@@ -28,19 +28,6 @@ the kernels go, and wait for them."""
 STREAM = "stream"
 """The attribute that names the stream on which a profile saw an op's work."""
 UNKNOWN_ITEM_BYTES = 4.0
-
-
-def argument(op: Op, index: int) -> Argument:
-    """Argument `index` of an op, None where it has fewer."""
-    return op.inputs[index] if 0 <= index < len(op.inputs) else None
-
-
-def tensor(op: Op, index: int) -> Tensor:
-    """The tensor that is argument `index`; raises `Untold` where it is none."""
-    value = argument(op, index)
-    if not isinstance(value, Tensor):
-        raise MissingArguments
-    return value
 
 
 def optional_tensor(op: Op, index: int) -> Tensor | None:
@@ -76,22 +63,6 @@ def length(tensor_: Tensor, dim: int) -> int:
     if not -len(tensor_.shape) <= dim < len(tensor_.shape):
         raise MissingArguments
     return tensor_.shape[dim]
-
-
-def integer(op: Op, index: int) -> int | None:
-    """The integer that is argument `index`, or None where it is unknown."""
-    value = argument(op, index)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def integers(op: Op, index: int) -> tuple[int, ...] | None:
-    """The list of integers that is argument `index`, or None where it is unknown."""
-    value = argument(op, index)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
-        return tuple(item for item in value if isinstance(item, int))
-    return None
 
 
 def flag(op: Op, index: int) -> bool | None:

@@ -152,6 +152,27 @@ def _opened(arguments: tuple[Argument, ...]) -> list[Tensor]:
     return opened
 
 
+def argument(op: Op, index: int) -> Argument:
+    """Argument `index` of an op, None where it has fewer."""
+    return op.inputs[index] if 0 <= index < len(op.inputs) else None
+
+
+def integer(op: Op, index: int) -> int | None:
+    """The integer that is argument `index`, or None where it is unknown."""
+    value = argument(op, index)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def integers(op: Op, index: int) -> tuple[int, ...] | None:
+    """The list of integers that is argument `index`, or None where it is unknown."""
+    value = argument(op, index)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
+        return tuple(item for item in value if isinstance(item, int))
+    return None
+
+
 def dtype_notes(unknown: Counter[str]) -> list[str]:
     """One note per type word that is not known."""
     return [

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypedDict, Unpack
+
+import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.registry import Registry
@@ -81,55 +84,84 @@ _KERNELS_OF_FAMILY = {
     "recorded": "other",
 }
 
-Amount: TypeAlias = "float | Callable[[Dims], Floats]"
-NOTHING: Mapping[str, float] = MappingProxyType({})
+_FUNCTIONS = {
+    name: getattr(np, name) for name in ("where", "minimum", "maximum", "log2", "floor")
+} | {"__builtins__": {}}
 
 
-def rows_cols(dims: Dims) -> Floats:
-    """Elements of a row of `rows x cols`."""
-    return dims["rows"] * dims["cols"]
+@cache
+def formula(text: str) -> Callable[..., Floats]:
+    """A function of dims (and of `item`, the bytes per element) from its formula in Python, such as
+    `2*b*m*n*k`; of a constant, one value per row."""
+    code = compile(text, text, "eval")
+
+    def value(dims: Dims, item: Floats | None = None) -> Floats:
+        found = np.asarray(eval(code, _FUNCTIONS, {**dims, "item": item}), np.float64)
+        return found if found.ndim else np.full(np.shape(next(iter(dims.values()))), float(found))
+
+    return value
 
 
-def elements(dims: Dims) -> Floats:
-    """Elements of a row that only counts them."""
-    return dims["elements"]
+class Formulas(TypedDict, total=False):
+    """Work as formulas: FLOP, bytes read and written, and elements worked through (or none)."""
+
+    flop: str
+    read: str
+    written: str
+    size: str
 
 
-def times(amount: Amount, dims: Dims) -> Floats | float:
-    """A constant as it is, a function of the dims applied."""
-    return amount(dims) if callable(amount) else amount
+def op(
+    names: str,
+    family: str,
+    dims: str,
+    *,
+    defaults: Mapping[str, float] = MappingProxyType({}),
+    kernels: str = "",
+    means: tuple[str, ...] = (),
+    one_of: tuple[tuple[str, ...], ...] = (),
+    directions: str = "fwd",
+    other_directions: Mapping[str, Formulas] = MappingProxyType({}),
+    **work: Unpack[Formulas],
+) -> None:
+    """Register ops that do the same work: names and dims as words, work as formulas of the dims.
+
+    `other_directions`: of a direction, the formulas that differ.
+    """
+    usual: Formulas = {"flop": "0", "read": "0", "written": "0", "size": "", **work}
+
+    def spec(work: Formulas, others: Mapping[str, OpSpec]) -> OpSpec:
+        return OpSpec(
+            family=family,
+            kernels=kernels,
+            dims=tuple(dims.split()),
+            means=means,
+            defaults={name: float(value) for name, value in defaults.items()},
+            flop=formula(work["flop"]),
+            read_bytes=formula(work["read"]),
+            written_bytes=formula(work["written"]),
+            size=formula(work["size"]) if work["size"] else None,
+            one_of=one_of,
+            directions=tuple(directions.split()),
+            other_directions=others,
+        )
+
+    others = {each: spec({**usual, **work}, {}) for each, work in other_directions.items()}
+    OPS.register(*names.split())(spec(usual, others))
 
 
 def streaming(
-    size: Callable[[Dims], Floats],
-    dims: tuple[str, ...],
-    *,
-    reads: Amount = 1.0,
-    writes: Amount = 1.0,
-    flop: Amount = 1.0,
-    read_index_bytes: Amount = 0.0,
-    family: str = VECTOR,
-    kernels: str = "",
-    defaults: Mapping[str, float] = NOTHING,
-    directions: tuple[str, ...] = ("fwd",),
-    other_directions: Mapping[str, OpSpec] = MappingProxyType({}),
-) -> OpSpec:
-    """An op over `size(dims)` elements of the row's dtype.
+    size: str, reads: str = "1", writes: str = "1", flop: str = "1", read_too: str = "0"
+) -> Formulas:
+    """The work of an op over `size` elements of the row's dtype: `reads`, `writes` and `flop` are
+    per element, `read_too` are bytes on top (indices, offsets)."""
+    return {
+        "size": size,
+        "flop": f"({flop})*({size})",
+        "read": f"item*({reads})*({size}) + {read_too}",
+        "written": f"item*({writes})*({size})",
+    }
 
-    `reads`, `writes` and `flop` are per element; `read_index_bytes` comes on top, for the whole
-    row (indices, offsets). Each is a constant or a function of the dims.
-    """
-    return OpSpec(
-        family=family,
-        kernels=kernels,
-        dims=dims,
-        defaults=defaults,
-        size=size,
-        flop=lambda d: times(flop, d) * size(d),
-        read_bytes=lambda d, item: (
-            item * times(reads, d) * size(d) + times(read_index_bytes, d) + 0.0 * size(d)
-        ),
-        written_bytes=lambda d, item: item * times(writes, d) * size(d),
-        directions=directions,
-        other_directions=other_directions,
-    )
+
+ROWS_COLS = "rows*cols"
+rows_cols = formula(ROWS_COLS)

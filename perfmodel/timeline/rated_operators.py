@@ -28,9 +28,8 @@ from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.collective import COLLECTIVE
 from perfmodel.ops.vocabulary.host import UNKNOWN
-from perfmodel.ops.vocabulary.movement import TRANSFER
+from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
 from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.rates import Rate, Rates, by_time
 from perfmodel.trace.categories import Category

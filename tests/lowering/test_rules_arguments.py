@@ -6,9 +6,13 @@ import random
 
 import pytest
 
-from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, MissingArguments, Piece
+from perfmodel.lowering.piece import LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
+from perfmodel.ops.operators import OPERATORS
 
+RULES = {key: LOWERINGS[key] for key in LOWERINGS} | {
+    f"any/{name}": by_record(OPERATORS[name]) for name in OPERATORS if OPERATORS[name].rows
+}
 CALLS = 400
 ABOUT = {"lookups": "24", "hash_size": "100", "copy": "copy_h2d", "collective": "all_reduce"}
 
@@ -43,7 +47,7 @@ def call(name: str, draw: random.Random) -> Op:
 
 def answer(key: str, op: Op) -> list[Piece]:
     try:
-        return list(LOWERINGS[key](op))
+        return list(RULES[key](op))
     except MissingArguments:
         return []
 
@@ -51,8 +55,8 @@ def answer(key: str, op: Op) -> list[Piece]:
 def keys_by_rule() -> dict[str, list[str]]:
     """The names that each rule answers for, under the first of them."""
     found: dict[object, list[str]] = {}
-    for key in LOWERINGS:
-        found.setdefault(LOWERINGS[key], []).append(key)
+    for key in RULES:
+        found.setdefault(RULES[key], []).append(key)
     return {keys[0]: keys for keys in found.values()}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import flag, matrix, optional_tensor, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import flag, matrix, size
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 
@@ -129,55 +129,6 @@ def _piece(
     if op == "linear":
         dims["bias"] = float(bias)
     return (Piece(op, dims, dtype),)
-
-
-@LOWERINGS.register(*entries("mm", "_int_mm", "mm_out", "_scaled_mm"))
-def mm(op: Op) -> Sequence[Piece]:
-    """`mm(a, b)`; `_scaled_mm(a, b, scales …)` of fp8 operands."""
-    return product("mm", tensor(op, 0), tensor(op, 1))
-
-
-@LOWERINGS.register(*entries("addmm", "addmm_", "_addmm_activation"))
-def addmm(op: Op) -> Sequence[Piece]:
-    """`addmm(bias, a, b)`: a linear layer."""
-    return product("linear", tensor(op, 1), tensor(op, 2), bias=True)
-
-
-@LOWERINGS.register(*entries("bmm"))
-def bmm(op: Op) -> Sequence[Piece]:
-    """`bmm(a, b)`."""
-    left = tensor(op, 0)
-    return product("bmm", left, tensor(op, 1), batch=size(left.shape[:-2]))
-
-
-@LOWERINGS.register(*entries("baddbmm", "baddbmm_", "addbmm"))
-def baddbmm(op: Op) -> Sequence[Piece]:
-    """`baddbmm(c, a, b)`."""
-    left = tensor(op, 1)
-    return product("bmm", left, tensor(op, 2), batch=size(left.shape[:-2]))
-
-
-@LOWERINGS.register(*entries("mv", "addmv", "addmv_"))
-def mv(op: Op) -> Sequence[Piece]:
-    """`mv(a, x)`, `addmv(y, a, x)`."""
-    left = tensor(op, len(op.tensors) - 2)
-    m, k = matrix(left)
-    return _piece("mm", left.dtype, 1, m, 1, k)
-
-
-@LOWERINGS.register(*entries("dot", "vdot"))
-def dot(op: Op) -> Sequence[Piece]:
-    """`dot(x, y)`."""
-    vector = tensor(op, 0)
-    return _piece("mm", vector.dtype, 1, 1, 1, size(vector.shape))
-
-
-@LOWERINGS.register(*entries("linear", scope=LEAF))
-def linear(op: Op) -> Sequence[Piece]:
-    """`linear(x, weight, bias?)`: rows of `x` times the transposed weight."""
-    values, weight = tensor(op, 0), tensor(op, 1)
-    m, (n, k) = size(values.shape[:-1]), matrix(weight)
-    return _piece("linear", values.dtype, 1, m, n, k, optional_tensor(op, 2) is not None)
 
 
 @LOWERINGS.register(*entries("matmul", "einsum_pair", scope=LEAF))

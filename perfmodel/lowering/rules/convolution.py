@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import argument, integers, optional_tensor, output, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import optional_tensor, output, size
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
 from perfmodel.lowering.rules.elementwise import pointwise
 from perfmodel.lowering.rules.reduction import reduced
-from perfmodel.ops.graph import Argument, Op, Tensor
+from perfmodel.ops.graph import Argument, Op, Tensor, argument, integers
 
 Numbers = tuple[int, ...]
 

@@ -11,17 +11,14 @@ from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
     flag,
-    integer,
-    integers,
     layout_dims,
     output,
     size,
     stored,
-    tensor,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
 from perfmodel.lowering.rules.elementwise import fill_of, pointwise
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.graph import Op, Tensor, integer, integers
 
 CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"
 MEMCPY = ("memcpy_h2d", "memcpy_d2h")

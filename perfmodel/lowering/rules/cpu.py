@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, result_shape, rows_cols, size, tensor
+from perfmodel.lowering.arguments import matrix, result_shape, size
 from perfmodel.lowering.piece import (
     ANY,
     LEAF,
@@ -18,12 +18,15 @@ from perfmodel.lowering.piece import (
     WHOLE,
     MissingArguments,
     Piece,
+    by_record,
     entries,
     rule_of,
+    tensor,
 )
 from perfmodel.lowering.rules.elementwise import named
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
 from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.operators import Operator
 from perfmodel.ops.vocabulary.host import VIEW
 
 REUSE = ("zipf_alpha", "unique_rows")
@@ -107,23 +110,12 @@ def index_put(op: Op) -> Sequence[Piece]:
     return (Piece("index_put", dims, table.dtype),) if elements else ()
 
 
-@LOWERINGS.register(*entries("binary_cross_entropy", target="cpu", scope=WHOLE))
-def binary_cross_entropy(op: Op) -> Sequence[Piece]:
-    """`binary_cross_entropy(input, target, …)`."""
-    values = tensor(op, 0)
-    if not size(values.shape):
-        return ()
-    return (Piece("binary_cross_entropy", rows_cols(values.shape), values.dtype),)
-
-
-@LOWERINGS.register(*entries("binary_cross_entropy_backward", target="cpu", scope=WHOLE))
-def binary_cross_entropy_backward(op: Op) -> Sequence[Piece]:
-    """`binary_cross_entropy_backward(grad, input, target, …)`."""
-    values = tensor(op, 1)
-    if not size(values.shape):
-        return ()
-    return (Piece("binary_cross_entropy", rows_cols(values.shape), values.dtype, "bwd"),)
-
+_EACH = "binary_cross_entropy{} rows=r cols=c"
+for _name, _record in {
+    "binary_cross_entropy": Operator("x[*r,c]", _EACH.format("")),
+    "binary_cross_entropy_backward": Operator("_ x[*r,c]", _EACH.format(".bwd")),
+}.items():
+    LOWERINGS.register(*entries(_name, target="cpu", scope=WHOLE))(by_record(_record))
 
 NATIVE = (
     *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "dot", "convolution"),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
-    integers,
     layout_dims,
     length,
     output,
@@ -17,12 +16,19 @@ from perfmodel.lowering.arguments import (
     rows_cols,
     size,
     stored,
-    tensor,
     tensor_bytes,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, with_inplace
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    MissingArguments,
+    Piece,
+    entries,
+    tensor,
+    with_inplace,
+)
 from perfmodel.lowering.rules.indexing import added
-from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.ops.graph import Op, Tensor, integers, tensors_in
 
 _OWN_NAMES = (
     *("mul", "mul_", "div", "div_", "pow", "threshold_backward", "relu", "relu_", "gelu"),
@@ -232,18 +238,6 @@ def range_of(op: Op) -> Sequence[Piece]:
     if result is not None:
         return fill_of(result)
     return tuple(replace(piece, guessed=True) for piece in fill_of(ONE_ELEMENT))
-
-
-@LOWERINGS.register(
-    *entries("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "log_normal_"),
-    *entries("bernoulli", "multinomial", "geometric_", "cauchy_", "poisson"),
-)
-def random(op: Op) -> Sequence[Piece]:
-    """Writes random numbers into its first argument."""
-    filled = tensor(op, 0)
-    if not size(filled.shape):
-        return ()
-    return (Piece("random", {"elements": float(size(filled.shape))}, filled.dtype),)
 
 
 @LOWERINGS.register(

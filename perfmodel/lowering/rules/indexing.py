@@ -9,19 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
-from perfmodel.lowering.arguments import (
-    BY_ELEMENTS,
-    argument,
-    integer,
-    length,
-    size,
-    stored,
-    tensor,
-    tensors,
-)
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.arguments import BY_ELEMENTS, length, size, stored, tensors
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
 from perfmodel.lowering.rules.movement import bits_of, sorted_rows
-from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.ops.graph import Op, Tensor, argument, integer, tensors_in
 from perfmodel.ops.read.attributes import PREFIX
 
 ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
@@ -109,24 +100,6 @@ def gather(op: Op) -> Sequence[Piece]:
     turns = 0.0 if size(table.shape[:dim]) == 1 else GATHER_TURNS
     cols = size(index.shape) // max(rows, 1)
     return gathered("gather", table, rows, cols, by_elements=turns)
-
-
-@LOWERINGS.register(*entries("gather_backward", scope=LEAF))
-def gather_backward(op: Op) -> Sequence[Piece]:
-    """One element per index, added."""
-    return gathered("scatter_add", tensor(op, 0), size(op.tensors[-1].shape), 1)
-
-
-@LOWERINGS.register(
-    *entries(
-        "scatter_", "scatter", "scatter_add_", "scatter_add", "scatter_reduce_", "scatter_reduce"
-    )
-)
-def scatter(op: Op) -> Sequence[Piece]:
-    """`scatter_(table, dim, index, source)`: one element per index."""
-    name = "scatter" if op.name.rstrip("_").endswith("scatter") else "scatter_add"
-    table, index = tensors(op, 2)
-    return gathered(name, table, size(index.shape), 1)
 
 
 def _places_of(table: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, int, int]:

@@ -9,9 +9,10 @@ from math import ceil
 
 import numpy as np
 
-from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece
-from perfmodel.lowering.rules import attention, convolution
+from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece, by_record
+from perfmodel.lowering.rules import convolution
 from perfmodel.ops.graph import Op
+from perfmodel.ops.operators import OPERATORS
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
@@ -39,7 +40,7 @@ CONVOLUTIONS: dict[str, Lowering] = {
     "miopen_convolution_backward_input": convolution.backward_input,
     "miopen_convolution_backward_weight": convolution.backward_weight,
 }
-PRODUCTS: dict[str, Lowering] = {"mm": attention.mm, "addmm": attention.addmm}
+PRODUCTS = {name: by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
 
 
 def cudnn(rule: Lowering, op: Op) -> Sequence[Piece]:

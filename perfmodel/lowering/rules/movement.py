@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
     bytes_of,
-    integer,
-    integers,
     layout_dims,
     length,
     output,
     size,
-    tensor,
     tensor_list,
-    tensors,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
+from perfmodel.ops.graph import Op, Tensor, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
@@ -119,18 +115,6 @@ def cumsum(op: Op) -> Sequence[Piece]:
     if rows == 1:
         return scan(cols, values.dtype)
     return (Piece("cumsum", {"rows": float(rows), "cols": float(cols)}, values.dtype),)
-
-
-@LOWERINGS.register(*entries("bucketize", "searchsorted"))
-def bucketize(op: Op) -> Sequence[Piece]:
-    """`bucketize(x, boundaries)`; `searchsorted(boundaries, x)`."""
-    first, second = tensors(op, 2) if len(op.tensors) > 1 else tensors(op, 1) * 2
-    values, boundaries = (first, second) if "bucketize" in op.name else (second, first)
-    if not size(values.shape):
-        return ()
-    dims = {"rows": 1.0, "cols": float(size(values.shape))}
-    dims["boundaries"] = float(max(size(boundaries.shape), 1))
-    return (Piece("bucketize", dims, values.dtype),)
 
 
 CAT_TENSORS_PER_LAUNCH = 128

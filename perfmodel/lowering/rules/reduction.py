@@ -1,37 +1,30 @@
-"""Sums, means, extrema and norms of vectors; losses and their gradients."""
+"""Sums, means, extrema and norms of vectors; losses; normalisations; and their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from perfmodel.lowering.arguments import integer, integers, length, output, size, tensor
-from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, entries
-from perfmodel.lowering.rules.elementwise import pointwise
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.lowering.arguments import HOST, length, output, size
+from perfmodel.lowering.piece import (
+    LEAF,
+    LOWERINGS,
+    MissingArguments,
+    Piece,
+    by_record,
+    entries,
+    tensor,
+)
+from perfmodel.lowering.rules.elementwise import general, pointwise
+from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
+from perfmodel.ops.operators import Operator
 
-OPS = {
-    "sum": "sum",
-    "nansum": "sum",
+_NAMES = {
+    "sum": "sum nansum prod std var var_mean std_mean count_nonzero",
     "mean": "mean",
-    "prod": "sum",
-    "amax": "amax",
-    "amin": "amax",
-    "max": "amax",
-    "min": "amax",
-    "aminmax": "amax",
-    "argmax": "amax",
-    "argmin": "amax",
-    "all": "amax",
-    "any": "amax",
-    "norm": "vector_norm",
-    "linalg_vector_norm": "vector_norm",
-    "std": "sum",
-    "var": "sum",
-    "var_mean": "sum",
-    "std_mean": "sum",
-    "count_nonzero": "sum",
-    "median": "amax",
+    "amax": "amax amin max min aminmax argmax argmin all any median",
+    "vector_norm": "norm linalg_vector_norm",
 }
+OPS = {name: row for row, names in _NAMES.items() for name in names.split()}
 DIMENSIONS = {"norm": 2, "linalg_vector_norm": 2}
 """Position of the dimensions among the arguments, where it is not the second."""
 FIRST = "sum_rows"
@@ -90,8 +83,6 @@ def reduction(op: Op) -> Sequence[Piece]:
     name = op.name.removeprefix("aten::")
     values = tensor(op, 0)
     if len(op.tensors) > 1:
-        from perfmodel.lowering.rules.elementwise import general
-
         return general(op)
     return reduced(OPS[name], values, _kept(op, values, DIMENSIONS.get(name, 1)))
 
@@ -165,3 +156,93 @@ def nll_loss_backward(op: Op) -> Sequence[Piece]:
     """Zeros, and one element of each row."""
     values = tensor(op, 1)
     return pointwise([], [values])
+
+
+_LAYER_NORM_BACKWARD = by_record(Operator("_ x[*r,*c] (c)", "layer_norm.bwd rows=r cols=c"))
+WEIGHT = 4
+"""The tensor of a layer normalisation's backward pass that is its weight."""
+
+
+@LOWERINGS.register(*entries("native_layer_norm_backward"))
+def layer_norm_backward(op: Op) -> Sequence[Piece]:
+    """Gradient of the input, then of weight and bias: gradient and input are summed together."""
+    of_input = _LAYER_NORM_BACKWARD(op)
+    if not of_input or len(op.tensors) <= WEIGHT:
+        return of_input
+    rows, width = (int(of_input[0].dims[name]) for name in ("rows", "cols"))
+    both = Tensor((2 * rows, width), of_input[0].dtype)
+    return _of_weights_alone(op, 7) or (*of_input, *reduced("sum", both, (1,)))
+
+
+def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
+    """A backward pass that its `mask` does not ask for the gradient of the input: gradient and
+    input are read once. Nothing where it asks, or is not known."""
+    asked = argument(op, mask)
+    if not isinstance(asked, tuple) or asked[:1] != (False,):
+        return ()
+    return pointwise([tensor(op, 0), tensor(op, 1)], list(tensors_in(op.outputs)))
+
+
+TRAINING = 5
+"""The argument of a batch normalisation that says whether it takes statistics."""
+
+
+@LOWERINGS.register(
+    *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
+)
+def native_batch_norm(op: Op) -> Sequence[Piece]:
+    """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels.
+
+    In training statistics, running statistics, normalisation; else the last of them alone.
+    """
+    if argument(op, TRAINING) is False:
+        return _of_channels(op, "fwd", 1, {"native": 1.0, "statistics": 0.0})
+    return _of_channels(op, "fwd", 3)
+
+
+@LOWERINGS.register(*entries("native_batch_norm_backward"))
+def native_batch_norm_backward(op: Op) -> Sequence[Piece]:
+    """The same by PyTorch's own kernels."""
+    return _of_channels(op, "bwd", 2)
+
+
+def _of_channels(
+    op: Op, direction: str, launches: int, known: Mapping[str, float] | None = None
+) -> Sequence[Piece]:
+    """Of batch x channels x …; what ran on a CPU would call the library."""
+    values = tensor(op, 0)
+    if len(values.shape) < 2:
+        raise MissingArguments
+    total, channels = size(values.shape), values.shape[1]
+    if not total:
+        return ()
+    if known is None and values.device == HOST:
+        known, launches = {}, 1
+    elif known is None:
+        known = {"native": 1.0, "beside": float(len(values.shape) == 2)}
+    dims = {"rows": total / channels, "cols": float(channels), **known}
+    return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
+
+
+@LOWERINGS.register(*entries("native_group_norm"))
+def group_norm(op: Op) -> Sequence[Piece]:
+    """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
+    sample, then the normalisation."""
+    return _per_group(op, tensor(op, 0), "fwd", 6)
+
+
+@LOWERINGS.register(*entries("native_group_norm_backward"))
+def group_norm_backward(op: Op) -> Sequence[Piece]:
+    """`(gradient, x, mean, rstd, weight, N, C, HxW, groups, mask)`."""
+    return _of_weights_alone(op, 9) or _per_group(op, tensor(op, 1), "bwd", 8)
+
+
+def _per_group(op: Op, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
+    total, groups = size(values.shape), integer(op, position)
+    if not total:
+        return ()
+    per_sample = size(values.shape[1:]) if values.shape else 1
+    cols = per_sample // groups if groups else 0
+    cols = cols or (values.shape or (1,))[-1]
+    dims = {"rows": total / cols, "cols": float(cols)}
+    return (Piece("group_norm", dims, values.dtype, direction, launches=2),)

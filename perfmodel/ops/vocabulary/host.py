@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from perfmodel.ops.spec import OPS, OpSpec, elements, streaming
+from perfmodel.ops.spec import VECTOR, op, streaming
 
 HOST = "host"
 VIEW, CALL, NODE, UPDATE, BUCKET, STEP = HOST_OPS = (
@@ -22,58 +22,10 @@ hands over; whatever else a step costs."""
 OTHER_VIEWS = ("host_detach", "host_transpose", "host_select", "host_slice")
 VIEWS = (VIEW, *OTHER_VIEWS)
 """Views by what they compute; `host_view` is any that has no name of its own."""
+PAUSE, UNKNOWN, RECORDED = "pause", "unknown", "recorded"
 
-
-for _name in (*HOST_OPS, *OTHER_VIEWS):
-    OPS.register(_name)(
-        OpSpec(
-            family=HOST,
-            dims=(),
-            defaults={"count": 1.0},
-            flop=lambda d: 0.0 * d["count"],
-            read_bytes=lambda dims, item_bytes: 0.0 * item_bytes,
-            written_bytes=lambda dims, item_bytes: 0.0 * item_bytes,
-        )
-    )
-
-
-PAUSE = "pause"
-
-OPS.register(PAUSE)(
-    OpSpec(
-        family=PAUSE,
-        dims=("wait_us",),
-        flop=lambda dims: 0.0 * dims["wait_us"],
-        read_bytes=lambda dims, item_bytes: 0.0 * dims["wait_us"] * item_bytes,
-        written_bytes=lambda dims, item_bytes: 0.0 * dims["wait_us"] * item_bytes,
-    )
-)
-
-
-UNKNOWN = "unknown"
-
-OPS.register(UNKNOWN)(
-    streaming(
-        elements,
-        ("elements",),
-        reads=lambda dims: dims["reads"],
-        writes=lambda dims: dims["writes"],
-        kernels="other",
-        defaults={"reads": 1.0, "writes": 1.0},
-    )
-)
-
-
-RECORDED = "recorded"
-
-OPS.register(RECORDED)(
-    OpSpec(
-        family=RECORDED,
-        dims=("recorded_us",),
-        means=("recorded_us",),
-        defaults={"ratio": 1.0, "spread": 1.0},
-        flop=lambda dims: 0.0 * dims["recorded_us"],
-        read_bytes=lambda dims, item: 0.0 * dims["recorded_us"],
-        written_bytes=lambda dims, item: 0.0 * dims["recorded_us"],
-    )
-)
+op(" ".join((*HOST_OPS, *OTHER_VIEWS)), HOST, "", defaults={"count": 1})
+op(PAUSE, PAUSE, "wait_us")
+_STREAMED = streaming("elements", "reads", "writes")
+op(UNKNOWN, VECTOR, "elements", kernels="other", **_STREAMED, defaults={"reads": 1, "writes": 1})
+op(RECORDED, RECORDED, "recorded_us", means=("recorded_us",), defaults={"ratio": 1, "spread": 1})

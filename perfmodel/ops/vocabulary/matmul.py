@@ -1,4 +1,4 @@
-"""Matrix products, attention and convolutions.
+"""Matrix products, attention, convolutions and recurrent layers.
 
 `s_kv` keys per sequence (0: `past + s`), `kv_heads` heads of keys and values (0: as many as
 queries), a `window_size` (0: all keys), `causal` = 1 for a triangular mask.
@@ -9,143 +9,92 @@ Square by `kernel_size input_size stride padding`; `kernel_h`, `kernel_w` and so
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.ops.spec import OPS, Bytes, Dims, OpSpec, Work
+from perfmodel.ops.spec import OPS, Dims, OpSpec, op
 
 MATMUL = "matmul"
+_product = partial(op, family=MATMUL, flop="2*b*m*n*k", written="item*b*m*n", one_of=(("b",),))
+_OPERANDS = "item*(b*(m*k + k*n))"
+_product("bmm", dims="b m n k", read=_OPERANDS)
+_product("mm", dims="m n k", defaults={"b": 1}, read=_OPERANDS)
+_product("linear", dims="m n k", defaults={"b": 1, "bias": 1}, read="item*(b*(m*k + k*n) + bias*n)")
 
-
-def _read_bytes(dims: Dims, item_bytes: Floats) -> Floats:
-    operands = dims["b"] * (dims["m"] * dims["k"] + dims["k"] * dims["n"])
-    return item_bytes * (operands + dims.get("bias", 0.0) * dims["n"])
-
-
-def _matmul(dims: tuple[str, ...], **defaults: float) -> OpSpec:
-    return OpSpec(
-        family=MATMUL,
-        dims=dims,
-        defaults=defaults,
-        one_of=(("b",),),
-        flop=lambda d: 2.0 * d["b"] * d["m"] * d["n"] * d["k"],
-        read_bytes=_read_bytes,
-        written_bytes=lambda d, item: item * d["b"] * d["m"] * d["n"],
-    )
-
-
-OPS.register("bmm")(_matmul(("b", "m", "n", "k")))
-OPS.register("linear")(_matmul(("m", "n", "k"), b=1, bias=1))
-OPS.register("mm")(_matmul(("m", "n", "k"), b=1))
-
-
-ATTENTION = "attention"
-DIMS = ("b", "s", "heads", "head_dim")
-DEFAULTS = {"kv_heads": 0.0, "s_kv": 0.0, "past": 0.0, "window_size": 0.0, "causal": 0.0}
-BACKWARD_PRODUCTS = 5.0
-FORWARD_PRODUCTS = 2.0
-
-
-def _keys(dims: Dims) -> Floats:
-    return np.where(dims["s_kv"] > 0, dims["s_kv"], dims["past"] + dims["s"])
-
-
-def _pairs(dims: Dims) -> Floats:
-    """Pairs of query and key that are not masked, per head and sequence."""
-    queries, keys = dims["s"], _keys(dims)
-    offset = np.maximum(keys - queries, 0.0)
-    triangular = queries * offset + queries * (np.minimum(queries, keys) + 1.0) / 2.0
-    pairs = np.where(dims["causal"] > 0, triangular, queries * keys)
-    window = np.where(dims["window_size"] > 0, dims["window_size"], keys)
-    return np.minimum(pairs, queries * window)
-
-
-def _attention_flop(products: float) -> Work:
-    return lambda d: 2.0 * products * d["b"] * d["heads"] * d["head_dim"] * _pairs(d)
-
-
-def _queries(dims: Dims) -> Floats:
-    return dims["b"] * dims["s"] * dims["heads"] * dims["head_dim"]
-
-
-def _keys_and_values(dims: Dims) -> Floats:
-    heads = np.where(dims["kv_heads"] > 0, dims["kv_heads"], dims["heads"])
-    return 2.0 * dims["b"] * _keys(dims) * heads * dims["head_dim"]
-
-
-OPS.register("attention")(
-    OpSpec(
-        family=ATTENTION,
-        dims=DIMS,
-        defaults=DEFAULTS,
-        flop=_attention_flop(FORWARD_PRODUCTS),
-        read_bytes=lambda d, item: item * (_queries(d) + _keys_and_values(d)),
-        written_bytes=lambda d, item: item * _queries(d),
-        directions=("fwd", "bwd"),
-        other_directions={
-            "bwd": OpSpec(
-                family=ATTENTION,
-                dims=DIMS,
-                defaults=DEFAULTS,
-                flop=_attention_flop(BACKWARD_PRODUCTS),
-                read_bytes=lambda d, item: item * (3.0 * _queries(d) + _keys_and_values(d)),
-                written_bytes=lambda d, item: item * (_queries(d) + _keys_and_values(d)),
-            )
-        },
-    )
+_KEYS = "where(s_kv > 0, s_kv, past + s)"
+_TRIANGULAR = f"(s*maximum({_KEYS} - s, 0) + s*(minimum(s, {_KEYS}) + 1)/2)"
+# Pairs of query and key that are not masked, per head and sequence.
+_PAIRS = (
+    f"minimum(where(causal > 0, {_TRIANGULAR}, s*{_KEYS}), "
+    f"s*where(window_size > 0, window_size, {_KEYS}))"
 )
-
+_QUERIES = "b*s*heads*head_dim"
+_KEYS_VALUES = f"2*b*{_KEYS}*where(kv_heads > 0, kv_heads, heads)*head_dim"
+# Two products forward, five backward.
+op(
+    "attention",
+    "attention",
+    "b s heads head_dim",
+    flop=f"4*b*heads*head_dim*{_PAIRS}",
+    read=f"item*({_QUERIES} + {_KEYS_VALUES})",
+    written=f"item*({_QUERIES})",
+    directions="fwd bwd",
+    other_directions={
+        "bwd": {
+            "flop": f"10*b*heads*head_dim*{_PAIRS}",
+            "read": f"item*(3*({_QUERIES}) + {_KEYS_VALUES})",
+            "written": f"item*({_QUERIES} + {_KEYS_VALUES})",
+        }
+    },
+    defaults={"kv_heads": 0, "s_kv": 0, "past": 0, "window_size": 0, "causal": 0},
+)
 
 # Attention of HSTU over sequences of many lengths: `tokens` positions in all, `pairs` of query and
 # key that are not masked (half the sum of squared lengths, where causal), a pointwise SiLU in place
 # of the softmax. `cutlass` = 1: kernels that overlap it with the products; else Triton's.
 # `sequences`: how many there are, 0 where all are whole numbers of blocks long.
 # Backward: scores again, then the gradients of scores, values, queries and keys.
-_JAGGED = ("tokens", "pairs", "heads", "head_dim", "value_dim")
+_MOVED = "item*tokens*heads"
+op(
+    "jagged_attention",
+    "jagged_attention",
+    "tokens pairs heads head_dim value_dim",
+    flop="2*pairs*heads*(head_dim + value_dim)",
+    read=f"{_MOVED}*(2*head_dim + value_dim)",
+    written=f"{_MOVED}*value_dim",
+    directions="fwd bwd bwd_bias",
+    other_directions={
+        "bwd": {
+            "flop": "2*pairs*heads*(3*head_dim + 2*value_dim)",
+            "read": f"{_MOVED}*(2*head_dim + 2*value_dim)",
+            "written": f"{_MOVED}*(2*head_dim + value_dim)",
+        },
+        "bwd_bias": {"read": f"{_MOVED}*(2*head_dim + 2*value_dim)", "written": "0"},
+    },
+    defaults={"cutlass": 0, "bias_buckets": 0, "sequences": 0},
+)
 
-
-def _jagged_flop(of_keys: float, of_values: float) -> Work:
-    def flop(d: Dims) -> Floats:
-        widths = of_keys * d["head_dim"] + of_values * d["value_dim"]
-        return 2.0 * d["pairs"] * d["heads"] * widths
-
-    return flop
-
-
-def _jagged_elements(of_keys: float, of_values: float) -> Bytes:
-    def moved(d: Dims, item: Floats) -> Floats:
-        widths = of_keys * d["head_dim"] + of_values * d["value_dim"]
-        return item * d["tokens"] * d["heads"] * widths
-
-    return moved
-
-
-def _jagged_attention(
-    flop: tuple[float, float],
-    read: tuple[float, float],
-    written: tuple[float, float],
-    **more: OpSpec,
-) -> OpSpec:
-    return OpSpec(
-        family="jagged_attention",
-        dims=_JAGGED,
-        defaults={"cutlass": 0.0, "bias_buckets": 0.0, "sequences": 0.0},
-        flop=_jagged_flop(*flop),
-        read_bytes=_jagged_elements(*read),
-        written_bytes=_jagged_elements(*written),
-        directions=("fwd", "bwd", "bwd_bias"),
-        other_directions=more,
-    )
-
-
-OPS.register("jagged_attention")(
-    _jagged_attention(
-        (1.0, 1.0),
-        (2.0, 1.0),
-        (0.0, 1.0),
-        bwd=_jagged_attention((3.0, 2.0), (2.0, 2.0), (2.0, 1.0)),
-        bwd_bias=_jagged_attention((1.0, 1.0), (2.0, 2.0), (0.0, 0.0)),
-    )
+# All steps of a recurrent layer in one kernel, each sequence a block that keeps the weights; and
+# the gradient of its biases, the sum of its gates' over all steps and sequences.
+_GATES = "steps*batch*gates*hidden"
+op(
+    "persistent_rnn",
+    "recurrent",
+    "steps batch hidden gates",
+    flop=f"2*({_GATES})*hidden",
+    read=f"item*({_GATES} + gates*hidden**2)",
+    written=f"item*({_GATES})/gates",
+)
+op(
+    "rnn_bias_gradient",
+    "recurrent",
+    "steps batch hidden gates",
+    kernels="reduction",
+    flop=_GATES,
+    read=f"item*({_GATES})",
+    written="item*gates*hidden",
 )
 
 

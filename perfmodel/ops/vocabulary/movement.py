@@ -1,117 +1,72 @@
-"""Data moved within a device and off it, and its order.
+"""Data moved within a device, off it and between ranks, and its order.
 
-Gathers and scatters move `rows` rows of `cols` elements from or to a table of `hash_size` rows,
-by int64 indices.
+Gathers and scatters move `rows` rows of `cols` elements from or to a table of `hash_size` rows (0:
+not known), by int64 indices.
+
+Collectives are among `ranks` ranks; `size_bytes` as nccl-tests define it. That is, for
+`all_reduce`, `broadcast` and `reduce` each rank's buffer, for `all_gather` the whole output, for
+`reduce_scatter` the whole input, for `all_to_all` one rank's whole send buffer, for `send_recv` the
+message. `in_network` = 1 lets switches of the network add up (SHARP), `custom` = 1 lets kernels of
+an inference framework (one-shot, two-shot) do so for an all-reduce. Bytes read and written are
+those that leave and enter one rank, at least.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.ops.spec import OPS, Dims, OpSpec, elements, rows_cols, streaming
+from perfmodel.ops.spec import ROWS_COLS, VECTOR, op, streaming
 
-ROWS_COLS = ("rows", "cols")
-INDEX_BYTES = 8.0
-STRIDED = {"strided": 0.0}
-"""1 where an operand does not lie in one stretch."""
-TABLE = {"hash_size": 0.0}
-"""0 where the size of the table is not known."""
+_rows = partial(op, family=VECTOR, dims="rows cols")
 
-
-def _indices(dims: Dims) -> Floats:
-    return INDEX_BYTES * dims["rows"]
-
-
-def _all_tensors(dims: Dims) -> Floats:
-    return rows_cols(dims) * dims["tensors"]
-
-
-def _copied(dims: Dims) -> Floats:
-    """`elements` of a copy are the values that it moves: those it reads and those it writes."""
-    return elements(dims) / 2.0
-
-
-OPS.register("copy")(
-    streaming(_copied, ("elements",), flop=0.0, defaults={**STRIDED, "apart": 0.0})
+# `elements` of a copy are the values that it moves: those it reads and those it writes.
+op(
+    "copy",
+    VECTOR,
+    "elements",
+    **streaming("elements/2", flop="0"),
+    defaults={"strided": 0, "apart": 0},
 )
-OPS.register("transpose_copy")(streaming(rows_cols, ROWS_COLS, flop=0.0))
+_rows("transpose_copy", **streaming(ROWS_COLS, flop="0"))
 
 # `tensors` of `rows x cols` each become, or come from, one of `rows x (cols * tensors)`; `largest`
 # (0: as the mean) is the number of elements of the largest; `by_elements` = 1: by a kernel
 # that moves single elements, as before PyTorch 2.9.
-for _name in ("cat", "split"):
-    OPS.register(_name)(
-        streaming(
-            _all_tensors,
-            (*ROWS_COLS, "tensors"),
-            flop=0.0,
-            kernels="cat_split",
-            defaults={**STRIDED, "largest": 0.0, "by_elements": 0.0},
-        )
-    )
+op(
+    "cat split",
+    VECTOR,
+    "rows cols tensors",
+    kernels="cat_split",
+    **streaming("rows*cols*tensors", flop="0"),
+    defaults={"strided": 0, "largest": 0, "by_elements": 0},
+)
 
 # Rows read from a table; `by_elements` (0: whole rows): how many elements a thread looks up, one
 # after another.
-_READ = {**TABLE, "by_elements": 0.0}
-for _name in ("index_select", "gather", "embedding"):
-    OPS.register(_name)(
-        streaming(
-            rows_cols,
-            ROWS_COLS,
-            flop=0.0,
-            read_index_bytes=_indices,
-            kernels="gather_scatter",
-            defaults=_READ,
-            directions=("fwd", "bwd") if _name == "embedding" else ("fwd",),
-        )
-    )
+_rows = partial(_rows, kernels="gather_scatter", defaults={"hash_size": 0})
+_READ = {"hash_size": 0, "by_elements": 0}
+_MOVED = streaming(ROWS_COLS, flop="0", read_too="8*rows")
+_rows("index_select gather", **_MOVED, defaults=_READ)
+_rows("embedding", **_MOVED, defaults=_READ, directions="fwd bwd")
+_rows("index_put scatter", **_MOVED)
 # Adds into a table: the rows to add, and the rows they are added to, read and written. Where that
 # is by atomics, `most_repeated` is how often the row comes that comes most often (0: as the mean);
 # `by_vectors` = 1: not element by element, as PyTorch's kernels add.
-_ATOMICS = {"most_repeated": 0.0, "by_vectors": 0.0}
-_ADDED = {"index_add": _ATOMICS, "scatter_add": _ATOMICS}
-for _name in (*_ADDED, "index_put_accumulate"):
-    OPS.register(_name)(
-        streaming(
-            rows_cols,
-            ROWS_COLS,
-            reads=2.0,
-            read_index_bytes=_indices,
-            kernels="gather_scatter",
-            defaults={**TABLE, **_ADDED.get(_name, {})},
-        )
-    )
-for _name in ("index_put", "scatter"):
-    OPS.register(_name)(
-        streaming(
-            rows_cols,
-            ROWS_COLS,
-            flop=0.0,
-            read_index_bytes=_indices,
-            kernels="gather_scatter",
-            defaults=TABLE,
-        )
-    )
-
+_ATOMICS = {"hash_size": 0, "most_repeated": 0, "by_vectors": 0}
+_ADDED = streaming(ROWS_COLS, reads="2", read_too="8*rows")
+_rows("index_add scatter_add", **_ADDED, defaults=_ATOMICS)
+_rows("index_put_accumulate", **_ADDED)
 
 TRANSFER = "transfer"
-
 HOST_COPIES = ("copy_h2d", "copy_d2h")
 # `pinned` = 0: host memory that may be paged out, which the driver copies through a buffer.
 # `ranks`: how many devices of the job copy at once.
-for _copy in (*HOST_COPIES, "copy_p2p"):
-    _defaults = {"pinned": 0.0, **({"ranks": 1.0} if _copy in HOST_COPIES else {})}
-    OPS.register(_copy)(
-        streaming(
-            elements,
-            ("elements",),
-            flop=0.0,
-            family=TRANSFER,
-            kernels="" if _copy in HOST_COPIES else "memcpy_peer",
-            defaults=_defaults,
-        )
-    )
+_copy = partial(op, family=TRANSFER, dims="elements", **streaming("elements", flop="0"))
+_copy(" ".join(HOST_COPIES), defaults={"pinned": 0, "ranks": 1})
+_copy("copy_p2p", kernels="memcpy_peer", defaults={"pinned": 0})
 
 
 SORT = "sort"
@@ -129,51 +84,47 @@ def keys_of_block(item_bytes: Floats | float) -> Floats:
     return np.asarray(256.0 * np.floor(76.0 / item_bytes))
 
 
-def _comparisons(dims: Dims) -> Floats:
-    return np.log2(np.maximum(dims["cols"], 2.0))
-
-
-def _sort(default_payload_bytes: float) -> OpSpec:
-    """Keys in and out, and their payload: read and written once.
-
-    `key_bits`: how many bits of a key can differ (0: all); a radix sort passes once per 8 of them.
-    """
-    return OpSpec(
-        family=SORT,
-        dims=ROWS_COLS,
-        defaults={"key_bits": 0.0, "payload_bytes": default_payload_bytes},
-        flop=lambda dims: rows_cols(dims) * _comparisons(dims),
-        read_bytes=lambda dims, item_bytes: rows_cols(dims) * item_bytes,
-        written_bytes=lambda dims, item_bytes: (
-            rows_cols(dims) * (item_bytes + dims["payload_bytes"])
-        ),
+# Keys in and out, and their payload: read and written once. `key_bits`: how many bits of a key can
+# differ (0: all); a radix sort passes once per 8 of them.
+_COMPARISONS = "log2(maximum(cols, 2))"
+for _name, _payload_bytes in (("sort", 8.0), ("sort_pairs", 4.0)):
+    op(
+        _name,
+        SORT,
+        "rows cols",
+        flop=f"{ROWS_COLS}*{_COMPARISONS}",
+        read=f"{ROWS_COLS}*item",
+        written=f"{ROWS_COLS}*(item + payload_bytes)",
+        defaults={"key_bits": 0, "payload_bytes": _payload_bytes},
     )
-
-
-OPS.register("sort")(_sort(INDEX_BYTES))
-OPS.register("sort_pairs")(_sort(4.0))
-OPS.register("unique")(streaming(rows_cols, ROWS_COLS, flop=_comparisons, family=SORT))
-OPS.register("topk")(
-    OpSpec(
-        family=SORT,
-        dims=(*ROWS_COLS, "k"),
-        flop=rows_cols,
-        read_bytes=lambda dims, item_bytes: item_bytes * rows_cols(dims),
-        written_bytes=lambda dims, item_bytes: (
-            dims["rows"] * dims["k"] * (item_bytes + INDEX_BYTES)
-        ),
-    )
-)
+op("unique", SORT, "rows cols", **streaming(ROWS_COLS, flop=_COMPARISONS))
+_READ_ALL = f"item*({ROWS_COLS})"
+op("topk", SORT, "rows cols k", flop=ROWS_COLS, read=_READ_ALL, written="rows*k*(item + 8)")
 # `run_length_encode`: runs of equal neighbours, their values, lengths and number.
-OPS.register("cumsum", "run_length_encode")(
-    streaming(rows_cols, ROWS_COLS, family=SORT, kernels="scan")
-)
+op("cumsum run_length_encode", SORT, "rows cols", kernels="scan", **streaming(ROWS_COLS))
 # Which of `boundaries` each value falls between.
-OPS.register("bucketize")(
-    streaming(
-        rows_cols,
-        (*ROWS_COLS, "boundaries"),
-        flop=lambda dims: np.log2(dims["boundaries"] + 1.0),
-        family=SORT,
+op("bucketize", SORT, "rows cols boundaries", **streaming(ROWS_COLS, flop="log2(boundaries + 1)"))
+
+
+COLLECTIVE = "collective"
+# The share of `size_bytes` that concerns other ranks, and how often it is sent and received (or all
+# of it once), with the additions per byte.
+_OTHERS = "((ranks - 1)/ranks)"
+_WORK = {
+    "all_reduce": (f"2*{_OTHERS}", 0.25),
+    "all_gather all_to_all": (_OTHERS, 0.0),
+    "reduce_scatter": (_OTHERS, 0.25),
+    "broadcast send_recv": ("1", 0.0),
+    "reduce": ("1", 0.25),
+    "barrier": ("0", 0.0),
+}
+for _name, (_share, _additions) in _WORK.items():
+    op(
+        _name,
+        COLLECTIVE,
+        "size_bytes",
+        flop=f"{_additions}*{_OTHERS}*size_bytes",
+        read=f"size_bytes*({_share})",
+        written=f"size_bytes*({_share})",
+        defaults={"ranks": 2, "nodes": 1, "in_network": 0, "custom": 0},
     )
-)

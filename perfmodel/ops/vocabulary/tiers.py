@@ -23,200 +23,79 @@ the node ask together for as much as `sharers` like this one (0: each for as muc
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
-import numpy as np
+from perfmodel.ops.spec import op
+from perfmodel.ops.vocabulary.embedding import BAG_DEFAULTS, bag, table_batched
 
-from perfmodel.arrays import Floats
-from perfmodel.ops.spec import OPS, Dims, OpSpec
-from perfmodel.ops.vocabulary.embedding import TBE_SPEC
-
-HOST_MEMORY = "host_memory"
+HOST_MEMORY, ACCELERATOR, HOST_BUS = "host_memory", "accelerator", "host_bus"
 KEY_BYTES = 8.0
 PART = 4
 """Of so many lookups one is in the next working set."""
 WORKING_SETS = tuple(f"distinct_bytes_{PART**at}" for at in range(8))
 _DEFAULTS = {"unique_rows": 0.0, "state_bytes": 0.0} | dict.fromkeys(WORKING_SETS, 0.0)
-
-
-def _distinct(dims: Dims) -> Floats:
-    unique = dims["unique_rows"]
-    return np.where(unique > 0, np.minimum(unique, dims["lookups"]), dims["lookups"])
-
-
-def _looked_up(dims: Dims) -> Floats:
-    return dims["lookups"] * (dims["row_bytes"] + KEY_BYTES)
-
-
-def _rows(dims: Dims) -> Floats:
-    return dims["lookups"] * dims["row_bytes"]
-
-
-def _touched(dims: Dims) -> Floats:
-    return _distinct(dims) * (dims["row_bytes"] + dims["state_bytes"])
-
-
-def _pooled(dims: Dims, item_bytes: Floats) -> Floats:
-    return dims["bags"] * dims["dim"] * item_bytes
-
+_READ = f"lookups*(row_bytes + {KEY_BYTES})"
+_DISTINCT = "where(unique_rows > 0, minimum(unique_rows, lookups), lookups)"
+_TOUCHED = f"{_DISTINCT}*(row_bytes + state_bytes)"
+_rows = partial(op, dims="lookups row_bytes", defaults=_DEFAULTS)
+_bags = partial(op, family=HOST_MEMORY, dims="lookups row_bytes bags dim", defaults=_DEFAULTS)
 
 # Rows into a buffer that a copy takes to the device, and from a buffer back to their places.
-OPS.register("host_gather", "host_scatter")(
-    OpSpec(
-        family=HOST_MEMORY,
-        dims=("lookups", "row_bytes"),
-        defaults=_DEFAULTS,
-        flop=lambda d: 0.0 * d["lookups"],
-        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
-        written_bytes=lambda d, item: _rows(d) + 0.0 * item,
-    )
-)
-
+_rows("host_gather host_scatter", family=HOST_MEMORY, read=_READ, written="lookups*row_bytes")
 # Gathered and added up, one vector per bag.
-OPS.register("host_pool")(
-    OpSpec(
-        family=HOST_MEMORY,
-        dims=("lookups", "row_bytes", "bags", "dim"),
-        defaults=_DEFAULTS,
-        flop=lambda d: d["lookups"] * d["dim"],
-        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
-        written_bytes=_pooled,
-    )
-)
-
+_bags("host_pool", flop="lookups*dim", read=_READ, written="bags*dim*item")
 # Gradients of bags added up per row, and the optimizer's step on these rows.
-OPS.register("host_apply")(
-    OpSpec(
-        family=HOST_MEMORY,
-        dims=("lookups", "row_bytes", "bags", "dim"),
-        defaults=_DEFAULTS,
-        flop=lambda d: 3.0 * d["lookups"] * d["dim"],
-        read_bytes=lambda d, item: _pooled(d, item) + KEY_BYTES * d["lookups"] + _touched(d),
-        written_bytes=lambda d, item: _touched(d) + 0.0 * item,
-    )
+_bags(
+    "host_apply",
+    flop="3*lookups*dim",
+    read=f"bags*dim*item + {KEY_BYTES}*lookups + {_TOUCHED}",
+    written=_TOUCHED,
 )
-
-ACCELERATOR = "accelerator"
-_BESIDE = {"keys": 0.0, "waiting_bytes": 0.0}
-
 # Rows of host memory to the device, and changed ones back, by an accelerator or the host's cores;
 # meanwhile `keys` are looked for among the hot rows, and samples of `waiting_bytes` wait.
-OPS.register("rows_to_device", "rows_to_host")(
-    OpSpec(
-        family=ACCELERATOR,
-        dims=("lookups", "row_bytes"),
-        defaults=_DEFAULTS | _BESIDE,
-        flop=lambda d: 0.0 * d["lookups"],
-        read_bytes=lambda d, item: _looked_up(d) + 0.0 * item,
-        written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + d["state_bytes"]),
-    )
+_rows(
+    "rows_to_device rows_to_host",
+    family=ACCELERATOR,
+    read=_READ,
+    written="lookups*(row_bytes + state_bytes)",
+    defaults={**_DEFAULTS, "keys": 0, "waiting_bytes": 0},
 )
 
+table_batched("tbe_host", family=HOST_BUS)
 
-HOST_BUS = "host_bus"
-
-OPS.register("tbe_host")(
-    replace(
-        TBE_SPEC,
-        family=HOST_BUS,
-        other_directions={
-            direction: replace(spec, family=HOST_BUS)
-            for direction, spec in TBE_SPEC.other_directions.items()
-        },
-    )
-)
-
-
-HOST_OPERATORS = "host_operators"
-OPERATOR = "embedding_bag"
-PROCESSES = "processes"
-
-
-def _on_host(spec: OpSpec) -> OpSpec:
-    return replace(spec, family=HOST_OPERATORS, defaults={**spec.defaults, PROCESSES: 0.0})
-
-
-_SPEC = _on_host(OPS[OPERATOR])
-OPS.register(f"host_{OPERATOR}")(
-    replace(
-        _SPEC,
-        other_directions={name: _on_host(spec) for name, spec in _SPEC.other_directions.items()},
-    )
-)
+HOST_OPERATORS, OPERATOR, PROCESSES = "host_operators", "embedding_bag", "processes"
+bag(f"host_{OPERATOR}", family=HOST_OPERATORS, defaults={**BAG_DEFAULTS, PROCESSES: 0})
 
 
 NIC = "nic"
-TAG_BYTES = 16.0
-"""A key and where its row lies, beside its neighbours in a set. assumed"""
-
-OPS.register("nic_lookup")(
-    OpSpec(
-        family=NIC,
-        dims=("probes",),
-        defaults={"lookups": 0.0, "row_bytes": 0.0, "bags": 0.0, "dim": 0.0}
-        | {"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
-        flop=lambda d: d["lookups"] * d["dim"],
-        read_bytes=lambda d, item: d["probes"] * TAG_BYTES + d["lookups"] * d["row_bytes"],
-        written_bytes=lambda d, item: d["bags"] * d["dim"] * item,
-    )
+_MESSAGES = {"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0}
+# A tag of 16 bytes: a key and where its row lies, beside its neighbours in a set. assumed
+op(
+    "nic_lookup",
+    NIC,
+    "probes",
+    flop="lookups*dim",
+    read="probes*16 + lookups*row_bytes",
+    written="bags*dim*item",
+    defaults={"lookups": 0, "row_bytes": 0, "bags": 0, "dim": 0, **_MESSAGES},
 )
-
 # Rows into the cache: fetched ones after a miss, or changed ones as they are written through.
-OPS.register("nic_write")(
-    OpSpec(
-        family=NIC,
-        dims=("lookups", "row_bytes"),
-        defaults={"messages": 0.0, "delivered_bytes": 0.0, "fetched_bytes": 0.0},
-        flop=lambda d: 0.0 * d["lookups"],
-        read_bytes=lambda d, item: d["lookups"] * TAG_BYTES + 0.0 * item,
-        written_bytes=lambda d, item: d["lookups"] * (d["row_bytes"] + TAG_BYTES) + 0.0 * item,
-    )
+op(
+    "nic_write",
+    NIC,
+    "lookups row_bytes",
+    read="lookups*16",
+    written="lookups*(row_bytes + 16)",
+    defaults=_MESSAGES,
 )
 
-
+# A pair's two queries, and what they have in common: 16 bytes.
 QUERY_ORDER = "query_order"
-PAIR_BYTES = 16.0
-"""A pair's two queries, and what they have in common."""
-
-OPS.register("query_order")(
-    OpSpec(
-        family=QUERY_ORDER,
-        dims=("pairs",),
-        flop=lambda d: d["pairs"],
-        read_bytes=lambda d, item: PAIR_BYTES * d["pairs"],
-        written_bytes=lambda d, item: PAIR_BYTES * d["pairs"],
-    )
-)
+op(QUERY_ORDER, QUERY_ORDER, "pairs", flop="pairs", read="16*pairs", written="16*pairs")
 
 
 STORAGE = "storage"
-
-
-def _nothing(dims: Dims, item_bytes: Floats) -> Floats:
-    return 0.0 * dims["rows"] * item_bytes
-
-
-def _row_bytes_of_drives(dims: Dims, item_bytes: Floats) -> Floats:
-    return dims["rows"] * dims["row_bytes"] + 0.0 * item_bytes
-
-
-OPS.register("storage_read")(
-    OpSpec(
-        family=STORAGE,
-        dims=("rows", "row_bytes"),
-        defaults={"in_flight": 0.0, "expansion": 0.0, "sharers": 0.0},
-        flop=lambda d: 0.0 * d["rows"],
-        read_bytes=_row_bytes_of_drives,
-        written_bytes=_nothing,
-    )
-)
-OPS.register("storage_write")(
-    OpSpec(
-        family=STORAGE,
-        dims=("rows", "row_bytes"),
-        defaults={"in_flight": 0.0, "page_rows": 1.0, "expansion": 0.0, "sharers": 0.0},
-        flop=lambda d: 0.0 * d["rows"],
-        read_bytes=_nothing,
-        written_bytes=_row_bytes_of_drives,
-    )
-)
+_SHARED = {"in_flight": 0, "expansion": 0, "sharers": 0}
+_drive = partial(op, family=STORAGE, dims="rows row_bytes")
+_drive("storage_read", read="rows*row_bytes", defaults=_SHARED)
+_drive("storage_write", written="rows*row_bytes", defaults={**_SHARED, "page_rows": 1})

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from perfmodel.ops.edits.batch.leaves import Leaves
-from perfmodel.ops.edits.batch.rules import rule_of
 from perfmodel.ops.edits.batch.sizes import (
     Call,
     Dims,
@@ -15,6 +14,7 @@ from perfmodel.ops.edits.batch.sizes import (
     product,
     reshaped_sizes,
     returned_by,
+    returned_sizes,
 )
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 
@@ -99,7 +99,7 @@ class Follower:
         return dims
 
     def _entered(self, index: int, op: Op) -> list[Dims | None]:
-        call = Call(op, self._batch, self.inputs[index])
+        call = Call(op, self.inputs[index], self._batch)
         made = returned_by(op)
         if not made:
             return []
@@ -108,15 +108,13 @@ class Follower:
             entries = self._entries.get(op.tensors[0].tensor_id)
             if entries is not None and made[0] is not None:
                 entered[0] = self._with_entries(op.name, made[0].shape, entries)
-        known = rule_of(op.name)
-        if known is not None:
-            for at, (sizes, tensor) in enumerate(zip(known(call), made, strict=False)):
-                if sizes is None or tensor is None or len(sizes) != len(tensor.shape):
-                    continue
-                others = self._of_values(index, tensor.shape) if None in sizes else ()
-                whole = tuple(others[i] if size is None else size for i, size in enumerate(sizes))
-                if tuple(size.at(self._batch) for size in whole) == tensor.shape:
-                    entered[at] = whole
+        for at, (sizes, tensor) in enumerate(zip(returned_sizes(call), made, strict=False)):
+            if sizes is None or tensor is None or len(sizes) != len(tensor.shape):
+                continue
+            others = self._of_values(index, tensor.shape) if None in sizes else ()
+            whole = tuple(others[i] if size is None else size for i, size in enumerate(sizes))
+            if tuple(size.at(self._batch) for size in whole) == tensor.shape:
+                entered[at] = whole
         for at, tensor in enumerate(made):
             if tensor is not None:
                 entered[at] = entered[at] if entered[at] is not None else self._above(op, tensor)

@@ -1,15 +1,16 @@
-"""Sizes as functions of the batch: so much per sample, and so much whatever the batch is."""
+"""Sizes as functions of the batch: so much per sample, and so much whatever the batch is; and what
+sizes operators return, given those of their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from perfmodel.ops.graph import Argument, Op, Tensor
+from perfmodel.ops.graph import Op, Tensor, argument, integer, integers
+from perfmodel.ops.operators import operator_of
 
 
 class Size(NamedTuple):
@@ -107,50 +108,179 @@ def _group(dims: Dims, new: tuple[int, ...], batch: int) -> Dims:
     return (*fixed(new[:chosen]), scaled, *fixed(new[chosen + 1 :]))
 
 
-@dataclass(frozen=True)
-class Call:
-    """An op, the batch it was recorded at, and the sizes of its input tensors."""
+class Call(NamedTuple):
+    """An op, the sizes of its input tensors, and the batch it was recorded at."""
 
     op: Op
-    batch: int
     dims: tuple[tuple[Dims, ...], ...]
     """Per argument, of each tensor in it."""
+    batch: int
 
-    def tensor(self, position: int) -> Tensor | None:
-        """The tensor at a position, if it is one."""
-        given = self.argument(position)
-        return given if isinstance(given, Tensor) else None
+    def sizes(self, place: int) -> Dims | None:
+        """Sizes of the tensor at a place; None where there is no tensor."""
+        return self.dims[place][0] if isinstance(argument(self.op, place), Tensor) else None
 
-    def sizes(self, position: int) -> Dims | None:
-        """Sizes of the tensor at a position; None where there is no tensor."""
-        return None if self.tensor(position) is None else self.dims[position][0]
+    def dim(self, place: int, rank: int) -> int:
+        """The dimension, of so many, that an integer argument names."""
+        return (integer(self.op, place) or 0) % rank
 
-    def listed(self, position: int) -> tuple[Dims, ...]:
-        """Sizes of the tensors in the list at a position."""
-        return self.dims[position] if position < len(self.dims) else ()
 
-    def argument(self, position: int) -> Argument:
-        """The argument at a position; None where there is none."""
-        return self.op.inputs[position] if position < len(self.op.inputs) else None
+Returned: TypeAlias = "Sequence[Sequence[Size | None] | None]"
+"""Per returned tensor, of each size; None: follow from the shapes."""
 
-    def integer(self, position: int, default: int = 0) -> int:
-        """An integer argument."""
-        given = self.argument(position)
-        return given if type(given) is int else default
 
-    def integers(self, position: int) -> tuple[int, ...]:
-        """A list of integers, or one as a list; empty where it is none."""
-        given = self.argument(position)
-        if type(given) is int:
-            return (given,)
-        listed = given if isinstance(given, tuple) else ()
-        numbers = tuple(item for item in listed if type(item) is int)
-        return numbers if len(numbers) == len(listed) else ()
+def returned_sizes(call: Call) -> Returned:
+    """What sizes an op returns, by its record or what is known of its name; of any other nothing:
+    they follow from the shapes alone (`follow.py`)."""
+    name, made = call.op.name, returned_by(call.op)
+    if name.startswith("fbgemm::") and "embedding" in name and "backward" not in name:
+        return _looked_up(call, made)
+    rule = _RULES.get(name.removeprefix("aten::"))
+    if rule is not None:
+        x, given, first = call.sizes(0), argument(call.op, 0), made[0] if made else None
+        if x is None or first is None or not isinstance(given, Tensor):
+            return ()
+        return rule(call, x, given.shape, first.shape)
+    if name in _JOINED:
+        return _JOINED[name](call, call.dims[0] if call.dims else ())
+    record = operator_of(name)
+    bound = None if record is None else record.bind(call.op, call.sizes)
+    return () if record is None or bound is None else list(record.returned(bound, made, fixed))
 
-    @property
-    def returned(self) -> tuple[Tensor | None, ...]:
-        """The tensors that it returned, lists opened; None for what is no tensor."""
-        return returned_by(self.op)
+
+Shape: TypeAlias = tuple[int, ...]
+_Rule = Callable[[Call, Dims, Shape, Shape], Returned]
+"""From a call, the sizes and shape of its first argument, and the shape of what it returned."""
+
+
+def _transposed(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    sizes = list(x)
+    if sizes:
+        a, b = call.dim(1, len(x)), call.dim(2, len(x))
+        sizes[a], sizes[b] = sizes[b], sizes[a]
+    return [sizes]
+
+
+def _permuted(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    order = integers(call.op, 1) or ()
+    return [tuple(x[i] for i in order)] if len(order) == len(x) else ()
+
+
+def _viewed(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    return [reshaped_sizes(x, old, new, call.batch)]
+
+
+def _expanded(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    pad = len(new) - len(x)
+    sizes: list[Size | None] = [
+        x[at - pad] if at >= pad and old[at - pad] == size else Size(0, size)
+        for at, size in enumerate(new)
+    ]
+    if sizes and (pad or old[0] != new[0]):
+        sizes[0] = None
+    return [sizes]
+
+
+def _as_strided(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    is_part = prod(new) <= prod(old) and not any(size.per_sample for size in x)
+    return [fixed(new)] if is_part else ()
+
+
+def _sliced(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    if not x:
+        return ()
+    at = call.dim(1 if call.op.name in ("aten::slice", "aten::narrow") else 2, len(x))
+    return [
+        None
+        if part is None
+        else (*x[:at], _part(x[at], old[at], part.shape[at], call.batch), *x[at + 1 :])
+        for part in returned_by(call.op)
+    ]
+
+
+def _part(whole: Size, old: int, new: int, batch: int) -> Size:
+    """A stretch of `new` of the `old` elements of a dimension."""
+    if not whole.per_sample or not new:
+        return Size(0, new)
+    if new % batch == 0 and new != old:
+        return Size(new // batch, 0)
+    if 2 * new > old:
+        return Size(whole.per_sample, whole.fixed + new - old)
+    return Size(0, new) if old % new else Size(Fraction(whole.per_sample * new) / old, 0)
+
+
+def _reduced(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    gone = {i % len(x) for i in integers(call.op, 1) or ()} if x else set()
+    if not gone:
+        return [()] if not new else ()
+    if len(new) == len(x):
+        return [tuple(Size(0, 1) if i in gone else size for i, size in enumerate(x))]
+    return [tuple(size for i, size in enumerate(x) if i not in gone)]
+
+
+def _bags(call: Call, x: Dims, old: Shape, new: Shape) -> Returned:
+    index, offsets = call.sizes(1), call.sizes(2)
+    if not x or not index or not offsets:
+        return ()
+    bags, inputs = offsets[0], call.op.inputs
+    if inputs[-2:-1] == (True,) or inputs[7:8] == (True,):
+        bags = Size(bags.per_sample, bags.fixed - 1)
+    near = {index[0].at(call.batch): index[0], bags.at(call.batch): bags}
+    others = [
+        None if other is None else tuple(near.get(size, Size(0, size)) for size in other.shape)
+        for other in returned_by(call.op)[1:]
+    ]
+    return [(bags, x[1]), *others]
+
+
+def _rule(names: str, rule: _Rule) -> dict[str, _Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+_RULES = {
+    **_rule("transpose swapaxes transpose_", _transposed),
+    **_rule("permute", _permuted),
+    **_rule("view _unsafe_view reshape _reshape_alias flatten unflatten view_as", _viewed),
+    **_rule("squeeze unsqueeze squeeze_ unsqueeze_ ravel", _viewed),
+    **_rule("expand expand_as broadcast_to", _expanded),
+    **_rule("as_strided", _as_strided),
+    **_rule("slice narrow split split_with_sizes chunk unsafe_split tensor_split", _sliced),
+    **_rule("sum mean amax amin prod var std logsumexp argmax argmin norm", _reduced),
+    **_rule("embedding_bag _embedding_bag _embedding_bag_forward_only", _bags),
+}
+
+
+def _concatenated(call: Call, parts: tuple[Dims, ...]) -> Returned:
+    parts = tuple(part for part in parts if part != fixed((0,)))
+    if not parts or len({len(part) for part in parts}) > 1:
+        return ()
+    first, at = parts[0], call.dim(1, len(parts[0]))
+    return [(*first[:at], total(part[at] for part in parts), *first[at + 1 :])]
+
+
+def _stacked(call: Call, parts: tuple[Dims, ...]) -> Returned:
+    if not parts:
+        return ()
+    at = call.dim(1, len(parts[0]) + 1)
+    return [(*parts[0][:at], Size(0, len(parts)), *parts[0][at:])]
+
+
+_JOINED = {"aten::cat": _concatenated, "aten::concat": _concatenated, "aten::stack": _stacked}
+
+
+def _looked_up(call: Call, made: Sequence[Tensor | None]) -> Returned:
+    """Of a table-batched lookup: as many rows as bags, by the offsets, which end each table's."""
+    lists = [dims[0][0] for dims in call.dims if len(dims) == 1 and len(dims[0]) == 1]
+    ends = [size for size in lists if size.per_sample and size.fixed == 1]
+    sizes: list[tuple[Size | None, ...] | None] = []
+    for output in made:
+        if output is None or len(output.shape) != 2 or not output.shape[0] or not ends:
+            sizes.append(None)
+            continue
+        tables = Fraction(ends[-1].at(call.batch) - 1, output.shape[0])
+        bags = Size(ends[-1].per_sample / tables, 0)
+        sizes.append((bags if tables.denominator == 1 else None, Size(0, output.shape[1])))
+    return sizes
 
 
 def returned_by(op: Op) -> tuple[Tensor | None, ...]:

@@ -1,0 +1,279 @@
+"""Operators of PyTorch as records: the sizes of their arguments, what they return and launch.
+
+A signature says by position what an operator is called with, and behind `->` what it returns:
+
+    a[m,k] b[k,n] -> [m,n]              a tensor, its sizes by name
+    x[*r,k] w[n,k] bias? -> [*r,n]      `*r`: any number of sizes; `bias?`: 1 for a tensor, else 0
+    x[*a,c,*z] @c=0 i[n] -> [*a,n,*z]   `@c`: which dimension `c` is, 0 where unknown, else the last
+    x[*r,*c] (c) -> [*r,*c] [*r,1*c]    `(c)`: a list of as many integers as `c` has sizes (or one);
+                                        `1*c`: as many sizes of 1
+    _ x[n,*_] -> [n,=] =...             `_`: anything; `=`: whatever the batch; `...`: all after
+
+From it come the dims of what is launched (`perfmodel.lowering.rules.table`) and how sizes follow
+another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
+behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
+dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
+for `m=m`; `strided=z>1`: 1 where `z` is above 1, else left out), and launches per row. Over no
+elements, or none of those behind `if=`, nothing is launched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from perfmodel.ops.graph import Op, Tensor, integers
+from perfmodel.registry import Registry
+
+T = TypeVar("T")
+Sizes = Mapping[str, tuple[T, ...]]
+_REPEATED, _ONES = "...", "1*"
+
+
+class Row(NamedTuple):
+    """A row of the measurement table as a record has it."""
+
+    op: str
+    direction: str
+    dtype: str
+    dims: tuple[tuple[str, str], ...]
+    launches: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator by its signature; `launches` is None where code says what it launches."""
+
+    signature: str
+    launches: str | None = None
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, list[str]]]:
+        """Tensors with sizes: their places, and the names of the sizes."""
+        found = {}
+        for place, token in enumerate(self._arguments):
+            name, bracket, names = token.rstrip("]").partition("[")
+            if bracket:
+                found[name] = place, names.split(",")
+        return found
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows that it launches."""
+        return [_row(text) for text in (self.launches or "").split("; ") if text]
+
+    @cached_property
+    def _arguments(self) -> list[str]:
+        return self.signature.partition("->")[0].split()
+
+    @cached_property
+    def _returned(self) -> list[str]:
+        return self.signature.partition("->")[2].split()
+
+    def bind(self, op: Op, sizes: Callable[[int], Sequence[T] | None]) -> Sizes[T] | None:
+        """Name to sizes, of a call whose tensor at a place has `sizes`; None where it does not
+        fit."""
+        bound: dict[str, tuple[T, ...]] = {}
+        for place, names in self.tensors.values():
+            given = sizes(place)
+            counts = None if given is None else self._counts(op, names, len(given), bound)
+            if given is None or counts is None:
+                return None
+            rest = iter(given)
+            for name, count in zip(names, counts, strict=True):
+                bound.setdefault(name.lstrip("*"), tuple(next(rest) for _ in range(count)))
+        return bound
+
+    def _counts(self, op: Op, names: list[str], rank: int, bound: Sizes[T]) -> list[int] | None:
+        """How many sizes each name stands for; None where they do not fit."""
+        counts = [self._count(op, names, at, rank, bound) for at in range(len(names))]
+        rest = rank - sum(filter(None, counts))
+        if rest < 0 or counts.count(None) > 1 or (rest and None not in counts):
+            return None
+        return [rest if count is None else count for count in counts]
+
+    def _count(self, op: Op, names: list[str], at: int, rank: int, bound: Sizes[T]) -> int | None:
+        """The same of one name; None where the others tell."""
+        name = names[at].removeprefix("*")
+        if name == names[at]:
+            return 1
+        if name in bound:
+            return len(bound[name])
+        following = names[at + 1] if at + 1 < len(names) else ""
+        for place, token in enumerate(self._arguments):
+            if token == f"({name})":
+                return len(integers(op, place) or (1,))
+            if following and token in (f"@{following}", f"@{following}=0"):
+                usual = 0 if token.endswith("=0") else rank - 1
+                return (integers(op, place) or (usual,))[0] % max(rank, 1)
+        return None
+
+    def flags(self, op: Op) -> Iterator[tuple[str, float]]:
+        """Arguments that may be a tensor or none, to 1 or 0."""
+        for place, token in enumerate(self._arguments):
+            if token.endswith("?"):
+                yield token[:-1], float(isinstance([*op.inputs[place:], None][0], Tensor))
+
+    def returned(
+        self,
+        bound: Sizes[T],
+        made: Sequence[Tensor | None],
+        fixed: Callable[[Sequence[int]], tuple[T, ...]],
+    ) -> Iterator[tuple[T, ...] | None]:
+        """Sizes of what a call returned (`made`); None of what the signature does not say."""
+        for at, tensor in enumerate(made):
+            token = self._returned[min(at, len(self._returned) - 1)] if self._returned else "_"
+            is_said = at < len(self._returned) or token.endswith(_REPEATED)
+            token = token.removesuffix(_REPEATED)
+            if tensor is None or not is_said or token == "_":
+                yield None
+                continue
+            sizes: tuple[T, ...] = ()
+            for name in filter(None, token.strip("[]").split(",")):
+                if name == "=":
+                    sizes += fixed(tensor.shape[len(sizes) :])
+                elif name.startswith(_ONES):
+                    sizes += fixed((1,) * len(bound[name.removeprefix(_ONES)]))
+                else:
+                    sizes += bound[name.lstrip("*")]
+            yield sizes
+
+
+def _row(text: str) -> Row:
+    head, *words = text.split()
+    times = int(words.pop()[1:]) if re.fullmatch(r"x\d+", words[-1]) else 1
+    name, _, dtype = head.partition(":")
+    op, _, direction = name.partition(".")
+    dims = tuple((word.partition("=")[0], word.partition("=")[2] or word) for word in words)
+    return Row(op, direction or "fwd", dtype, dims, times)
+
+
+OPERATORS: Registry[Operator] = Registry("operator", "perfmodel.operators")
+"""By name. `leaf:` in front: what is launched counts only where nothing that it calls launches."""
+LEAF = "leaf:"
+
+
+def full_name(name: str) -> str:
+    """An operator's name; one without `::` is ATen's."""
+    own = name.removeprefix(LEAF)
+    return name if "::" in own else f"{name.removesuffix(own)}aten::{own}"
+
+
+def operator_of(name: str) -> Operator | None:
+    """The record of an operator, also of one that counts as a leaf only."""
+    return OPERATORS.get(name) or OPERATORS.get(f"{LEAF}{name}")
+
+
+def _add(names: str, signature: str, launches: str | None = None) -> None:
+    OPERATORS.register(*map(full_name, names.split()))(Operator(signature, launches))
+
+
+_add("mm _int_mm mm_out _scaled_mm", "a[m,k] b[k,n] -> [m,n]", "mm b=1 m n k")
+_add("addmm addmm_ _addmm_activation", "_ a[m,k] b[k,n] -> [m,n]", "linear b=1 m n k bias=1")
+_add("bmm", "a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
+_add("baddbmm baddbmm_ addbmm", "_ a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
+_add("leaf:linear", "x[*m,k] w[n,k] bias? -> [*m,n]", "linear b=1 m n k bias")
+_add("mv", "a[m,k]", "mm b=1 m n=1 k")
+_add("addmv addmv_", "_ a[m,k]", "mm b=1 m n=1 k")
+_add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
+_add("matmul", "a[*s,k] b[*t,k,n] -> [*s,n]")
+
+_ALONG = "rows=a*z cols=c strided=z>1"
+_add("_softmax _safe_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
+_add("leaf:softmax leaf:special_softmax", "x[*a,c,*z] @c", f"softmax {_ALONG}")
+_add("_log_softmax leaf:log_softmax", "x[*a,c,*z] @c", f"log_softmax {_ALONG}")
+# The product of gradient and output, then the gradient.
+_add("_softmax_backward_data", "g[*a,c,*z] _ @c", f"softmax.bwd {_ALONG} x2")
+_add("_log_softmax_backward_data", "g[*a,c,*z] _ @c", f"log_softmax.bwd {_ALONG}")
+
+_NORMALISED = "x[*r,*c] (c) -> [*r,*c] [*r,1*c]..."
+_add("native_layer_norm leaf:layer_norm", _NORMALISED, "layer_norm rows=r cols=c")
+_add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
+# The gradient of the input, then of the weight.
+_add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd rows=r cols=c x2")
+_LIKE_SECOND = "_ x[*s] -> [*s] =..."
+_add("native_layer_norm_backward native_group_norm_backward", _LIKE_SECOND)
+_add("native_batch_norm_backward convolution_backward", _LIKE_SECOND)
+_CHANNELS = "x[n,c,*s] -> [n,c,*s] =..."
+_add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
+_add(
+    "cudnn_batch_norm_backward miopen_batch_norm_backward batch_norm_backward",
+    _CHANNELS,
+    "batch_norm.bwd rows=n*s cols=c",
+)
+_add("native_batch_norm _batch_norm_impl_index", "x[*s] -> [*s] =...")
+_add(
+    "conv1d conv2d conv3d convolution _convolution mkldnn_convolution cudnn_convolution "
+    "miopen_convolution max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d "
+    "_adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d",
+    "x[n,*_] -> [n,=]...",
+)
+
+_add(
+    "uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ bernoulli multinomial "
+    "geometric_ cauchy_ poisson",
+    "x[*s]",
+    "random elements=s",
+)
+_add("nll_loss_backward nll_loss2d_backward", "_ x[*s] -> [*s]")
+_add("bucketize", "x[*e] bounds[*b]", "bucketize rows=1 cols=e boundaries=b")
+_add("searchsorted", "bounds[*b] x[*e]", "bucketize rows=1 cols=e boundaries=b")
+_PUT = "table[*t] _ index[*i]"
+_add("scatter_ scatter", _PUT, "scatter rows=i cols=1 hash_size=t")
+_ADDED = "scatter_add rows=i cols=1 hash_size=t"
+_add("scatter_add_ scatter_add scatter_reduce_ scatter_reduce", _PUT, _ADDED)
+_add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
+_add("gather", "_ _ index[*s] -> [*s]")
+_add("embedding", "w[e,d] i[*s] -> [*s,d]")
+_add("index_select", "x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z]")
+_add(
+    "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward "
+    "embedding_backward embedding_sparse_backward _embedding_bag_sparse_backward",
+    "-> =...",
+)
+
+
+def _scan(elements: str, dtype: str) -> str:
+    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
+    whole = f"rows=1 cols={elements}"
+    return f"fill:int32 rows=1 cols=1 if={elements}; cumsum:{dtype} {whole}"
+
+
+_LENGTHS = _scan("l", "lengths")
+_add(
+    "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_inclusive_cumsum "
+    "fbgemm::asynchronous_exclusive_cumsum fb::asynchronous_complete_cumsum",
+    "lengths[*l]",
+    _LENGTHS,
+)
+_RANGES = f"{_LENGTHS}; offsets_range elements=l segments=l"
+_add("fb::lengths_range* fbgemm::lengths_range*", "lengths[*l]", _RANGES)
+_add(
+    "fb::to_dense_representation*",
+    "values[*e] lengths[*l]",
+    f"{_scan('l', 'int64')}; jagged_to_dense elements=e segments=l",
+)
+_CHECKED = "bounds_check:values elements=e segments=l"
+_add("fbgemm::bounds_check_indices*", "_ values[*e] offsets[*l]", _CHECKED)
+# Sizes per bucket, offsets, then the values.
+_add(
+    "fbgemm::block_bucketize_sparse_features*",
+    "lengths[*l] values[*e]",
+    f"{_LENGTHS}; {_CHECKED}; {_LENGTHS}; jagged_bucketize:values elements=e segments=l weighted=0",
+)
+# Lengths, offsets, offsets after, then the values.
+_add(
+    "fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data "
+    "fbgemm::permute_sparse_features fbgemm::permute_sparse_data "
+    "fbgemm::permute_multi_embedding_sparse",
+    "order[*t] lengths[r,*w] values[*e] weights?",
+    f"index_select:lengths rows=t cols=w; {_scan('r*w', 'lengths')}; {_scan('t*w', 'lengths')}; "
+    "jagged_permute:values elements=e segments=t*w weighted=weights",
+)
+
+_add("t numpy_T", "x[a,b] -> [b,a]")
+_add("select", "x[*a,c,*z] @c=0 -> [*a,*z]")
+_add("unbind", "x[*a,c,*z] @c=0 -> [*a,*z]...")
