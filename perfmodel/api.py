@@ -214,6 +214,7 @@ def evaluate(
     *paths: str | Path,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
     begin: Begin = silent,
 ) -> Evaluation:
     """How far predictions are from what was measured: of the traces, and of the tables beside a
@@ -221,7 +222,8 @@ def evaluate(
 
     A replay has seen the step's own durations; all other errors are of what was left out, or from
     shapes alone. `strict` refuses what else would be left out with a warning, `max_bytes` bounds
-    each document, `begin` gets each job's name, its position and how many there are.
+    each document, `steps_by` names what marks steps in traces, `begin` gets each job's name, its
+    position and how many there are.
     """
     from perfmodel.evaluation.jobs import demo_job, evaluate_jobs, find_jobs
     from perfmodel.evaluation.kernels import find_tables
@@ -231,7 +233,14 @@ def evaluate(
     jobs = find_jobs(given, max_bytes=max_bytes)
     if not paths:
         jobs.insert(0, demo_job())
-    return evaluate_jobs(jobs, find_tables(given), strict=strict, max_bytes=max_bytes, begin=begin)
+    return evaluate_jobs(
+        jobs,
+        find_tables(given),
+        strict=strict,
+        max_bytes=max_bytes,
+        steps_by=steps_by,
+        begin=begin,
+    )
 
 
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:

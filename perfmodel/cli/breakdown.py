@@ -95,6 +95,14 @@ def breakdown(
         bool, typer.Option("--full-names", help="Names of kernels as they are in the trace.")
     ] = False,
     profiler_overhead: ProfilerOverheadOption = 0.0,
+    capture: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A trace of the same program without CUDA or HIP graphs: kernels of graphs are "
+            "laid back onto its operators, by their names in order.",
+        ),
+    ] = None,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -127,6 +135,7 @@ def breakdown(
       perfmodel breakdown ranks/ --rank 0 --steps 2:5
       perfmodel breakdown trace.json.gz --format json -o breakdown.json
       perfmodel breakdown trace.json.gz --top 30 --full-names
+      perfmodel breakdown graphs.json.gz --capture eager.json.gz
       perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
     """
     target = Output(format, output)
@@ -147,10 +156,11 @@ def breakdown(
         else:
             content = read(trace, **reading)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
-        whole = break_down(content, profiler_us_per_event=profiler_overhead)
+        eager = read(capture, max_bytes=limit) if capture else None
+        whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
         selected = _selected(whole, content.chosen, rank)
         options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
-        helps = _gains(whole, content, trace, options)
+        helps, lost = _gains(whole, content, trace, options)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
     save_figure(figure, lambda: _step_figure(whole, selected))
@@ -160,17 +170,22 @@ def breakdown(
         from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
 
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
-        show_gains(console, helps, whole.unrecorded)
+        show_gains(console, helps, next(iter(lost), whole.unrecorded))
 
     from perfmodel.timeline.completeness import completeness_line
 
+    def answer() -> dict[str, Any]:
+        found = selected.to_dict(top or MAX_ROWS)
+        return found | {
+            "gains": [gain.to_dict() for gain in helps],
+            "warnings": [*found["warnings"], *lost],
+        }
+
     target.write(
-        answer=lambda: (
-            selected.to_dict(top or MAX_ROWS) | {"gains": [gain.to_dict() for gain in helps]}
-        ),
+        answer=answer,
         csv=lambda: frame_csv(selected.to_frame()),
         table=table,
-        warnings=list(selected.warnings),
+        warnings=[*selected.warnings, *selected.missing, *lost],
         cautions=selected.cautions,
         first=completeness_line(selected.gaps),
     )
@@ -178,19 +193,24 @@ def breakdown(
 
 def _gains(
     listed: Breakdown, content: Trace, trace: str | None, options: PredictionOptions
-) -> list[Gain]:
-    """What would help the job most, over the chosen steps of all ranks."""
+) -> tuple[list[Gain], list[str]]:
+    """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
     from perfmodel.prediction.gains import gains
+    from perfmodel.timeline.rank import UNFIT
 
     graph = listed.timeline.graph
-    return gains(
-        graph,
-        graph.nodes_.duration_us,
-        predict_command(graph, trace, options, ()),
-        straggler=None if listed.waiting is None else listed.waiting.to_dict(),
-        steps=content.chosen,
-        periods=listed.ranks[0].steps[0].lags.periods,
-    )
+    try:
+        found = gains(
+            graph,
+            graph.nodes_.duration_us,
+            predict_command(graph, trace, options, ()),
+            straggler=None if listed.waiting is None else listed.waiting.to_dict(),
+            steps=content.chosen,
+            periods=listed.ranks[0].steps[0].lags.periods,
+        )
+    except UNFIT as error:
+        return [], [f"what would help most could not be worked out: {error}"]
+    return found, []
 
 
 def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Breakdown:

@@ -14,6 +14,7 @@ from perfmodel.cli.options import (
     FormatOption,
     MaxMemoryOption,
     OutputOption,
+    StepsByOption,
     StrictOption,
     max_bytes,
 )
@@ -51,6 +52,7 @@ def check(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Markdown summary as well.")
     ] = None,
+    steps_by: StepsByOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
     strict: StrictOption = False,
@@ -85,7 +87,12 @@ def check(
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
-    evaluation = evaluate_paths(folders or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    evaluation = evaluate_paths(
+        folders or [],
+        strict=strict,
+        limit_bytes=max_bytes(max_memory),
+        steps_by=steps_by or "",
+    )
     if rows is None:
         rows = evaluation.rows
         write_baseline(baseline, rows)

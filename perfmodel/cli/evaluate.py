@@ -65,12 +65,16 @@ def traces(
     target.write_result(evaluation, show_traces, evaluation.warnings)
 
 
-def evaluate_paths(paths: list[str], *, strict: bool, limit_bytes: int) -> Evaluation:
+def evaluate_paths(
+    paths: list[str], *, strict: bool, limit_bytes: int, steps_by: str = ""
+) -> Evaluation:
     """The errors over `paths`; without any, over the folder `traces` here and the demo."""
     from perfmodel import api
 
     with working("evaluating") as begin:
-        return api.evaluate(*paths, strict=strict, max_bytes=limit_bytes, begin=begin)
+        return api.evaluate(
+            *paths, strict=strict, max_bytes=limit_bytes, steps_by=steps_by, begin=begin
+        )
 
 
 def kernels(

@@ -146,6 +146,7 @@ def evaluate_jobs(
     *,
     strict: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
     begin: Begin = silent,
 ) -> Evaluation:
     """The errors of every job, then of every table; `begin` gets the name of each.
@@ -158,7 +159,7 @@ def evaluate_jobs(
     warnings: list[str] = []
     for job in begun(jobs, begin, lambda job: job.name):
         try:
-            trace = read(job.path, strict=strict, max_bytes=max_bytes)
+            trace = read(job.path, strict=strict, max_bytes=max_bytes, steps_by=steps_by)
             result = evaluate_trace(trace, job.name)
         except PerfmodelError as error:
             if job.asked or strict:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
-from perfmodel.reporting.measured_ranks import work_ratio
-from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, STEP, Side
+from perfmodel.reporting.measured_ranks import SHARED_FRAC, work_ratio
+from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, PLACE, STEP, Figures, Side
 from perfmodel.reporting.verdict import (
     MEMORY,
     Held,
@@ -238,7 +238,7 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     notes += [
         f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
     ]
-    before, after = a.figures_of(first[0]), b.figures_of(first[1])
+    before, after = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
     has_modules = all(any(group == MODULE for group, _ in each) for each in (before, after))
     spread = _spread(a, b, first)
     changes = [
@@ -254,6 +254,26 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     ]
     changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
     return Difference(a, b, changes, pairs, ratios[first], notes, held)
+
+
+def _modules_aligned(*sides: Figures) -> list[Figures]:
+    """Both sides with modules by place where half of the time of each has its like, else by class.
+
+    Modules that hold others count again, on both sides.
+    """
+    places = [{name: us for (group, name), us in each.items() if group == PLACE} for each in sides]
+    shared = places[0].keys() & places[1].keys()
+    least = [SHARED_FRAC * sum(each.values()) for each in places]
+    alike = [sum(each[name] for name in shared) for each in places]
+    dropped = MODULE if all(a >= b > 0 for a, b in zip(alike, least, strict=True)) else PLACE
+    return [
+        {
+            (MODULE if group == PLACE else group, name): us
+            for (group, name), us in each.items()
+            if group != dropped
+        }
+        for each in sides
+    ]
 
 
 def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:

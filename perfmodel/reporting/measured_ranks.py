@@ -120,12 +120,14 @@ class MeasuredRanks:
         hot = self._hot(rank)
         return hot.kernels if len(hot.kernels.names) else hot.operators
 
-    def modules_us(self, rank: int) -> dict[str, float]:
-        """Per class of modules the device time that it launched per step; the host's without."""
+    def modules_us(self, rank: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Per class of modules, and per place in their tree, the device time that it launched per
+        step; the host's without a device."""
         hot = self._hot(rank)
         by = "device_us" if len(hot.links.device_rows) else "host_us"
         rows = [row for row in range_rows(hot.ranges) if row["kind"] == "module"]
-        return {row["name"].partition(": ")[2]: row[by] for row in rows}
+        classes = {row["name"].partition(": ")[2]: row[by] for row in rows}
+        return classes, {row["name"].strip("/"): row[by] for row in range_rows(hot.modules)}
 
 
 SHARED_FRAC, ALIKE_FRAC, AGREE_FRAC = 1 / 2, 0.1, 2 / 3

@@ -38,6 +38,9 @@ STEP, PATH, PIECE, FAMILY, IDLE, MODULE = GROUPS = (
 """What is compared: figures of the step; its critical path by kind, and by what lies on it; device
 time by kernel family; idle time by cause."""
 
+PLACE = "module's place"
+"""Modules by their place in the tree: instead of by class where both sides have the same."""
+
 Figures = Mapping[tuple[str, str], float]
 """Microseconds per step by (group, name)."""
 MEASURED = "trace"
@@ -281,7 +284,8 @@ def side_of(
         def measured_figures(rank: int) -> Figures:
             result = by_rank.job if rank == slowest else by_rank.of_rank(rank)
             figures = figures_of_result(result.to_dict())
-            return figures | {(MODULE, k): us for k, us in by_rank.modules_us(rank).items()}
+            groups = zip((MODULE, PLACE), by_rank.modules_us(rank), strict=True)
+            return figures | {(group, k): us for group, each in groups for k, us in each.items()}
 
         slowest = by_rank.job.rank.rank
         return Side(

@@ -14,6 +14,7 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.provenance import made_by
+from perfmodel.timeline.captured import LaidBack
 from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.device_lag import DeviceLags
@@ -91,7 +92,7 @@ class Breakdown(HotTables):
             "schema": SCHEMA,
             "made_by": made_by(),
             "completeness": [gap.to_dict() for gap in self.gaps],
-            "warnings": self.warnings,
+            "warnings": [*self.warnings, *self.missing],
             "summary": rounded_records([asdict(rank.summary) for rank in self.ranks]),
             "slowest_rank": self.slowest.rank,
             "ranks": ranks,
@@ -123,6 +124,11 @@ class Breakdown(HotTables):
             parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
             return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
         return pd.DataFrame(getattr(of, name)())
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The optional tables of ranks that could not be made, and why."""
+        return [line for rank in self.ranks for line in rank.check_tables()]
 
     def meets_us(self, rank: int) -> dict[str, float | None]:
         """Transfer and waiting of a rank at the collectives where ranks meet, per step."""
@@ -192,17 +198,24 @@ def _median_step_us(steps: Sequence[StepBreakdown]) -> float:
 
 
 def breakdown(
-    trace: Trace | str | Path | pd.DataFrame, *, profiler_us_per_event: float = 0.0
+    trace: Trace | str | Path | pd.DataFrame,
+    *,
+    profiler_us_per_event: float = 0.0,
+    capture: Trace | str | Path | pd.DataFrame | None = None,
 ) -> Breakdown:
     """Break a trace, or what `read` takes, down as it was measured.
 
     `profiler_us_per_event` is taken off the host overheads for every event that the profiler
-    recorded inside them (Lin et al. use 2); nothing else is corrected.
+    recorded inside them (Lin et al. use 2); nothing else is corrected. Kernels of CUDA and HIP
+    graphs are laid back onto the operators of `capture`, a trace of the same program without
+    graphs; without one, onto those that the trace itself ran eagerly.
 
     Raises `TraceError` when there is nothing to break down (an execution trace has no times).
     """
     if not isinstance(trace, Trace):
         trace = read(trace)
+    if capture is not None and not isinstance(capture, Trace):
+        capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
     overheads = {
@@ -245,7 +258,8 @@ def breakdown(
         waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
         indices = tuple(range(len(steps[number])))
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        ranks.append(RankBreakdown(number, device, steps[number], indices, hot, waited))
+        laid = _laid_back(hot, capture)
+        ranks.append(RankBreakdown(number, device, steps[number], indices, hot, waited, laid))
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
@@ -258,8 +272,17 @@ def breakdown(
         cautions,
         missing.why,
         found_waiting,
-        completeness(trace, graph),
+        completeness(trace, graph, [rank.laid_back for rank in ranks]),
     )
+
+
+def _laid_back(hot: Hotspots, capture: Trace | None) -> LaidBack | None:
+    """The graphs of a rank on the like rank of the eager run, or on its first one."""
+    if capture is None:
+        return LaidBack.of(hot, hot)
+    found = list(zip(capture.ranks, capture.links, strict=True))
+    rank, links = next((each for each in found if each[0].rank == hot.rank.rank), found[0])
+    return LaidBack.of(hot, Hotspots(rank, links, ()), capture.source)
 
 
 _TABLES = (

@@ -7,7 +7,7 @@ steps that count. Device time is a sum over operations, so that overlapping ones
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,10 @@ from perfmodel.trace.step_marks import NUMBERED_MARK
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _MODULE = re.compile(r"nn\.Module: ")
+_WRAPPER_MODULE = re.compile(
+    r"OptimizedModule|CheckpointWrapper|(Distributed)?DataParallel"
+    r"|FullyShardedDataParallel|DistributedModelParallel"
+)
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
 _NS_DIGITS = 3
 """Totals that are the same nanoseconds tie, in whatever order they were added up."""
@@ -72,7 +76,7 @@ class Nesting:
         """Per row of the rank: the event around it, one level above, or -1."""
         result = np.full(len(self.rank), NONE, np.int64)
         for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
-            result[level] = _row_of(above, containing_index(self.rank, level, above))
+            result[level] = row_of(above, containing_index(self.rank, level, above))
         return result
 
     def around(self, rows: Ints) -> list[Ints]:
@@ -81,12 +85,12 @@ class Nesting:
         place = np.empty(len(self.rank), np.int64)
         place[order] = np.arange(len(order))
         return [
-            _row_of(level, containing_index(self.rank, order, level))[place[rows]]
+            row_of(level, containing_index(self.rank, order, level))[place[rows]]
             for level in self.levels
         ]
 
 
-def _row_of(rows: Ints, index: Ints) -> Ints:
+def row_of(rows: Ints, index: Ints) -> Ints:
     return np.append(rows, NONE)[index]
 
 
@@ -176,28 +180,33 @@ class Hotspots:
     @cached_property
     def launched_by(self) -> Ints:
         """Per device row: the innermost operator around its launch call, or -1."""
-        result = np.full(len(self.links.device_rows), NONE, np.int64)
-        launched = np.flatnonzero(self.links.device_launch >= 0)
-        calls, back = np.unique(self.links.device_launch[launched], return_inverse=True)
-        innermost = np.full(len(calls), NONE, np.int64)
-        for level in self.ops.around(calls):
-            innermost = np.where(level >= 0, level, innermost)
-        result[launched] = innermost[back]
-        return result
+        return self.innermost_op(self.links.device_launch)
 
-    @cached_property
-    def forward_op(self) -> Ints:
-        """Per device row: the operator whose derivative it computes, or -1.
+    def innermost_op(self, calls: Ints) -> Ints:
+        """Per launch call (its row, or -1): the innermost operator around it, or -1."""
+        known, back = np.unique(calls, return_inverse=True)
+        is_call = known >= 0
+        innermost = np.full(len(known), NONE, np.int64)
+        for level in self.ops.around(known[is_call]):
+            innermost[is_call] = np.where(level >= 0, level, innermost[is_call])
+        return innermost[back]
 
-        That of the outermost operator around its launch call that has one, so that what a
-        backward pass computes anew is of the operator that asked for it.
+    def op_chain(self, ops: Ints) -> Iterator[Ints]:
+        """These operators (-1 is none), then those that called them, until none is left."""
+        while (ops >= 0).any():
+            yield ops
+            ops = row_of(self.op_parents, ops)
+
+    def _forward_op(self, ops: Ints) -> Ints:
+        """Per operator (or -1): the one whose derivative it computes, or -1.
+
+        That of the outermost operator around it that has one, so that what a backward pass
+        computes anew is of the operator that asked for it.
         """
-        differentiates = differentiated_ops(self.rank)
-        at, result = self.launched_by, np.full(len(self.links.device_rows), NONE, np.int64)
-        while (at >= 0).any():
-            here = _row_of(differentiates, at)
+        differentiates, result = differentiated_ops(self.rank), np.full(len(ops), NONE, np.int64)
+        for at in self.op_chain(ops):
+            here = row_of(differentiates, at)
             result = np.where(here >= 0, here, result)
-            at = _row_of(self.op_parents, at)
         return result
 
     @cached_property
@@ -222,7 +231,7 @@ class Hotspots:
         called = rows[parent[rows] >= 0]
         self_us = total - np.bincount(parent[called], total[called], minlength=len(rank))
         owned = self.launched_by >= 0
-        device = _summed(self.launched_by[owned], self.device_us[owned], len(rank))
+        device = summed(self.launched_by[owned], self.device_us[owned], len(rank))
         device_total = device.copy()
         for level in reversed(self.ops.levels[1:]):
             device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
@@ -246,50 +255,86 @@ class Hotspots:
         among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
         range within one of its name adds nothing.
         """
-        rank = self.rank
-        notes = rank.of(Category.ANNOTATION)
-        notes = notes[~rank.name_matches(NUMBERED_MARK)[notes]]
-        modules = rank.of(Category.PYTHON)
-        modules = modules[rank.name_matches(_MODULE)[modules]]
-        both = NamedSums.over([self._of_ranges(rows) for rows in (notes, modules)])
+        both = NamedSums.over([self._of_ranges(rows) for rows in self.range_rows])
         return self._sums(both.names, both.columns)
 
-    def _of_ranges(self, rows: Ints) -> NamedSums:
+    @cached_property
+    def range_rows(self) -> tuple[Ints, Ints]:
+        """Annotations but the marks of steps, and modules."""
         rank = self.rank
-        codes, of_row = np.unique(rank.name[rows], return_inverse=True)
+        notes = rank.of(Category.ANNOTATION)
+        modules = rank.of(Category.PYTHON)
+        return (
+            notes[~rank.name_matches(NUMBERED_MARK)[notes]],
+            modules[rank.name_matches(_MODULE)[modules]],
+        )
+
+    def range_names(self, rows: Ints) -> tuple[tuple[str, ...], Ints]:
+        """The names of ranges, modules by class, and per row of the rank which it has, or -1."""
+        codes, of_row = np.unique(self.rank.name[rows], return_inverse=True)
         names = [
             _NUMBER_OF_MODULE.sub("", text) if _MODULE.match(text) else text
             for text in self._texts(codes)
         ]
         known = {name: at for at, name in enumerate(dict.fromkeys(names))}
-        key = np.full(len(rank), NONE, np.int64)
+        key = np.full(len(self.rank), NONE, np.int64)
         key[rows] = np.array([known[name] for name in names], np.int64)[of_row]
+        return tuple(known), key
+
+    @cached_property
+    def modules(self) -> NamedSums:
+        """As `ranges`, modules by their place in the tree: `Bert/Encoder/Layer#3/Linear`, where
+        `#n` counts the modules of a class within their parent, from 0, which is left out. What
+        wraps a model to compile or distribute it is no place."""
+        rows, rank = self.range_rows[1], self.rank
+        nesting = Nesting(rank, rows)
+        parents, places = nesting.parents(), {NONE: ""}
+        known: dict[tuple[str, str], dict[str, int]] = {}
+        for level in nesting.levels:
+            for row, parent in zip(level.tolist(), parents[level].tolist(), strict=True):
+                module = rank.text(row).partition(": ")[2]
+                kind, above = _NUMBER_OF_MODULE.sub("", module), places[parent]
+                if _WRAPPER_MODULE.fullmatch(kind):
+                    places[row] = above
+                    continue
+                others = known.setdefault((above, kind), {})
+                number = others.setdefault(module, len(others))
+                places[row] = f"{above}/{kind}" + f"#{number}" * bool(number)
+        names = [name for name in dict.fromkeys(places.values()) if name]
+        index = {name: at for at, name in enumerate(names)}
+        key = np.full(len(rank), NONE, np.int64)
+        key[rows] = [index.get(places[row], NONE) for row in rows.tolist()]
+        return self._of_ranges(rows, (names, key))
+
+    def _of_ranges(self, rows: Ints, named: tuple[Sequence[str], Ints] | None = None) -> NamedSums:
+        rank = self.rank
+        names, key = named or self.range_names(rows)
         us = np.zeros(len(rank))
         us[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         nesting = Nesting(rank, rows)
-        counts = rows[us[rows] > 0]
+        counts = rows[(us[rows] > 0) & (key[rows] >= 0)]
         outer = counts[self._is_outer(rows, nesting, key)[counts]]
-        count = _summed(key[counts], None, len(known))
-        host = _summed(key[outer], us[outer], len(known))
-        around = [_row_of(key, level) for level in self._ranges_around(nesting)]
-        differentiated = np.flatnonzero(self.forward_op >= 0)
-        forward = [_row_of(key, x) for x in nesting.around(self.forward_op[differentiated])]
-        before = [level[differentiated] for level in around]
-        columns = {
-            "count": count,
-            "host_us": host,
-            "device_us": _once(around, [], self.device_us, len(known)),
-            "backward_device_us": _once(
-                forward, before, self.device_us[differentiated], len(known)
-            ),
-        }
-        return self._sums(tuple(known), columns)
-
-    def _ranges_around(self, nesting: Nesting) -> list[Ints]:
-        """Per level, for each device row the range in which it was launched, or -1."""
         launch = self.links.device_launch
-        launched = np.flatnonzero(launch >= 0)
-        calls, back = np.unique(launch[launched], return_inverse=True)
+        around, forward = (
+            [row_of(key, level) for level in levels]
+            for levels in (
+                self.ranges_around(nesting, launch),
+                self.forward_ranges(nesting, launch),
+            )
+        )
+        columns = {
+            "count": summed(key[counts], None, len(names)),
+            "host_us": summed(key[outer], us[outer], len(names)),
+            "device_us": once(around, [], self.device_us, len(names)),
+            "backward_device_us": once(forward, around, self.device_us, len(names)),
+        }
+        return self._sums(names, columns)
+
+    def ranges_around(self, nesting: Nesting, launch: Ints) -> list[Ints]:
+        """Per level, for each launch call (its row, or -1) the range around it, or -1."""
+        calls, back = np.unique(launch, return_inverse=True)
+        is_call = calls >= 0
+        calls = calls[is_call]
         roles = self.links.roles
         main = [thread for thread, role in roles.items() if role == MAIN_THREAD]
         autograd = [thread for thread, role in roles.items() if role == AUTOGRAD_THREAD]
@@ -303,9 +348,21 @@ class Hotspots:
                 running = of_main[np.searchsorted(start_us, begun_us, side="right") - 1]
                 lasts = (start_us[0] <= begun_us) & (begun_us < self.rank.end_us[running])
                 row = np.where(meanwhile & (own < 0), np.where(lasts, running, NONE), own)
-            per_row = np.full(len(launch), NONE, np.int64)
-            per_row[launched] = row[back]
-            result.append(per_row)
+            per_call = np.full(len(is_call), NONE, np.int64)
+            per_call[is_call] = row
+            result.append(per_call[back])
+        return result
+
+    def forward_ranges(self, nesting: Nesting, launch: Ints) -> list[Ints]:
+        """Per level, for each launch call (its row, or -1) the range of the operator whose
+        derivative it launches, or -1."""
+        forward = self._forward_op(self.innermost_op(launch))
+        known = np.flatnonzero(forward >= 0)
+        result = []
+        for level in nesting.around(forward[known]):
+            per_call = np.full(len(launch), NONE, np.int64)
+            per_call[known] = level
+            result.append(per_call)
         return result
 
     def _is_outer(
@@ -326,9 +383,9 @@ class Hotspots:
     def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
         """Columns of these rows summed by name, and how many rows have it."""
         name = self.rank.name[rows].astype(np.int64)
-        count = _summed(name, None, 0)
+        count = summed(name, None, 0)
         codes = np.flatnonzero(count)
-        sums = {key: _summed(name, values, 0)[codes] for key, values in columns.items()}
+        sums = {key: summed(name, values, 0)[codes] for key, values in columns.items()}
         return self._sums(self._texts(codes), {"count": count[codes], **sums})
 
     def _texts(self, codes: Ints) -> tuple[str, ...]:
@@ -340,12 +397,12 @@ class Hotspots:
         return NamedSums(tuple(names), columns, clock.count, clock.total_us, device_us)
 
 
-def _summed(key: Ints, values: Floats | None, count: int) -> Floats:
+def summed(key: Ints, values: Floats | None, count: int) -> Floats:
     """Per key the sum of its values; how many there are without values."""
     return np.bincount(key, values, minlength=count).astype(np.float64)
 
 
-def _once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
+def once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int) -> Floats:
     """Per key the sum of `us` over the rows that have it on a level, each once; not those that
     have it in `before`. -1 is no key."""
     result = np.zeros(count)
@@ -353,7 +410,7 @@ def _once(levels: Sequence[Ints], before: Sequence[Ints], us: Floats, count: int
         is_new = level >= 0
         for above in (*levels[:depth], *before):
             is_new &= above != level
-        result += _summed(level[is_new], us[is_new], count)
+        result += summed(level[is_new], us[is_new], count)
     return result
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.timeline.captured import LaidBack
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
 from perfmodel.timeline.device_lag import DeviceLags
 from perfmodel.timeline.hotspots import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.timeline.rates import Rates
 
 
+T = TypeVar("T")
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
 """What lowering raises of arguments that no rule expects: of those a table is left out, no more."""
 COLLECTIVES = "collectives"
@@ -115,7 +118,8 @@ class HotTables(ABC):
         """Collectives by name and process group, most time first; per step."""
         from perfmodel.timeline.collectives import collective_rows
 
-        return collective_rows(self.sums(COLLECTIVES), most)
+        sums = self.sums(COLLECTIVES)
+        return collective_rows(sums, most) if sums.names else []
 
     def hot_tables(self, most: int | None) -> dict[str, Any]:
         """These tables and the rates, at most so many rows of each, as JSON."""
@@ -142,6 +146,10 @@ class RankBreakdown(HotTables):
     """Of each step, which one of the trace it is."""
     hot: Hotspots = field(repr=False)
     waiting_us: float | None = None
+    laid_back: LaidBack | None = field(default=None, repr=False)
+    """Where the kernels of its graphs are known of an eager run."""
+    missing: list[str] = field(default_factory=list)
+    """Tables that could not be made, and why; filled as they are asked for."""
 
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
@@ -178,14 +186,19 @@ class RankBreakdown(HotTables):
         )
 
     def sums(self, of: str) -> NamedSums:
-        named: NamedSums = self._collectives if of == COLLECTIVES else getattr(self.hot, of)
+        if of == COLLECTIVES:
+            return self._collectives
+        if self.laid_back and of in ("operators", "ranges"):
+            return getattr(self.laid_back, of)(self.hot)
+        named: NamedSums = getattr(self.hot, of)
         return named
 
     @cached_property
     def _collectives(self) -> NamedSums:
         from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
 
-        return collective_sums(self.hot)
+        nothing = NamedSums((), {}, 0, 0.0, 0.0)
+        return self._held_apart("collectives", lambda: collective_sums(self.hot), nothing)
 
     @cached_property
     def rates(self) -> Rates:
@@ -206,13 +219,31 @@ class RankBreakdown(HotTables):
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
-        result = queue_depths(self.hot.rank, self.hot.links)
+        result = self._held_apart(
+            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), []
+        )
         return [result[index] for index in self.indices] if result else []
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:
         """What the allocators held over the whole recording, per device; GPUs first."""
-        return memory_timelines(self.hot.rank, self.hot.links.steps)
+        return self._held_apart(
+            "memory", lambda: memory_timelines(self.hot.rank, self.hot.links.steps), []
+        )
+
+    def _held_apart(self, table: str, make: Callable[[], T], nothing: T) -> T:
+        """An optional table; where it cannot be made, nothing, so that the others stand."""
+        try:
+            return make()
+        except UNFIT as error:
+            what = error if isinstance(error, PerfmodelError) else repr(error)
+            self.missing.append(f"rank {self.rank}: no table of {table}: {what}")
+            return nothing
+
+    def check_tables(self) -> list[str]:
+        """Make the optional tables; which could not be made, and why."""
+        _made = self._collectives, self.queue_depths, self.memory
+        return self.missing
 
     def to_dict(self, most: int | None = MAX_ROWS) -> dict[str, Any]:
         """Steps and tables, at most so many rows of each."""

@@ -170,6 +170,8 @@ class RankTrace:
     warnings: list[str] = field(default_factory=list)
     steps_by: str = ""
     """Name of the annotations that mark steps, where a user gave one."""
+    tool: str = ""
+    """What the file is where no PyTorch profiler wrote it: `an export of Nsight Systems`."""
 
     def __len__(self) -> int:
         return len(self.start_us)

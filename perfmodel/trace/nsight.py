@@ -90,7 +90,7 @@ def _ranks_of_tables(db: Database) -> tuple[RankTrace, ...]:
         row["globalTid"] & (1 << PID_BITS) - 1: texts.get(row["nameId"], "")
         for row in db.rows(THREADS, ("nameId", "globalTid"))
     }
-    ranks = ranks_of(db.where, processes, devices, names)
+    ranks = ranks_of(db.where, processes, devices, names, "an export of Nsight Systems")
     for rank in ranks:
         if whole := int(rank.name_matches(_WHOLE_GRAPH)[rank.is_device].sum()):
             rank.warnings.append(

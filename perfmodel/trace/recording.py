@@ -12,6 +12,7 @@ one whose kernel was recorded, none lacks its kernel.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from perfmodel.trace.categories import (
     SYNC_CALL,
     Category,
 )
-from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.impossible_times import OVERLAP_US as DEVICE_OVERLAP_US
 from perfmodel.trace.impossible_times import endless, without_overlong
 from perfmodel.trace.link import equal_runs, stream_keys
@@ -294,14 +295,29 @@ _LIST_STARTS = ("[", '"[')
 """A list, or the text of one."""
 
 
+_NO_TEXT = '""'
+_TEXT_OF_SIZES = re.compile(r'"(\d+(,\d+)*)?(;(\d+(,\d+)*)?)*"')
+"""Sizes as Ascend's PyTorch writes them: `"64,8;8,2"`; then types are `"float;float"`."""
+
+
 def check_types(rank: RankTrace) -> None:
-    """Raise `TraceError`, naming event and field, where a list of arguments is no list."""
+    """Raise `TraceError`, naming event and field, where a list of arguments is no list; the texts
+    of Ascend's PyTorch become lists."""
+    known_as_text = False
     for column, key in _LISTS.items():
         values = getattr(rank, column)
         used = np.zeros(len(rank.strings) + 1, np.bool_)
         used[values] = True
         for text in np.flatnonzero(used[:-1]).tolist():
-            if not rank.strings[text].startswith(_LIST_STARTS):
+            parts = rank.strings[text].strip('"').split(";")
+            if rank.strings[text] == _NO_TEXT:
+                values[values == text] = NONE
+            elif column == "input_shapes" and _TEXT_OF_SIZES.fullmatch(rank.strings[text]):
+                sizes = [[int(size) for size in part.split(",") if size] for part in parts]
+                rank.strings.texts[text], known_as_text = json.dumps(sizes), True
+            elif column == "input_dtypes" and known_as_text and "[" not in rank.strings[text]:
+                rank.strings.texts[text] = json.dumps(parts)
+            elif not rank.strings[text].startswith(_LIST_STARTS):
                 event = int(rank.file_index[np.argmax(values == text)])
                 raise TraceError(
                     f"{rank.where}: damaged trace: Expected a list, found "

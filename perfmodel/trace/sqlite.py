@@ -152,6 +152,7 @@ def rank_from_events(
     rank: int = NONE,
     devices: tuple[DeviceProperties, ...] = (),
     thread_names: dict[int, str] | None = None,
+    tool: str = "",
 ) -> RankTrace:
     """The rank that `events` are of, in whatever order.
 
@@ -192,6 +193,7 @@ def rank_from_events(
         duration_us=duration_ns[order] / 1e3,
         **{name: values[order] for name, values in columns.items()},
         warnings=stray_warnings(is_stray),
+        tool=tool,
     )
 
 
@@ -228,6 +230,7 @@ def ranks_of(
     processes: Mapping[int, list[Row]],
     devices: tuple[DeviceProperties, ...],
     threads: dict[int, str],
+    tool: str,
 ) -> tuple[RankTrace, ...]:
     """The processes that used a device (of none, all), in the order of devices."""
     work = {
@@ -246,6 +249,7 @@ def ranks_of(
             rank=NONE if alone else number,
             devices=devices,
             thread_names=threads,
+            tool=tool,
         )
         for number, pid in enumerate(used)
     )
@@ -296,26 +300,27 @@ def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
         names |= {row["tid"]: row["name"] for row in threads.values() if row["name"]}
         events = list(_rocpd_events(db, suffix, agents, threads))
         processes[number] = [event | {"pid": number} for event in events]
-    return ranks_of(db.where, processes, tuple(devices), names)
+    return ranks_of(db.where, processes, tuple(devices), names, "a rocpd database of rocprofv3")
 
 
 def _rocpd_events(
     db: Database, suffix: str, agents: Mapping[int, Row], threads: Mapping[int, Row]
 ) -> Iterator[Row]:
     texts = db.texts(f"rocpd_string{suffix}", "string")
+    groups = db.texts(f"rocpd_info_category{suffix}", "name") or texts
     more = ("category_id", "stack_id")
     about = {row["id"]: row for row in db.rows(f"rocpd_event{suffix}", ("id",), more, "extdata")}
     none: Row = {"category_id": NONE, "stack_id": NONE, "extdata": ""}
-    needed = ("start", "end", "tid", "name_id")
-    for row in db.rows(f"rocpd_region{suffix}", needed, ("event_id",), texts="extdata"):
+    needed = ("tid", "name_id")
+    for row in _rocpd_rows(db, "rocpd_region", suffix, needed, ("event_id",), "extdata"):
         event = about.get(row["event_id"], none)
-        group = texts.get(event["category_id"], "")
+        group = groups.get(event["category_id"], "").upper()
         thread = threads.get(row["tid"], {}).get("tid", row["tid"])
         name = text_of(texts, row["name_id"], row, "name_id")
-        if group.startswith("HIP"):
+        if "HIP" in group:
             columns = {"thread": thread, "correlation": event["stack_id"]}
             yield event_of(row, Category.RUNTIME, name, **columns)
-        elif group.startswith("MARKER"):
+        elif "MARKER" in group:
             columns = of_emit_nvtx(_message(event["extdata"]) or _message(row["extdata"]) or name)
             yield event_of(row, kind_of_range(columns), **columns, thread=thread)
     shared = ("event_id", "queue_id", "stream_id")
@@ -334,15 +339,15 @@ def _rocpd_events(
         )
     }
     sizes = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-    needed = ("start", "end", "agent_id", "kernel_id")
-    for row in db.rows(f"rocpd_kernel_dispatch{suffix}", needed, (*shared, *sizes)):
+    needed = ("agent_id", "kernel_id")
+    for row in _rocpd_rows(db, "rocpd_kernel_dispatch", suffix, needed, (*shared, *sizes)):
         name = text_of(symbols, row["kernel_id"], row, "kernel_id")
         counts = [row[key] for key in sizes]
         blocks = [-(-a // max(b, 1)) for a, b in zip(counts[:3], counts[3:], strict=True)]
         grid = str(blocks) if counts[0] >= 0 else None
         yield of_stream(row, row["agent_id"], Category.KERNEL, name, grid=grid)
     sides_of = (*shared, "src_agent_id", "dst_agent_id", "size")
-    for row in db.rows(f"rocpd_memory_copy{suffix}", ("start", "end", "name_id"), sides_of):
+    for row in _rocpd_rows(db, "rocpd_memory_copy", suffix, ("name_id",), sides_of):
         name = text_of(texts, row["name_id"], row, "name_id")
         match = _ROCM_COPY.search(name)
         if match:
@@ -352,6 +357,34 @@ def _rocpd_events(
         on_gpu = [side for side in sides if agents.get(side, {}).get("type") == "GPU"]
         agent = on_gpu[0] if on_gpu else NONE
         yield of_stream(row, agent, Category.MEMCPY, name, size_bytes=row["size"])
+
+
+_TIME = ("id", "value")
+_OF_TRACK = ("tid", "agent_id", "queue_id", "stream_id")
+
+
+def _rocpd_rows(
+    db: Database,
+    table: str,
+    suffix: str,
+    needed: tuple[str, ...],
+    more: tuple[str, ...] = (),
+    texts: str = "",
+) -> Iterator[Row]:
+    """The rows of a table with `start` and `end`: columns of its own up to schema 3; from 4 on,
+    times and what a row runs on stand in tables of their own."""
+    if f"rocpd_timestamp{suffix}" not in db.columns:
+        yield from db.rows(f"{table}{suffix}", ("start", "end", *needed), more, texts)
+        return
+    times = {row["id"]: row["value"] for row in db.rows(f"rocpd_timestamp{suffix}", _TIME)}
+    tracks = {row["id"]: row for row in db.rows(f"rocpd_track{suffix}", ("id",), _OF_TRACK)}
+    own = ("track_id", "start_id", "end_id", *(key for key in needed if key not in _OF_TRACK))
+    for row in db.rows(f"{table}{suffix}", own, more, texts):
+        try:
+            track, at = tracks[row["track_id"]], [times[row[key]] for key in ("start_id", "end_id")]
+        except KeyError as error:
+            raise TraceError(f"{row['place']}: no track or time has the id {error}") from None
+        yield {**row, **{key: track[key] for key in _OF_TRACK}, "start": at[0], "end": at[1]}
 
 
 def _message(extdata: str) -> str:

@@ -292,3 +292,26 @@ def test_where_nothing_helps_it_says_so() -> None:
     assert console.text.strip() == (
         "Largest gains: no what-if alone gains more than 1 % of the step."
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("perfmodel.timeline.rank.memory_timelines", "no table of memory"),
+        ("perfmodel.timeline.rank.queue_depths", "no table of launch queue"),
+        ("perfmodel.timeline.collectives.collective_sums", "no table of collectives"),
+        ("perfmodel.prediction.gains.gains", "what would help most could not be worked out"),
+    ],
+)
+def test_a_table_that_cannot_be_made_takes_nothing_with_it(
+    run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise IndexError("an operand without dimensions")
+
+    monkeypatch.setattr(place, fails)
+    table, answer = run("breakdown", trace), run("breakdown", trace, "--format", "json")
+    assert (table.status, answer.status) == (0, 0)
+    assert said in " ".join(table.out.split())
+    assert said in answer.out
+    assert json.loads(answer.out)["ranks"][0]["steps"]

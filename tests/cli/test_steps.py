@@ -50,6 +50,8 @@ def test_steps_by_a_name_and_the_machine_that_a_trace_is_of(tmp_path: Path, run:
     found = json.loads(run("breakdown", path, *by, "--steps", "1:3").out)
     assert [step["name"] for step in found["ranks"][0]["steps"]] == ["my loop 1", "my loop 2"]
     assert json.loads(run("diff", path, path, *by).out)["changes"]
+    checked = ("check", path, "--baseline", tmp_path / "errors.json", "--update", *by)
+    assert json.loads(run(*checked).out)["passed"]
     assert "--steps-by 'my loop'" in found["gains"][0]["command"]
     on = ("predict", path, *by, "--hardware", "h100-sxm")
     assert "--source" in run(*on).err

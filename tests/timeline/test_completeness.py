@@ -110,3 +110,9 @@ def test_ranks_that_do_not_meet_miss_nobody(tmp_path: Path) -> None:
 def test_configurations_are_whole() -> None:
     answer = predict("dlrm-dcnv2", hardware="dgx-h100").to_dict()
     assert answer["completeness"] == []
+
+
+def test_the_tool_of_an_export_is_named(reference: Path) -> None:
+    (rank,) = (trace := read(reference / "field/nsys_whole_graphs.sqlite")).ranks
+    assert rank.tool == "an export of Nsight Systems"
+    assert completeness(trace)[0].what.startswith("this is an export of Nsight Systems")
