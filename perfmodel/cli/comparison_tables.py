@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
@@ -115,7 +116,7 @@ def _served(found: Comparison, rows: Sequence[DesignResult]) -> Table:
         each, record = row.serving, dict[str, Any](design=row.design)
         if each is not None and each.load.p99_us is not None:
             load = {"load_frac": each.load.load_frac, "p99": human_us(each.load.p99_us)}
-            record |= each.to_dict() | load
+            record |= asdict(each) | load
         elif row.least_p99_us:
             record["p99"] = f"{human_us(row.least_p99_us)} at least"
         records.append(record)
