@@ -173,7 +173,7 @@ def kernels(
     ] = 0,
     rows: Annotated[
         int, typer.Option(min=200, help="The most rows used per device, op and dtype.")
-    ] = 18_000,
+    ] = 6_000,
 ) -> None:
     """Fit every kernel family that the tables hold; print the errors on each device left out.
 

@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.heuristic import Constants
 from perfmodel.cost.collectives.learned import (
@@ -50,13 +47,7 @@ def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
 
 def forest_to_dict(forest: Forest) -> dict[str, Any]:
     """Plain data, one entry per tree."""
-    ends = [*forest.roots[1:].tolist(), len(forest.value)]
-    trees = []
-    for root, end in zip(forest.roots.tolist(), ends, strict=True):
-        own = {name: getattr(forest, each)[root:end] for name, each in _STORED.items()}
-        own |= {name: own[name] - root for name in ("left", "right")}
-        own["threshold"] = np.nan_to_num(own["threshold"])
-        trees.append({name: _plain(values) for name, values in own.items()})
+    trees = [{name: _plain(tree[own]) for name, own in _STORED.items()} for tree in forest.trees()]
     return {"base": forest.start, "depth": forest.depth, "trees": trees}
 
 
@@ -87,11 +78,8 @@ def of_dumps(dumps: Sequence[Mapping[str, Any]], base: float, columns: Sequence[
     return forest_from_dict({"base": base, "trees": trees}, len(columns))
 
 
-def _plain(values: NDArray[Any]) -> list[float]:
-    return [
-        int(value) if float(value).is_integer() else round(float(value), 7)
-        for value in values.tolist()
-    ]
+def _plain(values: list[float]) -> list[float]:
+    return [int(value) if float(value).is_integer() else round(float(value), 7) for value in values]
 
 
 SCHEMA = "perfmodel.collective-model/2"
