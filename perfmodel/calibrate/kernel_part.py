@@ -6,7 +6,6 @@ out, the largest rows, devices left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -393,9 +392,9 @@ def _note(
             intervals[f"{key[0]}/{name}/{key[1]}"] = min(0.0, low), max(0.0, high)
 
 
-_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
-_NAMES = (r"MT(\d+)x(\d+)x\d+", r"gemm\w*?_(\d+)x(\d+)")
+_TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"
 """Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
+_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
 
 
 def observed_tiles(
@@ -410,51 +409,39 @@ def observed_tiles(
     column = next((name for name in ("kernel_name", "kernel") if name in frame), None)
     if column is None:
         return {}
-    names = frame[column].astype("string").fillna("")
-    tile = {name: _tile_of(str(name)) for name in names.unique()}
-    sizes = np.array([tile[name] for name in names], np.float64)
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    sizes = frame[column].astype("string").str.extract(_TILE_NAME).astype("float64")
+    tiles: dict[str, list[tuple[float, float, float]]] = {}
     for (op, dtype, name), at in frame.groupby(["op", "dtype", "device"]).indices.items():
-        key = tile_key(op, dtype, devices[name])
-        if key in found or not (sizes[at] > 0).any():
-            continue
-        shares, waves = _shares(frame.iloc[at], sizes[at], devices[name], part)
-        tiles = []
-        for each in np.unique(sizes[at], axis=0):
-            own = (sizes[at] == each).all(axis=1)
-            if each[0] > 0 and own.mean() >= _MIN_SHARE:
-                tiles.append((float(each[0]), float(each[1]), _reached(shares[own], waves[own])))
-        if tiles:
-            found[key] = tiles
-    return found
+        key, own = tile_key(op, dtype, devices[name]), sizes.iloc[at]
+        if key not in tiles and own[0].notna().any():
+            down, across = own[1].fillna(1.0).to_numpy(), own[0].fillna(1.0).to_numpy()
+            reached = _reached(frame.iloc[at], down, across, devices[name], part)
+            groups = reached.groupby([own[1].to_numpy(), own[0].to_numpy()])
+            tiles[key] = [
+                (*size, _usual(tile)) for size, tile in groups if len(tile) >= _MIN_SHARE * len(at)
+            ]
+    return {key: each for key, each in tiles.items() if each}
 
 
-def _shares(
-    frame: pd.DataFrame, sizes: np.ndarray, device: Device, part: Part
-) -> tuple[Floats, Floats]:
-    """`[n]` each: share of the peak, computed edges included, and waves of blocks."""
+def _reached(
+    frame: pd.DataFrame, down: Floats, across: Floats, device: Device, part: Part
+) -> pd.DataFrame:
+    """Of each row the share of the peak, computed edges included, and the waves of its blocks."""
     rows, own = Rows.from_frame(frame), describe(device)
     b, m, n, k = (np.nan_to_num(rows.dims.get(name, 1.0), nan=1.0) for name in ("b", "m", "n", "k"))
     floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
     measured = frame["duration_us"].to_numpy(np.float64)
     kernel = np.maximum(measured - offset_us, 0.1 * measured)
-    down, across = np.maximum(sizes, 1.0).T
     waves = b * np.ceil(m / down) * np.ceil(n / across) / device.sm_count
     rate = matrix_flop_per_us(device, rows.dtype) * device.gemm_peak_frac
     computed = np.ceil(waves) * device.sm_count * 2.0 * down * across * k
-    return np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan), waves
+    share = np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan)
+    return pd.DataFrame({"share": share, "waves": waves})
 
 
-def _reached(share: Floats, waves: Floats) -> float:
+def _usual(tile: pd.DataFrame) -> float:
     """The median share where many waves ran, else of all."""
-    known = np.isfinite(share)
-    full = share[(waves > _FULL_WAVES) & known]
-    among = full if len(full) >= _FEWEST else share[known]
-    return float(np.clip(np.median(among), 0.05, 1.2)) if len(among) else 0.5
-
-
-def _tile_of(name: str) -> tuple[float, float]:
-    """Rows and columns of the tile; 0 where the kernel's name tells none."""
-    found = (re.search(pattern, name) for pattern in _NAMES)
-    match = next((each for each in found if each), None)
-    return (float(match[2]), float(match[1])) if match else (0.0, 0.0)
+    known = tile.dropna()
+    full = known[known["waves"] > _FULL_WAVES]
+    among = full if len(full) >= _FEWEST else known
+    return float(among["share"].median().clip(0.05, 1.2)) if len(among) else 0.5

@@ -20,7 +20,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
-from perfmodel.cost.learned.tiles import Problem, Tiles, fastest_tiles, tile_key
+from perfmodel.cost.learned.tiles import Tiles, fastest_tiles, tile_key
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
@@ -250,8 +250,8 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     sms = float(device.sm_count)
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
     for key, index in rows.grouped(lambda kind: tile_key(kind.op, kind.dtype, device)):
-        problem = Problem(b[index], m[index], n[index], k[index], rate[index], device)
-        chosen = fastest_tiles(problem, key, tiles)
+        sizes = np.array([b, m, n, k])[:, index]
+        chosen = fastest_tiles(sizes, rate[index], device, key, tiles)
         tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
     down, across = np.ceil(m / tile_rows), np.ceil(n / tile_columns)
     blocks = b * down * across * splits

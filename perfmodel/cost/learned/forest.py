@@ -98,14 +98,17 @@ class Forest:
         reached = np.full((len(condition), 1, bits.shape[1]), ~np.uint64(0))
         for level in range(self.depth):
             first = (1 << level) - 1
-            above = bits.take(condition[:, first : 2 * first + 1], axis=0, mode="clip")
+            own = condition[:, first : 2 * first + 1]
+            sides = np.empty((*own.shape, 2, bits.shape[1]), np.uint64)
+            above = bits.take(own, axis=0, mode="clip")
             above &= reached
             turns = np.bitwise_or.reduce(above, axis=1).view(np.uint8)
             code += code
             code |= np.unpackbits(turns, axis=1, count=rows, bitorder="little")
             if level + 1 < self.depth:
-                reached = np.stack([reached ^ above, above], axis=2)
-                reached = reached.reshape(len(condition), -1, bits.shape[1])
+                np.bitwise_xor(reached, above, out=sides[:, :, 0])
+                sides[:, :, 1] = above
+                reached = sides.reshape(len(condition), -1, bits.shape[1])
         return code
 
     def trees(self) -> list[dict[str, list[float]]]:
