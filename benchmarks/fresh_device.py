@@ -27,12 +27,12 @@ from benchmarks.left_out_devices import (
     MIN_ASKED,
     ROWS,
     SIMPLER,
+    by_plain_trees,
     nearest_shapes,
-    plain_trees,
     table,
     verdict,
 )
-from perfmodel.calibrate.kernel_data import devices_of, family_rows, read_table, thinned
+from perfmodel.calibrate.kernel_data import devices_of, read_table, thinned
 from perfmodel.calibrate.kernels import sliced
 from perfmodel.cost.durations import durations_of, model_of
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY
@@ -57,12 +57,12 @@ def simpler(
     found = {"physics": durations_of(rows, device, {family: model.heuristic}).duration_us}
     by_trees, near = nothing.copy(), nothing.copy()
     place = pd.Series(np.arange(len(own)), own.index)
-    fitted_to = dict(sliced(family, family_rows(measured, family)))
+    fitted_to = dict(sliced(family, measured))
     for name, part in sliced(family, own):
         others = fitted_to[name]
         if len(part) and len(others):
             at = place[part.index].to_numpy()
-            by_trees[at] = plain_trees(model, others, part, known)
+            by_trees[at] = by_plain_trees(model, others, part, known)
             near[at] = nearest_shapes(model, others, part, known)
     return found | {"trees": by_trees, "neighbour": near}
 

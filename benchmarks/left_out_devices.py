@@ -3,10 +3,10 @@
 `python benchmarks/left_out_devices.py [--part NAME ...] [--rows N] [--asked N]` leaves each device
 of the measurement tables (under PERFMODEL_REFERENCE) out of the fit of each part and predicts its
 rows. It prints, per op, dtype and device: the nearest device left, median and 90th percentile of
-the absolute error, the share of rows inside the 90 % interval; then the median errors of physics
-with one correction per op that all devices share, and of what a user could do without the package:
-physics alone, plain boosted trees (dims, dtype, framework and figures of the device), the nearest
-shape on the most similar measured device times the ratio of rooflines. The last lines say in how
+the absolute error, the share of rows inside the 90 % interval; then the median errors of what a
+user could do without the package: physics alone, plain boosted trees (dims, dtype, framework and
+features of the device), the nearest shape on the most similar measured device times the ratio of
+rooflines. The last lines say in how
 many cells the package is at least as good as the best of those three, in which it is twice as bad,
 and in how many, finer ones and those of a device and a family, the intervals hold 80 to 97 %. With
 300 rows per device, op and dtype it takes about 20 minutes.
@@ -26,20 +26,20 @@ import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
 
-from perfmodel.calibrate.kernel_data import devices_of, family_rows, joined, read_table, thinned
-from perfmodel.calibrate.kernel_floors import FloorKey, above_launch_floors, fitted_floors
-from perfmodel.calibrate.kernel_report import plain_trees_us
-from perfmodel.calibrate.kernel_samples import samples
-from perfmodel.calibrate.kernels import (
-    MIN_ROWS,
-    fit_rows,
-    floors_by_key,
-    model_of_parts,
-    sliced,
+from perfmodel.calibrate.kernel_data import (
+    devices_of,
+    family_rows,
+    joined,
+    read_table,
+    some_unnamed,
+    thinned,
+    without_excluded,
 )
+from perfmodel.calibrate.kernel_part import fit_part
+from perfmodel.calibrate.kernel_report import plain_columns, plain_trees
+from perfmodel.calibrate.kernels import MIN_ROWS, OWN_OPS_ONLY, models_of, sliced
 from perfmodel.cost.contract import Estimate
-from perfmodel.cost.gpu.heuristic import Floor
-from perfmodel.cost.learned.devices import describe, nearest
+from perfmodel.cost.learned.devices import describe, distance
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY
 from perfmodel.cost.learned.model import Learned
 from perfmodel.hardware import Device
@@ -65,61 +65,37 @@ MIN_ASKED = 30
 
 def table(paths: tuple[Path, ...]) -> pd.DataFrame:
     """The rows of the tables at `paths`."""
-    return joined(read_table(path) for path in paths)
+    return joined(without_excluded([read_table(path) for path in paths]))
 
 
 def parts(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(family, name, rows) of everything that is fitted as one."""
     for family in BUILD_OF_FAMILY:
-        for name, rows in sliced(family, family_rows(frame, family)):
+        for name, rows in sliced(family, frame):
             if len(rows) >= MIN_ROWS:
                 yield family, name, rows
 
 
-def fitted_without(
-    left_out: str,
-    part: tuple[str, str],
-    rows: pd.DataFrame,
-    known: dict[str, Device],
-    floors: dict[FloorKey, Floor],
-    count: int,
+def fitted_to(
+    part: tuple[str, str], rows: pd.DataFrame, known: dict[str, Device], count: int
 ) -> Learned:
-    """The model of `part`, fitted to the `rows` of all devices but one, and to the `floors` of all
-    hosts but its own."""
-    others = rows[rows["device"] != left_out]
-    floors = {key: each for key, each in floors.items() if key[0] != left_out}
-    fitted = fit_rows(part, others, known, floors, count, seed=0)
-    return model_of_parts(part[0], [fitted.part], floors_by_key(set(rows["op"]), floors, known))
+    """The model of `part` (family, name), fitted to at most `count` rows of each group."""
+    few = some_unnamed(thinned(rows, count, 0), 0)
+    fitted = fit_part(*part, few, known, is_of_ops=part[0] in OWN_OPS_ONLY, seed=0)
+    return models_of([fitted])[part[0]]
 
 
-def shared_corrections(
-    model: Learned, rows: pd.DataFrame, known: dict[str, Device], floors: dict[FloorKey, Floor]
-) -> dict[str, float]:
-    """Per op, the median over devices of their median of measured over physics."""
-    found: dict[str, list[float]] = {}
-    clear = above_launch_floors(rows, floors)
-    for (op, device), group in thinned(clear, ROWS, 0).groupby(["op", "device"]):
-        physics = model.heuristic.estimate(Rows.from_frame(group), known[device]).duration_us
-        found.setdefault(op, []).append(float(np.median(group["duration_us"] / physics)))
-    return {op: float(np.median(each)) for op, each in found.items()}
-
-
-def plain_trees(
+def by_plain_trees(
     model: Learned, others: pd.DataFrame, asked: pd.DataFrame, known: dict[str, Device]
 ) -> np.ndarray:
     """Microseconds `[n]` by boosted trees fitted to `others`, with the column `framework`."""
-    build = model.parts[0].build
-    trained, asked_about = (
-        samples(frame.assign(place=np.arange(len(frame))), build, _among(frame, known), {}, {})
-        for frame in (others, asked)
-    )
-    found = np.empty(len(asked))
-    found[asked_about.frame["place"]] = plain_trees_us(trained, asked_about, 0)
-    return found
-
-
-def _among(frame: pd.DataFrame, known: dict[str, Device]) -> dict[str, Device]:
-    return {name: known[name] for name in sorted(set(frame["device"]))}
+    roofline_us = np.empty(len(others))
+    for name, at in others.groupby("device").indices.items():
+        roofline_us[at] = _roofline_us(model, others.iloc[at], known[name])
+    off = np.log(others["duration_us"].to_numpy(np.float64) / roofline_us)
+    trees = plain_trees(0).fit(plain_columns(others), off)
+    own_us = _roofline_us(model, asked, known[asked["device"].iloc[0]])
+    return np.asarray(own_us * np.exp(trees.predict(plain_columns(asked))))
 
 
 def nearest_shapes(
@@ -155,19 +131,16 @@ def compared(
     asked: pd.DataFrame,
     others: pd.DataFrame,
     known: dict[str, Device],
-    corrections: dict[str, float],
 ) -> pd.DataFrame:
     """`asked` with relative errors of the model and of the simpler ones, and whether intervals
     hold."""
     rows, device = Rows.from_frame(asked), known[asked["device"].iloc[0]]
     measured = asked["duration_us"].to_numpy(np.float64)
     found: Estimate = model.estimate(rows, device)
-    physics = model.heuristic.estimate(rows, device).duration_us
     columns = {
         "model": found.duration_us,
-        "shared": physics * np.array([corrections.get(op, 1.0) for op in rows.op]),
-        "physics": physics,
-        "trees": plain_trees(model, others, asked, known),
+        "physics": model.heuristic.estimate(rows, device).duration_us,
+        "trees": by_plain_trees(model, others, asked, known),
         "neighbour": nearest_shapes(model, others, asked, known),
     }
     errors = {name: us / measured - 1.0 for name, us in columns.items()}
@@ -179,9 +152,9 @@ def compared(
 
 def known_as(device: Device, others: set[str], known: dict[str, Device]) -> tuple[str, float]:
     """The driver's name of the one among `others` that is most like `device`, and how far it is."""
-    names = sorted(others)
-    like, away = nearest(describe(device), [describe(known[name]) for name in names])
-    return next(name for name in names if describe(known[name]) == like), away
+    own = describe(device)
+    away, name = min((distance(describe(known[name]), own), name) for name in others)
+    return name, away
 
 
 SIMPLER = ("physics", "trees", "neighbour")
@@ -200,7 +173,7 @@ def cells(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     for key, own in errors.groupby(by):
         off = own["model"].abs()
         figures = {"median": off.median(), "p90": off.quantile(0.9), "inside": own["inside"].mean()}
-        figures |= {name: own[name].abs().median() for name in ("shared", *SIMPLER)}
+        figures |= {name: own[name].abs().median() for name in SIMPLER}
         percent = {name: round(100.0 * float(each), 1) for name, each in figures.items()}
         found.append(dict(zip(by, key, strict=True)) | {"n": len(own)} | percent)
     return pd.DataFrame(found)
@@ -237,7 +210,7 @@ def thinned_or_none(rows: pd.DataFrame, device: str, most: int) -> pd.DataFrame:
 def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
     """Errors of every row asked about, device by device left out."""
     frame, far = table(FITTED_TO), table((FAR,))
-    known, floors, found = devices_of(frame["device"]), fitted_floors(frame), []
+    known, found = devices_of(frame["device"]), []
     for family, name, rows in parts(frame):
         if names and name not in names:
             continue
@@ -248,15 +221,12 @@ def measure(names: list[str], count: int, most_asked: int) -> pd.DataFrame:
         for device in sorted(set(rows["device"])):
             asked = [thinned(rows[rows["device"] == device], most_asked, 1)]
             asked = pd.concat([*asked, thinned_or_none(beyond, device, most_asked)])
-            others = set(rows["device"]) - {device}
-            if len(asked) < MIN_ASKED or not others:
-                continue
-            model = fitted_without(device, (family, name), rows, known, floors, count)
             elsewhere = rows[rows["device"] != device]
-            simpler = shared_corrections(model, elsewhere, known, floors)
-            few = thinned(elsewhere, count, 2)
-            errors = compared(model, asked, few, known, simpler)
-            like, away = known_as(known[device], others, known)
+            if len(asked) < MIN_ASKED or elsewhere.empty:
+                continue
+            model = fitted_to((family, name), elsewhere, known, count)
+            errors = compared(model, asked, thinned(elsewhere, count, 2), known)
+            like, away = known_as(known[device], set(elsewhere["device"]), known)
             found.append(errors.assign(part=name, family=family, near=f"{like} ({away:.2f})"))
     return pd.concat(found)
 
@@ -265,18 +235,14 @@ def measure_halves(names: list[str], count: int, most_asked: int) -> pd.DataFram
     """Errors of rows of the shapes that were kept from the fit, half of each device's."""
     frame = table(FITTED_TO)
     known, found = devices_of(frame["device"]), []
-    floors = fitted_floors(pd.concat(rows[half_of_shapes(rows)] for *_, rows in parts(frame)))
     for family, name, rows in parts(frame):
         if names and name not in names:
             continue
         is_given = half_of_shapes(rows)
         given, kept = rows[is_given], rows[~is_given]
-        fitted = fit_rows((family, name), given, known, floors, count, seed=0)
-        ops = floors_by_key(set(rows["op"]), floors, known)
-        model = model_of_parts(family, [fitted.part], ops)
-        simpler, few = shared_corrections(model, given, known, floors), thinned(given, count, 2)
+        model, few = fitted_to((family, name), given, known, count), thinned(given, count, 2)
         for _, own in kept.groupby("device"):
-            errors = compared(model, thinned(own, most_asked, 1), few, known, simpler)
+            errors = compared(model, thinned(own, most_asked, 1), few, known)
             found.append(errors.assign(part=name, family=family, near="half of its own"))
     return pd.concat(found)
 
@@ -308,9 +274,7 @@ def main() -> None:
     each = cells(errors, [*CELL])
     print(each.to_string(index=False))
     print(cells(errors, ["part", "device"]).to_string(index=False))
-    print(
-        each.groupby("part")[["median", "shared", *SIMPLER, "inside"]].mean().round(1).to_string()
-    )
+    print(each.groupby("part")[["median", *SIMPLER, "inside"]].mean().round(1).to_string())
     each = each[each["n"] >= MIN_ASKED]
     (beside_trees if asked.half else verdict)(each)
     coverage(errors)

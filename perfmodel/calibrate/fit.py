@@ -52,7 +52,7 @@ def _fit_kernels(
     data: list[str | Path],
     path: Path,
     seed: int = 0,
-    rows_per_group: int = 18_000,
+    rows_per_group: int = 6_000,
     estimator: str | None = None,
     begin: Begin = silent,
 ) -> Fitted:

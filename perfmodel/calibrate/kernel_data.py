@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel import hardware
-from perfmodel.arrays import Floats, Mask
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.calibrate.device_data import numbers_of, require_dims
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.heuristic import TIMINGS
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
-from perfmodel.cost.learned.same_kernels import SAME_KERNELS
+from perfmodel.cost.learned.model import as_layers
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
+from perfmodel.ops.vocabulary.matmul import MATMUL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +88,6 @@ def mape_pct(measured_us: Floats, predicted_us: Floats) -> float:
 
 NEEDED = ("op", "device", "duration_us")
 _TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
-_FLAG_WEIGHT = 0.2
 
 
 @dataclass(frozen=True)
@@ -232,48 +233,49 @@ def devices_of(names: Iterable[str]) -> dict[str, Device]:
     return {name: hardware.device(name) for name in dict.fromkeys(names)}
 
 
+def without_excluded(tables: Sequence[Table]) -> list[Table]:
+    """`tables` without the rows that `excluded_rows.toml` names, by hash of the table."""
+    excluded = tomllib.loads(Path(__file__).with_name("excluded_rows.toml").read_text("utf-8"))
+    kept = []
+    for table in tables:
+        frame = table.frame
+        for each in excluded["rows"]:
+            if each["sha256"] == table.sha256:
+                named = (frame[name] == each[name] for name in ("device", "op", "dtype"))
+                frame = frame[~np.logical_and.reduce([*named])]
+        kept.append(replace(table, frame=frame))
+    return kept
+
+
 def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
-    """The rows of one family, as the ops whose kernels they run; ops that the vocabulary lacks
-    belong to none."""
+    """The rows of one family, as the ops whose kernels they run (`as_layers`); ops that the
+    vocabulary lacks belong to none.
+
+    Products in fewer bits that are no layers round nothing, as PyTorch's.
+    """
     ops = {op for op in set(frame["op"]) if op in OPS and OPS[op].family == family}
     own = frame[frame["op"].isin(ops)]
-    for op, (like, dims) in SAME_KERNELS.items():
-        is_op = own["op"] == op
-        if is_op.any():
-            nothing = is_op.astype(object).where(is_op, np.nan)
-            given = {
-                name: own.get(name, nothing).astype(object).mask(is_op, value)
-                for name, value in dims.items()
-            }
-            own = own.assign(op=own["op"].mask(is_op, like), **given)
-    return _alone(own)
+    if family != MATMUL or own.empty:
+        return own
+    import pandas as pd
+
+    products = own[own["op"].isin(("mm", "bmm"))]
+    rows = as_layers(Rows.from_frame(products))
+    is_layer = np.array(rows.op, object) == "linear"
+    if not is_layer.any():
+        return own
+    layers = products[is_layer].assign(op="linear", bias=0.0)
+    framework = layers.get(FRAMEWORK, layers["op"].map(lambda _: ""))
+    rounds_none = layers["dtype"].isin(QUANTISED) & ~framework.isin(FRAMEWORKS)
+    layers[FRAMEWORK] = framework.mask(rounds_none, TORCH)
+    return pd.concat([own.drop(layers.index), layers]).sort_index()
 
 
-def _alone(frame: pd.DataFrame) -> pd.DataFrame:
-    """Benchmarks' products in fewer bits, batches of one, as PyTorch's: layers that round nothing.
-    A serving library's stay its own.
-
-    In other dtypes they stay apart: of the same chips layers were measured by another benchmark,
-    and learned together, large fp32 layers kept from the fit are 11 % off on P100, not 7.
-    """
-    if not {"b", "dtype"} <= set(frame):
-        return frame
-    is_alone = (frame["op"] == "bmm") & (frame["b"] == 1.0) & frame["dtype"].isin(QUANTISED)
-    framework = frame.get(FRAMEWORK, is_alone.map(lambda _: ""))
-    is_alone &= ~framework.isin(FRAMEWORKS)
-    if not is_alone.any():
-        return frame
-    bias = frame.get("bias", is_alone.astype(object).where(is_alone, np.nan)).astype(object)
-    return frame.assign(
-        op=frame["op"].mask(is_alone, "linear"),
-        bias=bias.mask(is_alone, 0.0),
-        **{FRAMEWORK: framework.mask(is_alone, TORCH)},
-    )
-
-
-def _framework_of(frame: pd.DataFrame) -> Floats:
-    """`[n]`: the place of each row's framework from 1 on; others, and none, are alike."""
-    return Rows.from_frame(frame).in_framework()
+def few_of_each(frame: pd.DataFrame, at: Ints, most: int, seed: int) -> Ints:
+    """At most `most` of the rows `at` per device, op and dtype, in order."""
+    own = frame.iloc[at].sample(frac=1.0, random_state=seed)
+    few = own.groupby(["device", "op", "dtype"]).head(most)
+    return np.sort(few.index.to_numpy())
 
 
 def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
@@ -284,54 +286,24 @@ def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
     parts = []
     for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
         left = most
-        kinds = [own for _, own in group.groupby(_framework_of(group), sort=True)]
+        kinds = [own for _, own in group.groupby(Rows.from_frame(group).in_framework())]
         for place, own in enumerate(sorted(kinds, key=len)):
-            count = left // (len(kinds) - place)
-            if len(own) > count:
-                generator = np.random.default_rng(seed)
-                own = own.iloc[np.sort(generator.choice(len(own), count, replace=False))]
+            own = own.sample(min(len(own), left // (len(kinds) - place)), random_state=seed)
             left -= len(own)
             parts.append(own)
     return pd.concat(parts).sort_index()
 
 
-_UNNAMED_FRAC, _UNNAMED_FRAC_OF_FEW = 0.5, 0.2
-_FEW_NAMED = 2000
-"""Rows of a framework, of one device, op and dtype, of which each that loses its name is missed."""
+_UNNAMED_FRAC = 0.5
 
 
 def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """`frame` without the framework of half of the rows, of a fifth where there are few: what is
-    asked about often has none, and then has the mean of all, and the spread."""
+    """`frame` without the framework of half of the rows: what is asked about often has none, and
+    then has the mean of all, and the spread."""
     if FRAMEWORK not in frame:
         return frame
-    group = frame.groupby(["device", "op", "dtype", _framework_of(frame)], sort=False)
-    is_few = group["duration_us"].transform("size").to_numpy() <= _FEW_NAMED
-    unnamed_frac = np.where(is_few, _UNNAMED_FRAC_OF_FEW, _UNNAMED_FRAC)
-    drawn = np.random.default_rng(seed).random(len(frame)) < unnamed_frac
+    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
-
-
-def weights(
-    frame: pd.DataFrame, support: Floats, work: Floats, small_weight: float = 1.0
-) -> Floats:
-    """Per row: little where it is flagged, small or has little `support`; groups weigh more alike.
-
-    `small_weight` is that of the least `work` of a device's op against the most: what is asked
-    about is larger than what is measured.
-    """
-    flagged = np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
-    kind = ["device", "op", "dtype", _framework_of(frame)]
-    groups = frame.groupby(kind, sort=False).ngroup().to_numpy()
-    size = np.bincount(groups)
-    order = np.lexsort((work, groups))
-    starts = np.cumsum(size) - size
-    rank = np.empty(len(work))
-    rank[order] = (np.arange(len(work)) - starts[groups[order]]) / size[groups[order]]
-    weight = (
-        support * flagged * (small_weight + (1.0 - small_weight) * rank**2) / np.sqrt(size[groups])
-    )
-    return np.asarray(weight / weight.mean())
 
 
 def provenance(tables: Sequence[Table]) -> list[dict[str, Any]]:

@@ -1,365 +1,447 @@
-"""Fitting one part of a family: trees, how much they say of devices left out, and intervals."""
+"""The fit of one part of a family: boosted trees on log(kernel / physics), floors, intervals.
+
+What a fit is chosen by, and its intervals, come from rows that the trees have not seen: shapes left
+out, the largest rows, devices left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+import networkx as nx
 import numpy as np
+import pandas as pd
 from sklearn.base import clone
-from sklearn.model_selection import GroupShuffleSplit
+from sklearn.model_selection import LeaveOneGroupOut
 
-from perfmodel.arrays import Floats
+from perfmodel import hardware
+from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.calibrate.estimators import (
-    KNOWN_TREES,
-    KNOWN_TREES_OF_PART,
-    OWN_BUILDS,
+    LEFT_OUT_TREES,
     OWN_TREES,
-    OWN_TREES_OF_PART,
-    SEPARATE_TREES,
+    TREES,
     Bounded,
-    WithOwn,
-    trees_or,
+    boosted,
 )
-from perfmodel.calibrate.kernel_corrections import (
-    BUILDS_THAT_GROW,
-    Growths,
-    extensions,
-    extrapolate,
-    fitted_gains,
-    growth_trusts,
-    growths,
-)
-from perfmodel.calibrate.kernel_left_out import (
-    Mixture,
-    chips_left_out,
-    chips_of,
-    ends_left_out,
-    ends_of,
-    few_of_each,
-    nearest_mixture,
-)
-from perfmodel.calibrate.kernel_samples import Samples
-from perfmodel.cost.learned.devices import COLUMNS, Description, same_maker
-from perfmodel.cost.learned.features import IN_FRAMEWORK, NOT_BELOW, ROUNDING
+from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each
+from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, measured_us
+from perfmodel.cost.gpu.rates import matrix_flop_per_us
+from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity
+from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BUILDS, FALLING, NOT_BELOW, Columns
 from perfmodel.cost.learned.part import (
+    ANY_OP,
+    BEYOND,
+    LONG,
+    OTHERS,
+    Ensemble,
+    Fitted,
     Part,
-    Places,
-    SeparateTrees,
-    Spread,
-    known_device_columns,
-    spread_key,
+    kind_of,
+    place_of,
 )
-from perfmodel.cost.learned.same_kernels import same_kernels_dtype
-from perfmodel.cost.learned.store import pack_estimator
-from perfmodel.cost.learned.tiles import Tiles
-from perfmodel.ops.rows import Rows
+from perfmodel.cost.learned.store import stored
+from perfmodel.cost.learned.tiles import tile_key
+from perfmodel.errors import ModelError
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 
-_HELD_FRAC = 0.2
-_CLEAR = 1.3
-_MIN_QUANTILE = 0.02
-_FARTHER = 2.0
-"""Intervals outside the domain against those of its largest rows: what comes is farther still."""
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Residuals `[n]` of rows held out, NaN elsewhere: drawn ones, and the largest ones.
-
-    `trust` is that in the growth beyond the domain, chosen on the largest.
-    """
-
-    drawn: Floats
-    largest: Floats
-    trust: Mapping[str, float]
-
-
-def held_out(
-    data: Samples, weight: Floats, matrix: np.ndarray, known: Any, *, seed: int, grows: bool
-) -> HeldOut:
-    """The estimator `known`, fitted without a fifth of the shapes, and without the largest fifth of
-    the rows; `grows` says whether sizes extrapolate.
-
-    A shape that was measured in several ways would else tell of itself.
-    """
-    split = GroupShuffleSplit(1, test_size=_HELD_FRAC, random_state=seed)
-    drawn = np.zeros(len(data.target), bool)
-    drawn[next(split.split(matrix, groups=_shapes(data)))[1]] = True
-    largest = _largest(data)
-    without = _answers_without(largest, data, weight, matrix, known)
-    held: Growths = growths(data, ~largest) if grows else {}
-    trust = growth_trusts(data, without, largest, held)
-    without = extrapolate(data, without, held, trust)
-    return HeldOut(
-        _residual(drawn, data, _answers_without(drawn, data, weight, matrix, known)),
-        _residual(largest, data, without),
-        trust,
-    )
-
-
-def spreads(data: Samples, held: HeldOut, mixture: Mixture, chips: np.ndarray) -> dict[str, Spread]:
-    """Per op and in all. Errors of chips that had physics alone say nothing of the trees'."""
-    spread_of = {}
-    of_trees, centre = np.where(mixture.by_trees, mixture.answer, np.nan), mixture.centre
-    left_out = [data.target - each for each in (of_trees, mixture.physics)]
-    of_all = [ends_left_out(each, data.support, chips) for each in left_out]
-    framework = Rows.from_frame(data.frame).in_framework()
-    kinds = sorted(set(zip(data.ops, framework, strict=True)) | {(op, 0.0) for op in data.ops})
-    for op, code in [("*", 0.0), *kinds]:
-        own = ((data.ops == op) | (op == "*")) & (framework == code) & (data.weight > 0.0)
-        own = own if own.any() else data.weight > 0.0
-        log_work = np.log(np.maximum(data.work[own], 1.0))
-        drawn, largest = (ends_of(each[own]) for each in (held.drawn, held.largest))
-        unseen, alone = (
-            ends_left_out(each[own], data.support[own], chips[own])
-            if len(set(chips[own & np.isfinite(each)])) >= _MIN_CHIPS
-            else ends
-            for ends, each in zip(of_all, left_out, strict=True)
-        )
-        spread_of[spread_key(op, code)] = Spread(
-            drawn,
-            _union(drawn, (_FARTHER * largest[0], _FARTHER * largest[1])),
-            unseen,
-            alone,
-            (float(log_work.min()), float(log_work.max())),
-            centre.get(op, 0.0),
-            _least_us(data, own),
-        )
-    return spread_of
-
-
-def _least_us(data: Samples, own: np.ndarray) -> float:
-    """The shortest kernels that rose above the floors of what was measured."""
-    measured = data.frame["duration_us"].to_numpy(np.float64)
-    clear = own & (measured > _CLEAR * data.floor_us)
-    if clear.any():
-        return float(np.quantile(data.base_us[clear], _MIN_QUANTILE))
-    return float(data.base_us[own].max()) if own.any() else float(data.base_us.max())
-
-
-def _answers_without(
-    held: np.ndarray, data: Samples, weight: Floats, matrix: np.ndarray, known: Any
-) -> Floats:
-    if not held.any() or held.all():
-        return np.full(len(held), np.nan)
-    others = clone(known).fit(matrix[~held], data.target[~held], sample_weight=weight[~held])
-    return np.asarray(others.predict(matrix), np.float64)
-
-
-def _residual(held: np.ndarray, data: Samples, predicted: Floats) -> Floats:
-    return np.where(held, data.target - predicted, np.nan)
-
-
-def _shapes(data: Samples) -> np.ndarray:
-    """`[n]`: rows of one op with the same dims have one number."""
-    names = [name for op in sorted(set(data.ops)) for name in OPS[op].dims if name in data.frame]
-    return np.asarray(data.frame.groupby(["op", *dict.fromkeys(names)], dropna=False).ngroup())
-
-
-def _largest(data: Samples) -> np.ndarray:
-    held = np.zeros(len(data.target), bool)
-    for index in data.frame.groupby(["device", "op", "dtype"], sort=False).indices.values():
-        work = data.work[index]
-        held[index[work > np.quantile(work, 1.0 - _HELD_FRAC)]] = True
-    return held
-
-
-def _union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    return min(one[0], other[0]), max(one[1], other[1])
-
-
+KIND = ["device", "timing", "op", "dtype"]
+SHARES = (1.0, 0.75, 0.5, 0.25)
+OWN_BUILD = "matmul"
+"""Products: of which a device with many rows has trees of its own as well."""
+_MIN_OWN_ROWS = 500
 _MIN_ROWS, _MANY_ROWS = 100, 1000
-_OUTLIER = np.log(2.0)
-_MIN_ALIKE = 3
-"""Chips of a maker, more of which can outvote one of them."""
-_LEFT_OUT_TREES = {"n_estimators": 100, "num_parallel_tree": 1}
-_MIN_CHIPS = 4
-"""From which an op has an interval of its own for devices left out; below, that of all ops."""
+"""From so many rows of an op, or of all in a dtype, measurements tell of a device."""
+_FEW = 400
+"""Rows per device, op and dtype in fits and answers of devices left out."""
+_HELD_FRAC = 0.2
+_FARTHER = 2.0
+"""Residuals beyond the largest row against those of the largest fifth: others are farther still."""
+_SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
+"""Of the smallest row against the largest: what is asked about is larger than what is measured."""
+_CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
+"""Times its floor from which, and over which, a row tells ever more of its kernel."""
+_TELLS = 1.3
+_FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
+_MOST_OFF = 2.0
+"""Logarithm at which errors stop counting in the choice between variants."""
+_MIN_RESIDUALS = 30
+
+
+Trees = Callable[..., Any]
+"""From the shape of trees and the rows that they see to a fitted regressor."""
 
 
 @dataclass(frozen=True)
 class FittedPart:
-    """A part, what it was fitted on, and what was predicted for devices left out."""
+    """A part, and what it said of devices that it had not seen."""
 
     family: str
     part: Part
-    data: Samples
-    left_out: Floats
-    """Log factors `[n]` by a part that saw nothing of the row's chip; NaN of rows not asked
-    about."""
-    aside: tuple[str, ...]
-    """`device/op/dtype` that were not learned from."""
+    rows: int
+    sample: pd.DataFrame
+    """Few rows of each device, op and dtype with `bound_us` and `chip`, and `predicted_us low_us
+    high_us` by a fit without the chip, NaN where no other of the maker was measured."""
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Rows as columns, each `[n]`."""
+
+    frame: pd.DataFrame
+    matrix: np.ndarray
+    target: Floats
+    weight: Floats
+    work: Floats
+    tells: Floats
+
+    @property
+    def measured_us(self) -> Floats:
+        return self.frame["duration_us"].to_numpy(np.float64)
 
 
 def fit_part(
     family: str,
     name: str,
-    build: str,
-    ops: tuple[str, ...],
-    data: Samples,
-    tiles: Tiles,
+    frame: pd.DataFrame,
+    known: Mapping[str, Device],
     *,
+    is_of_ops: bool,
     seed: int,
     regressor: Bounded | None = None,
 ) -> FittedPart:
-    """The part `name` of a family, of boosted trees or of clones of `regressor`."""
-    make = trees_or(regressor, build, seed)
-    names = known_device_columns(data.figures)
-    aside = set_aside(data)
-    keys = data.frame[["device", "op", "dtype"]].agg("/".join, axis=1)
-    weight = np.where(keys.isin(aside) | ~_is_supported(data, _measured(data)), 0.0, data.weight)
-    if not weight.any():  # few rows are all that there is
-        weight = data.weight
-    matrix, data = data.with_devices(COLUMNS), replace(data, weight=weight)
-    gains = fitted_gains(data, build, weight, seed)
-    measured, data = data, replace(data, target=data.target - gains.own)
-    shape = KNOWN_TREES_OF_PART.get(name, KNOWN_TREES)
-    has_own = regressor is None and build in OWN_BUILDS
-    own = make(OWN_TREES_OF_PART.get(name, OWN_TREES), data.figures) if has_own else None
-    frameworks = _work_separately(data) if has_own else {}
-    trees = WithOwn(
-        make(shape, names),
-        own,
-        len(data.figures),
-        separate=make(SEPARATE_TREES, names) if frameworks else None,
-        frameworks=tuple(frameworks),
-    )
-    grows = build in BUILDS_THAT_GROW
-    held = held_out(data, weight, matrix, trees, seed=seed, grows=grows)
-    chips = chips_of(data)
-    asked = few_of_each(data, seed) & (weight > 0.0)
-    answers = chips_left_out(data, asked, chips, make(shape | _LEFT_OUT_TREES, names))
-    answers = {seen_as: each + gains.of_others for seen_as, each in answers.items()}
-    mixture = nearest_mixture(measured, asked, chips, answers)
-    trees.fit(matrix, data.target, sample_weight=weight)
-    devices = tuple(data.seen_as[name] for name in data.known)
-    part = Part(
+    """The part `name` of a family fitted to `frame`, of boosted trees or of clones of `regressor`;
+    `is_of_ops` says whether it answers for no other ops. Raises `ModelError` where no row tells of
+    its kernel, or for impossible rows."""
+    frame, build = frame.reset_index(drop=True), BUILD_OF_FAMILY[family]
+    devices = {each: known[each] for each in sorted(set(frame["device"]))}
+    heuristic = KERNELS[f"gpu/{family}/heuristic"]
+    assert isinstance(heuristic, Heuristic)
+    fitted = Fitted(
         name=name,
         build=build,
-        dtypes=tuple(sorted(set(data.frame["dtype"]))),
-        ops=ops,
-        figures=data.figures,
-        trees=pack_estimator(trees.shared_, name),
-        own={_place(own, devices): pack_estimator(each, name) for own, each in trees.own_.items()},
-        separate=tuple(
-            _separate(data, data.matrix[:, column] > 0.0, frameworks[column], each, name)
-            for column, each in trees.separate_.items()
-        ),
-        share=mixture.share,
-        as_nearest=mixture.as_nearest,
-        devices=devices,
-        spreads=spreads(measured, held, mixture, chips),
-        tiles=tiles,
-        measured=_measured(measured),
-        extensions=extensions(growths(data, weight > 0.0), held.trust) if grows else {},
-        gains=gains.gains,
-        least=least_figures(data, build),
+        dtypes=tuple(sorted(set(frame["dtype"]))),
+        ops=tuple(sorted(set(frame["op"]))) if is_of_ops else (),
+        features=(),
+        devices={each: describe(device) for each, device in devices.items()},
+        floors=launch_floors(frame),
     )
-    return FittedPart(family, part, measured, mixture.answer, aside)
+    if build == "matmul":
+        tiles = observed_tiles(frame, devices, Part(fitted, {}, heuristic))
+        fitted = msgspec.structs.replace(fitted, tiles=tiles)
+    part, data = _samples(Part(fitted, {}, heuristic), frame, devices)
 
-
-def _place(own: tuple[float, ...], devices: Sequence[Description]) -> int:
-    """The first among `devices` that has the columns `own`."""
-    columns = np.array([[each[name] for name in COLUMNS] for each in devices], np.float32)
-    return int((columns == own).all(axis=1).argmax())
-
-
-def _work_separately(data: Samples) -> dict[int, int]:
-    """Columns, and places from 1 on, of frameworks with rows enough whose layers round nothing
-    first where those of others do: what these take, which outnumber them, tells nothing of theirs.
-    """
-    if ROUNDING not in data.figures:
-        return {}
-    rounds = data.matrix[:, data.figures.index(ROUNDING)] > 0.0
-    columns = {data.figures.index(figure): code for figure, code in IN_FRAMEWORK.items()}
-    rows = {column: data.matrix[:, column] > 0.0 for column in columns}
-    those = [at for at, own in rows.items() if own.sum() >= _MIN_ROWS and not rounds[own].any()]
-    do_round = any(rounds[own].any() for own in rows.values())
-    return {column: columns[column] for column in those if do_round}
-
-
-def _separate(
-    data: Samples, own: np.ndarray, framework: int, trees: Any, name: str
-) -> SeparateTrees:
-    """What a part keeps of `trees` that were fitted to the rows `own` `[n]` (bool)."""
-    rows = own & (data.weight > 0.0)
-    kinds = data.frame["dtype"][rows].map(same_kernels_dtype)
-    return SeparateTrees(
-        pack_estimator(trees, name),
-        framework,
-        frozenset(zip(data.ops[rows].tolist(), kinds.tolist(), strict=True)),
-        tuple(place for place, name in enumerate(data.known) if name in set(data.devices[rows])),
-    )
-
-
-def set_aside(data: Samples) -> tuple[str, ...]:
-    """`device/op/dtype` of groups twice off what the maker's other devices show: other kernels ran
-    there, which the rows do not say. Layers that round their activations and ones that do not say
-    nothing of each other; rows that lost their framework do not say which they are."""
-    keys = data.frame[["device", "op", "dtype"]]
-    named = keys.assign(named=Rows.from_frame(data.frame).in_framework() > 0.0)
-    is_sure = named["named"] | ~named.groupby([*keys])["named"].transform("any")
-    rounds = data.matrix[:, data.figures.index(ROUNDING)] if ROUNDING in data.figures else 0.0
-    kinds = keys.assign(rounds=np.where(is_sure, rounds, np.nan))
-    groups = kinds.groupby([*kinds], sort=True).indices
-    beside_physics = data.target - data.power_log
-    medians = {key: float(np.median(beside_physics[index])) for key, index in groups.items()}
-    chips, kept = dict(zip(data.devices, chips_of(data), strict=True)), []
-    for device, *kind in medians:
-        alike = {
-            other: each
-            for (other, *its_kind), each in medians.items()
-            if its_kind == kind and same_maker(data.seen_as[other], data.seen_as[device])
-        }
-        off = np.abs(np.array(list(alike.values())) - np.median(list(alike.values()))) > _OUTLIER
-        agreed = len({chips[other] for other in alike}) > _MIN_ALIKE and off.mean() < 0.5
-        if agreed and off[list(alike).index(device)]:
-            kept.append("/".join((device, *kind[:2])))
-    return tuple(kept)
-
-
-def least_figures(data: Samples, build: str) -> dict[tuple[str, str, int], dict[str, float]]:
-    """By op, kind of dtype and device's place, the least of each figure in `NOT_BELOW` that was
-    measured."""
-    names = NOT_BELOW.get(build, ())
-    columns = data.matrix[:, [data.figures.index(name) for name in names]]
-    kinds = data.frame["dtype"].map(same_kernels_dtype).to_numpy()
-    known = np.array([list(data.known).index(name) for name in data.devices])
-    among = data.frame.assign(kind=kinds, place=known)[data.weight > 0.0]
-    least = columns[data.weight > 0.0]
-    return {
-        (op, kind, int(place)): dict(zip(names, least[index].min(axis=0).tolist(), strict=True))
-        for (op, kind, place), index in among.groupby(["op", "kind", "place"]).indices.items()
-    }
-
-
-def _is_supported(data: Samples, measured: Mapping[tuple[str, str], Places]) -> np.ndarray:
-    """`[n]`: whether the row's device has rows enough of its op; few of a device that is treated as
-    never seen would only pull at its neighbours."""
-    names = list(data.known)
-    kinds = [same_kernels_dtype(dtype) for dtype in data.frame["dtype"]]
-    rows = zip(data.ops, kinds, data.devices, strict=True)
-    supported = {(*key, names[place]) for key, places in measured.items() for place in places}
-    return np.array([row in supported for row in rows], bool)
-
-
-def _measured(data: Samples) -> dict[tuple[str, str], Places]:
-    """By op and kind of dtype, the places of devices that have rows enough, alone or with alike.
-
-    Many rows of one op tell of the others too; few do not.
-    """
-    kinds = np.array([same_kernels_dtype(dtype) for dtype in data.frame["dtype"]], object)
-    names = list(data.known)
-    alike = np.array([[data.seen_as[a] == data.seen_as[b] for b in names] for a in names])
-    places: dict[tuple[str, str], Places] = {}
-    for op, kind in sorted(set(zip(data.ops, kinds, strict=True))):
-        same = kinds == kind
-        rows, of_any = (
-            alike @ np.array([(data.devices[among] == name).sum() for name in names])
-            for among in (same & (data.ops == op), same)
+    def trees(shape: Mapping[str, float], among: Mask | Ints, width: int | None = None) -> Any:
+        names = (*part.fitted.features, *COLUMNS)[:width]
+        made = (
+            clone(regressor)
+            if regressor
+            else boosted(shape, names, seed=seed, falling=FALLING.get(build, ()))
         )
-        enough = (rows >= _MIN_ROWS) | (of_any >= _MANY_ROWS)
-        places[op, kind] = tuple(np.flatnonzero(enough).tolist())
-    return places
+        weight = data.weight[among]
+        return made.fit(data.matrix[among, :width], data.target[among], sample_weight=weight)
+
+    intervals = _measured_intervals(part, data, devices, trees, seed)
+    part = _with(part, intervals=intervals)
+    part, sample = _chosen(part, data, devices, trees, seed)
+    names, width = data.frame["device"].to_numpy(), len(part.fitted.features)
+    fits = {OTHERS: trees(TREES, np.ones(len(frame), bool))}
+    for device in devices if build == OWN_BUILD and regressor is None else ():
+        own = names == device
+        if own.sum() >= _MIN_OWN_ROWS:
+            fits[device] = trees(OWN_TREES, own, width)
+    places = {each: f".{at}" for at, each in enumerate(devices)} | {OTHERS: ""}
+    kept = {each: stored(fit, f"{name}{places[each]}") for each, fit in fits.items()}
+    return FittedPart(family, replace(part, trees=kept), len(frame), sample)
+
+
+def _with(part: Part, trees: Ensemble | None = None, **changes: Any) -> Part:
+    fitted = msgspec.structs.replace(part.fitted, **changes)
+    return replace(part, fitted=fitted, trees={OTHERS: trees} if trees else part.trees)
+
+
+def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
+    """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
+    behind other work, what the smallest call took on the same host."""
+    single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
+    calls = single.groupby(KIND)["duration_us"]
+    floors, at_most = (
+        calls.quantile(_FLOOR_QUANTILE),
+        _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE),
+    )
+    piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
+    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
+    if LAUNCHED_US in frame:
+        behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
+        found |= behind.median().dropna().to_dict()
+    return {"/".join(key): float(us) for key, us in found.items()}
+
+
+def _samples(
+    part: Part, frame: pd.DataFrame, devices: Mapping[str, Device]
+) -> tuple[Part, _Samples]:
+    """`part` with its features and what was measured, and the rows that it is fitted to."""
+    columns_of, least = {}, {}
+    measured = frame["duration_us"].to_numpy(np.float64)
+    target, work, tells = np.zeros((3, len(frame)))
+    names = NOT_BELOW.get(part.fitted.build, ())
+    kinds = frame["dtype"].map(kind_of)
+    for device, at in frame.groupby("device").indices.items():
+        rows = Rows.from_frame(frame.iloc[at])
+        columns = BUILDS[part.fitted.build](rows, devices[device], part.fitted.tiles)
+        own = part.fitted.devices[device]
+        floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
+        us, base_us = measured[at], columns.base_us
+        kernel_us = np.maximum(us - offset_us, 0.5 * np.minimum(us, base_us + columns.extra_us))
+        kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
+        target[at], work[at] = np.log(kernel_us / base_us), columns.work
+        above = us / np.maximum(floor_us, 1e-9)
+        tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
+        columns_of[device] = at, columns
+        part = _with(part, features=tuple(columns.features))
+        of_kind = kinds.iloc[at].value_counts()
+        for (op, kind), own_at in frame.iloc[at].groupby(["op", kinds.iloc[at]]).indices.items():
+            if len(own_at) < _MIN_ROWS and of_kind[kind] < _MANY_ROWS:
+                continue
+            clear = own_at[above[own_at] > _TELLS]
+            shortest = np.quantile(base_us[clear], 0.02) if len(clear) else base_us[own_at].max()
+            least[f"{device}/{op}/{kind}"] = {
+                "base_us": float(shortest),
+                "work": float(columns.work[own_at].max()),
+            } | {name: float(columns.features[name][own_at].min()) for name in names}
+    if not (tells > 0.01).any():
+        said = "no row takes longer than its launch: no kernel can be told"
+        raise ModelError(f"{part.fitted.name}: {said}")
+    columns = (*part.fitted.features, *COLUMNS)
+    matrix = np.empty((len(frame), len(columns)), np.float32)
+    for device, (at, own) in columns_of.items():
+        matrix[at] = own.matrix(columns, part.fitted.devices[device])
+    framework = Rows.from_frame(frame).in_framework()
+    groups = frame.assign(work=work).groupby([*KIND, framework])["work"]
+    size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
+    weight = tells * size / np.sqrt(groups.transform("size").to_numpy(np.float64))
+    weight *= np.where(frame["flag"].to_numpy() != "", _FLAG_WEIGHT, 1.0)
+    part = _with(part, measured=least)
+    return part, _Samples(frame, matrix, target, weight / weight.mean(), work, tells)
+
+
+class _Fit:
+    """A fitted regressor as an `Ensemble`."""
+
+    def __init__(self, fitted: Any) -> None:
+        self.fitted = fitted
+
+    def predict(self, matrix: np.ndarray) -> Floats:
+        return np.asarray(self.fitted.predict(matrix), np.float64)
+
+
+def _by_device(
+    part: Part, data: _Samples, devices: Mapping[str, Device], asked: Ints
+) -> Iterator[tuple[Device, Ints, Rows, Columns]]:
+    """(device, its rows among `asked`, in columns)."""
+    names = data.frame["device"].to_numpy()[asked]
+    for name in sorted(set(names)):
+        at, device = asked[names == name], devices[name]
+        rows = Rows.from_frame(data.frame.iloc[at])
+        yield device, at, rows, BUILDS[part.fitted.build](rows, device, part.fitted.tiles)
+
+
+def _times(
+    part: Part, rows: Rows, device: Device, columns: Columns
+) -> tuple[Floats, Floats, Callable[[], Floats]]:
+    """(times as measured, floors, logarithms of intervals for whoever needs them)."""
+    own = describe(device)
+    cells = part.cells(rows, own)
+    found = part.kernels(rows, device, cells, columns)
+    floor_us, offset_us = part.floors(rows, cells, own)
+    us = measured_us(found.us, floor_us, offset_us)
+    return us, floor_us, lambda: part.intervals(rows, found, us, floor_us)
+
+
+def _measured_intervals(
+    part: Part, data: _Samples, devices: Mapping[str, Device], trees: Trees, seed: int
+) -> dict[str, tuple[float, float]]:
+    """Of measured devices: from shapes left out, and from the largest rows left out."""
+    intervals: dict[str, tuple[float, float]] = {}
+    dims = {name for op in set(data.frame["op"]) for name in (*OPS[op].dims, *OPS[op].defaults)}
+    shapes = data.frame.groupby(["op", *sorted(dims & set(data.frame))], dropna=False).ngroup()
+    drawn = np.random.default_rng(seed).random(shapes.max() + 1)[shapes] < _HELD_FRAC
+    ranks = data.frame.assign(work=data.work).groupby(["device", "op", "dtype"])["work"]
+    largest = ranks.rank(pct=True).to_numpy() > 1.0 - _HELD_FRAC
+    for held, is_beyond in ((drawn, False), (largest, True)):
+        if not held.any() or held.all():
+            continue
+        without = _with(part, _Fit(trees(LEFT_OUT_TREES, ~held)))
+        asked = few_of_each(data.frame, np.flatnonzero(held), _FEW, seed)
+        off, where = np.full(len(held), np.nan), np.full(len(held), BEYOND, object)
+        for device, at, rows, columns in _by_device(part, data, devices, asked):
+            us, floor_us, _ = _times(without, rows, device, columns)
+            off[at] = (_FARTHER if is_beyond else 1.0) * np.log(data.measured_us[at] / us)
+            if not is_beyond:
+                where[at] = place_of(us, floor_us, rows.in_framework())
+        _note(intervals, off, where, data.frame["op"], data.frame["device"])
+    for key, (low, high) in intervals.items():
+        if key.endswith(BEYOND):
+            usual = intervals.get(key.replace(BEYOND, LONG), (0.0, 0.0))
+            intervals[key] = min(low, usual[0]), max(high, usual[1])
+    return intervals
+
+
+def _chosen(
+    part: Part, data: _Samples, devices: Mapping[str, Device], trees: Trees, seed: int
+) -> tuple[Part, pd.DataFrame]:
+    """`part` with the share of the trees, and whether they are asked about other devices as the
+    most similar one, that come nearest to chips left out; its intervals of others; what it said of
+    them."""
+    count, chips = len(data.frame), _chips_of(data.frame["device"], part.fitted.devices)
+    asked = few_of_each(data.frame, np.arange(count), _FEW, seed)
+    variants = [(is_near, share) for is_near in (True, False) for share in SHARES]
+    off = {each: np.full(count, np.nan) for each in variants}
+    floors_us, bounds_us = np.zeros((2, count))
+    answers: dict[str, tuple[Part, Ints, Rows, Columns]] = {}
+    is_alone = len(set(chips)) == 1
+    folds = (
+        [(asked[:0], asked)]
+        if is_alone
+        else [
+            (asked[train], asked[test])
+            for train, test in LeaveOneGroupOut().split(asked, groups=chips[asked])
+        ]
+    )
+    for train, test in folds:
+        fit = _Fit(None if is_alone else trees(LEFT_OUT_TREES, train))
+        without = part.without(set(data.frame["device"].iloc[test]), fit)
+        makers = [part.fitted.devices[key.split("/")[0]] for key in without.fitted.measured]
+        for device, at, rows, columns in _by_device(part, data, devices, test):
+            bounds_us[at], own = columns.bound_us, describe(device)
+            if any(same_maker(each, own) for each in makers):
+                answers[device.name] = without, at, rows, columns
+                for is_near, share in variants:
+                    tried = _with(without, as_nearest=is_near, share=share)
+                    us, floors_us[at], _ = _times(tried, rows, device, columns)
+                    off[is_near, share][at] = np.log(data.measured_us[at] / us)
+    scores = {each: _error(off[each], data.tells, chips) for each in variants}
+    best = min(variants, key=lambda each: scores[each])
+    framework = Rows.from_frame(data.frame).in_framework()
+    where = place_of(data.measured_us / np.exp(off[best]), floors_us, framework)
+    intervals = dict(part.fitted.intervals)
+    _note(intervals, off[best], where, data.frame["op"], pd.Series(chips), is_other=True)
+    chosen = {"as_nearest": best[0], "share": best[1], "intervals": intervals}
+    found = np.full((3, count), np.nan)
+    for name, (without, at, rows, columns) in answers.items():
+        us, _, ends = _times(_with(without, **chosen), rows, hardware.device(name), columns)
+        found[:, at] = us * np.exp([np.zeros(len(us)), *ends()])
+    names = ("predicted_us", "low_us", "high_us", "bound_us", "chip")
+    columns_of = dict(zip(names, (*found, bounds_us, chips), strict=True))
+    return _with(part, **chosen), data.frame.assign(**columns_of).iloc[asked]
+
+
+def _chips_of(names: pd.Series, devices: Mapping[str, Mapping[str, float]]) -> np.ndarray:
+    """`[n]`: similar devices have one number, since they are left out together."""
+    graph = nx.Graph()
+    graph.add_nodes_from(devices)
+    for one, own in devices.items():
+        graph.add_edges_from(
+            (one, other) for other, each in devices.items() if similarity(distance(own, each)) > 0.0
+        )
+    chips = {
+        name: chip for chip, alike in enumerate(nx.connected_components(graph)) for name in alike
+    }
+    return names.map(chips).to_numpy()
+
+
+def _error(off: Floats, tells: Floats, chips: np.ndarray) -> float:
+    """Mean and median over chips of the mean absolute logarithm, with what rows tell as weights."""
+    size, known = np.minimum(np.abs(off), _MOST_OFF), np.isfinite(off)
+    own = [known & (chips == chip) for chip in sorted(set(chips[known]))]
+    errors = [np.average(size[each], weights=tells[each]) for each in own]
+    return float(np.mean(errors) + np.median(errors)) if errors else 0.0
+
+
+def _note(
+    intervals: dict[str, tuple[float, float]],
+    off: Floats,
+    where: np.ndarray,
+    ops: pd.Series,
+    names: pd.Series,
+    *,
+    is_other: bool = False,
+) -> None:
+    """Add 5 and 95 % of the residuals `off` `[n]` per op, device and place; of `n` others, each as
+    much as the next, wider by 1 + 1 / n."""
+    known = np.isfinite(off)
+    table = pd.DataFrame(
+        {"off": off, "where": where, "op": ops.to_numpy(), "name": names.to_numpy()}
+    )[known]
+    for every in (table, table.assign(op=ANY_OP)):
+        for key, own in every.groupby(["op", "where"] if is_other else ["op", "where", "name"]):
+            if len(own) < _MIN_RESIDUALS:
+                continue
+            order = np.argsort(own["off"].to_numpy())
+            counts = own.groupby("name")["off"].transform("size").to_numpy()
+            share = np.cumsum((1.0 / counts)[order]) * 1.0 / own["name"].nunique()
+            low, high = np.interp((0.05, 0.95), share, own["off"].to_numpy()[order])
+            wider = 1.0 + 1.0 / own["name"].nunique() if is_other else 1.0
+            name = OTHERS if is_other else key[2]
+            low, high = np.clip([low * wider, high * wider], -3.0, 3.0).tolist()
+            intervals[f"{key[0]}/{name}/{key[1]}"] = min(0.0, low), max(0.0, high)
+
+
+_TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"
+"""Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
+_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
+
+
+def observed_tiles(
+    frame: pd.DataFrame, devices: Mapping[str, Device], part: Part
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Per op, dtype and generation, the tiles of at least 2 % of the rows: rows, columns, share of
+    the peak.
+
+    Names are known after the fact only: they tell which kernels a library has, not which one a
+    row will run.
+    """
+    column = next((name for name in ("kernel_name", "kernel") if name in frame), None)
+    if column is None:
+        return {}
+    sizes = frame[column].astype("string").str.extract(_TILE_NAME).astype("float64")
+    tiles: dict[str, list[tuple[float, float, float]]] = {}
+    for (op, dtype, name), at in frame.groupby(["op", "dtype", "device"]).indices.items():
+        key, own = tile_key(op, dtype, devices[name]), sizes.iloc[at]
+        if key not in tiles and own[0].notna().any():
+            down, across = own[1].fillna(1.0).to_numpy(), own[0].fillna(1.0).to_numpy()
+            reached = _reached(frame.iloc[at], down, across, devices[name], part)
+            groups = reached.groupby([own[1].to_numpy(), own[0].to_numpy()])
+            tiles[key] = [
+                (*size, _usual(tile)) for size, tile in groups if len(tile) >= _MIN_SHARE * len(at)
+            ]
+    return {key: each for key, each in tiles.items() if each}
+
+
+def _reached(
+    frame: pd.DataFrame, down: Floats, across: Floats, device: Device, part: Part
+) -> pd.DataFrame:
+    """Of each row the share of the peak, computed edges included, and the waves of its blocks."""
+    rows, own = Rows.from_frame(frame), describe(device)
+    b, m, n, k = (np.nan_to_num(rows.dims.get(name, 1.0), nan=1.0) for name in ("b", "m", "n", "k"))
+    floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
+    measured = frame["duration_us"].to_numpy(np.float64)
+    kernel = np.maximum(measured - offset_us, 0.1 * measured)
+    waves = b * np.ceil(m / down) * np.ceil(n / across) / device.sm_count
+    rate = matrix_flop_per_us(device, rows.dtype) * device.gemm_peak_frac
+    computed = np.ceil(waves) * device.sm_count * 2.0 * down * across * k
+    share = np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan)
+    return pd.DataFrame({"share": share, "waves": waves})
+
+
+def _usual(tile: pd.DataFrame) -> float:
+    """The median share where many waves ran, else of all."""
+    known = tile.dropna()
+    full = known[known["waves"] > _FULL_WAVES]
+    among = full if len(full) >= _FEWEST else known
+    return float(among["share"].median().clip(0.05, 1.2)) if len(among) else 0.5

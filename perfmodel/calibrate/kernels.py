@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.calibrate.estimators import Bounded, users_regressor
+import numpy
+import sklearn
+import xgboost
+
+from perfmodel.calibrate.estimators import users_regressor
 from perfmodel.calibrate.kernel_data import (
     Table,
     devices_of,
@@ -19,62 +23,32 @@ from perfmodel.calibrate.kernel_data import (
     read_table,
     some_unnamed,
     thinned,
+    without_excluded,
 )
-from perfmodel.calibrate.kernel_floors import FloorKey, above_launch_floors, fitted_floors
 from perfmodel.calibrate.kernel_part import FittedPart, fit_part
-from perfmodel.calibrate.kernel_samples import observed_tiles, samples
-from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.heuristic import Floor, Heuristic
-from perfmodel.cost.learned.devices import describe
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
-from perfmodel.cost.learned.floors import KnownFloor
 from perfmodel.cost.learned.model import Learned
-from perfmodel.cost.learned.part import Part
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.hardware import Device
 from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-ROWS_PER_GROUP = 18_000
+ROWS_PER_GROUP = 6_000
 MIN_ROWS = 200
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Part of a family with kernels of its own: a name, and dtypes or ops (none: the rest)."""
-
-    name: str
-    dtypes: tuple[str, ...] = ()
-    ops: tuple[str, ...] = ()
-
-
-_SLICES = {
-    "matmul": (
-        Slice("fp32", dtypes=("fp32",)),
-        Slice("half", dtypes=("fp16", "bf16", "tf32")),
-        Slice("quantised"),
-    ),
-    "vector": (
-        Slice("half", dtypes=("fp16", "bf16")),
-        Slice("rows", ops=tuple(sorted(BY_ROW))),
-        Slice("flat"),
-    ),
-}
-_OWN_OPS_ONLY = frozenset({"vector"})
+_HALF = ("fp16", "bf16", "tf32")
+OWN_OPS_ONLY = frozenset({"vector"})
 """Families whose ops do not inform each other: unseen ones keep the heuristic."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Models by family, their provenance, and what `report` needs."""
+    """Models by family, their provenance, and what `kernel_report` needs."""
 
     models: dict[str, Learned]
     about: dict[str, Any]
     parts: tuple[FittedPart, ...]
-    floors: dict[FloorKey, Floor]
 
 
 def fit_kernels(
@@ -94,70 +68,67 @@ def fit_kernels(
     """
     regressor = None if estimator is None else users_regressor(estimator, seed)
     begin("reading", 0, 0)
-    tables = [read_table(Path(path)) for path in paths]
+    tables = without_excluded([read_table(Path(path)) for path in paths])
     frame = joined(tables)
     known = devices_of(frame["device"])
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
-    floors = fitted_floors(frame)
-    models, parts, ignored = {}, [], _ignored(frame)
-    done, total = 0, len(frame) - sum(ignored.values())
-    for family in BUILD_OF_FAMILY:
-        rows = family_rows(frame, family)
-        own = []
-        for name, part_rows in sliced(family, rows):
-            begin(f"{name}, {len(part_rows):,} rows", done, total)
-            done += len(part_rows)
-            if len(part_rows) < MIN_ROWS:
-                continue
+    slices = [(family, *each) for family in BUILD_OF_FAMILY for each in sliced(family, frame)]
+    parts, done, total = [], 0, sum(len(rows) for *_, rows in slices)
+    for family, name, rows in slices:
+        begin(f"{name}, {len(rows):,} rows", done, total)
+        done += len(rows)
+        if len(rows) >= MIN_ROWS:
+            few = some_unnamed(thinned(rows, rows_per_group, seed), seed)
+            is_of_ops = family in OWN_OPS_ONLY
             with _blamed_on(estimator, name):
-                fitted = fit_rows(
-                    (family, name), part_rows, known, floors, rows_per_group, seed, regressor
+                parts.append(
+                    fit_part(
+                        family,
+                        name,
+                        few,
+                        known,
+                        is_of_ops=is_of_ops,
+                        seed=seed,
+                        regressor=regressor,
+                    )
                 )
-            parts.append(fitted)
-            own.append(fitted.part)
-        if own:
-            models[family] = model_of_parts(
-                family, own, floors_by_key(set(rows["op"]), floors, known)
-            )
-    if not models:
+    if not parts:
         raise ModelError(
             f"{', '.join(map(str, paths))}: no family has {MIN_ROWS} rows of GPU kernels; "
             f"families that can be fitted: {', '.join(BUILD_OF_FAMILY)}"
         )
+    ops = {op for *_, rows in slices for op in set(rows["op"])}
+    ignored = frame[~frame["op"].isin(ops | {"mm"})]["op"].value_counts().to_dict()
     about = _about(tables, parts, ignored, seed) | {"estimator": estimator}
-    return Fitted(models, about, tuple(parts), floors)
+    return Fitted(models_of(parts), about, tuple(parts))
 
 
-def fit_rows(
-    what: tuple[str, str],
-    rows: pd.DataFrame,
-    known: Mapping[str, Device],
-    floors: dict[FloorKey, Floor],
-    rows_per_group: int,
-    seed: int,
-    regressor: Bounded | None = None,
-) -> FittedPart:
-    """The part `what` (family, name) fitted to at most `rows_per_group` of its `rows` each."""
-    family, name = what
-    build = BUILD_OF_FAMILY[family]
-    devices = {each: known[each] for each in sorted(set(rows["device"]))}
-    tiles = observed_tiles(rows, devices, floors) if family == "matmul" else {}
-    clear = above_launch_floors(rows, floors)
-    if clear.empty:
-        raise ModelError(f"{name}: no row takes longer than its launch: no kernel can be told")
-    few = some_unnamed(thinned(clear, rows_per_group, seed), seed)
-    data = samples(few, build, devices, floors, tiles)
-    ops = tuple(sorted(set(rows["op"]))) if family in _OWN_OPS_ONLY else ()
-    return fit_part(family, name, build, ops, data, tiles, seed=seed, regressor=regressor)
+def models_of(parts: Sequence[FittedPart]) -> dict[str, Learned]:
+    """The fitted `parts` as kernel models by family."""
+    families = dict.fromkeys(each.family for each in parts)
+    return {
+        family: Learned(
+            f"gpu/{family}/learned",
+            next(each.part.heuristic for each in parts if each.family == family),
+            tuple(each.part for each in parts if each.family == family),
+        )
+        for family in families
+    }
 
 
-def model_of_parts(
-    family: str, parts: Sequence[Part], floors: Mapping[str, tuple[KnownFloor, ...]]
-) -> Learned:
-    """The fitted `parts` of one family as a kernel model."""
-    heuristic = KERNELS[f"gpu/{family}/heuristic"]
-    assert isinstance(heuristic, Heuristic)
-    return Learned(f"gpu/{family}/learned", heuristic, tuple(parts), floors)
+def sliced(family: str, frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """(name, rows) of every part of a family: kernels of one part are written alike, products by
+    width, vectors by rows or by elements."""
+    rows = family_rows(frame, family)
+    is_half, is_single = rows["dtype"].isin(_HALF), rows["dtype"] == "fp32"
+    if family == "matmul":
+        kinds = {"fp32": is_single, "half": is_half, "quantised": ~(is_half | is_single)}
+    elif family == "vector":
+        by_row = rows["op"].isin(BY_ROW)
+        kinds = {"half": is_half, "rows": ~is_half & by_row, "flat": ~is_half & ~by_row}
+    else:
+        return [(family, rows)]
+    return [(f"{family}_{name}", rows[own]) for name, own in kinds.items()]
 
 
 @contextmanager
@@ -174,70 +145,26 @@ def _blamed_on(estimator: str | None, part: str) -> Iterator[None]:
         raise ModelError(f"--estimator {estimator}: fitting {part}: {what}") from error
 
 
-def sliced(family: str, rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """(name, rows) of every part of a family."""
-    if family not in _SLICES:
-        return [(family, rows)]
-    slices, left = [], rows
-    for each in _SLICES[family]:
-        own = left["dtype"].isin(each.dtypes) | left["op"].isin(each.ops)
-        if not each.dtypes and not each.ops:
-            own = ~own
-        slices.append((f"{family}_{each.name}", left[own]))
-        left = left[~own]
-    return slices
-
-
-def _ignored(frame: pd.DataFrame) -> dict[str, int]:
-    """Rows of ops that no learned family answers for, by op."""
-    learned = set()
-    for family in BUILD_OF_FAMILY:
-        learned |= set(family_rows(frame, family)["op"])
-    left = frame[~frame["op"].isin(learned)]["op"].value_counts()
-    return {str(op): int(count) for op, count in left.items()}
-
-
-def floors_by_key(
-    ops: set[str], floors: dict[FloorKey, Floor], known: Mapping[str, Device]
-) -> dict[str, tuple[KnownFloor, ...]]:
-    """By `timing/op/dtype`, the floors of every device that has them."""
-    by_key: dict[str, tuple[KnownFloor, ...]] = {}
-    for (device, timing, op, dtype), floor in floors.items():
-        if op in ops:
-            key = f"{timing}/{op}/{dtype}"
-            by_key[key] = (*by_key.get(key, ()), KnownFloor(describe(known[device]), floor))
-    return by_key
-
-
 def _about(
-    tables: Sequence[Table], parts: Sequence[FittedPart], ignored: dict[str, int], seed: int
+    tables: Sequence[Table], parts: Sequence[FittedPart], ignored: Mapping[str, int], seed: int
 ) -> dict[str, Any]:
-    import numpy
-    import sklearn
-    import xgboost
-
     from perfmodel import __version__
 
+    libraries = {"scikit-learn": sklearn, "xgboost": xgboost, "numpy": numpy}
+    versions = {name: library.__version__ for name, library in libraries.items()}
     return {
         "date": datetime.date.today().isoformat(),
         "seed": seed,
-        "versions": {
-            "perfmodel": __version__,
-            "scikit-learn": sklearn.__version__,
-            "xgboost": xgboost.__version__,
-            "numpy": numpy.__version__,
-        },
+        "versions": {"perfmodel": __version__} | versions,
         "data": provenance(tables),
         "rows_without_a_learned_family": ignored,
         "parts": {
-            each.part.name: {
-                "rows": len(each.data.target),
-                "devices": sorted(each.data.known),
-                "ops": sorted(set(each.data.frame["op"])),
-                "dtypes": list(each.part.dtypes),
-                "share": each.part.share,
-                "as_nearest": each.part.as_nearest,
-                "set_aside": list(each.aside),
+            each.part.fitted.name: {
+                "rows": each.rows,
+                "devices": sorted(each.part.fitted.devices),
+                "dtypes": list(each.part.fitted.dtypes),
+                "share": each.part.fitted.share,
+                "as_nearest": each.part.fitted.as_nearest,
             }
             for each in parts
         },

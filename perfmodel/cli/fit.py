@@ -148,7 +148,7 @@ def kernels(
         ),
     ] = None,
     seed: Annotated[int, option("The same seed gives the same models.", min=0, max=MAX_SEED)] = 0,
-    rows: Annotated[int, option("The most rows used per device, op and dtype.", min=200)] = 18_000,
+    rows: Annotated[int, option("The most rows used per device, op and dtype.", min=200)] = 6_000,
 ) -> None:
     """Fit every kernel family that the tables hold; print the errors on each device left out.
 

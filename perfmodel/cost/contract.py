@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.rows import Rows
 from perfmodel.registry import Registry
@@ -24,6 +24,10 @@ class Estimate:
     high_us: Floats
     model: str
     source: str
+    measured_frac: Floats | float = 0.0
+    """How far measurements of a row's op in its dtype tell of the device: 1 of it, 0 not at all."""
+    by_physics: Mask | bool = False
+    """Whether nothing but physics answers, which knows no cold caches of calls in turn."""
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import cached_with_reads, is_reading
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
-from perfmodel.cost.learned.devices import describe, distance, kinship
-from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
-from perfmodel.hardware.originals import original
 from perfmodel.hardware.reads import OfDevice, cached_per_device, is_recorded
-from perfmodel.ops.rows import Kind, Rows
+from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
 
@@ -145,8 +142,8 @@ class OnDevice:
         return self.model.explain(rows, machine.node.device)
 
 
-STREAM = "add", "fp32"
-"""The op and type whose largest rows show a device's bandwidth."""
+_STREAM = Rows.of([{"op": "add", "rows": 2.0**14, "cols": 2.0**13}])
+"""Long enough to show a device's bandwidth."""
 _LEAST, _MOST = 0.9, 2.0
 COLD = "memory (cold cache)"
 """What bounds a kernel that would be faster if it were called over and over (`repeated_us`)."""
@@ -154,8 +151,8 @@ COLD = "memory (cold cache)"
 
 @dataclass(frozen=True)
 class InProgram:
-    """A kernel model of a GPU, and what a program adds to kernels called over and over: caches are
-    cold. `streams` is the model that knows the device's bandwidth."""
+    """A kernel model of a GPU, corrected for the cold caches of a program where it tells of kernels
+    called over and over. `streams` is the model that knows the device's bandwidth."""
 
     model: KernelModel
     streams: KernelModel
@@ -182,13 +179,14 @@ class InProgram:
 def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
+    estimate = by.model.estimate(rows, device)
     return in_program(
         rows,
         device,
-        by.model.estimate(rows, device),
-        pace=streaming_pace(by.streams, device),
-        measured_share=rows.of_kinds(partial(measured_share, by.streams, device)),
-        by_physics=by_physics(by.model, rows),
+        estimate,
+        pace=stream_slowdown(by.streams, device),
+        measured_share=np.broadcast_to(estimate.measured_frac, len(rows)),
+        by_physics=np.broadcast_to(estimate.by_physics, len(rows)),
     )
 
 
@@ -198,53 +196,20 @@ _unwatched = lru_cache(maxsize=256)(_estimate)
 a tenth of its time, which nobody pays who does not ask."""
 
 
-def streaming_pace(model: KernelModel, device: Device) -> float:
-    """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    pace: float = _pace(OfDevice((id(model),), device, model))
-    return pace
+def stream_slowdown(model: KernelModel, device: Device) -> float:
+    """Time of long streams on `device` over that of physics, as far as measurements tell of it."""
+    slowdown: float = _slowdown(OfDevice((id(model),), device, model))
+    return slowdown
 
 
-def _pace_on(asked: OfDevice) -> float:
-    description, model = describe(original(asked.device)), asked.by
-    for part in model.parts if isinstance(model, Learned) else ():
-        extension = part.extensions.get(STREAM[0])
-        if extension is None or not part.answers_for(*STREAM):
-            continue
-        growth = extension.on(description)
-        weight = kinship(distance(description, growth.device))
-        if weight > 0.0:
-            return float(np.clip(growth.per_base**weight, _LEAST, _MOST))
-    return 1.0
+def _slowdown_on(asked: OfDevice) -> float:
+    found = asked.by.estimate(_STREAM, asked.device)
+    physics = KERNELS[f"{GPU}/{VECTOR}/{HEURISTIC}"].estimate(_STREAM, asked.device)
+    slowdown = (found.duration_us / physics.duration_us) ** found.measured_frac
+    return float(np.clip(slowdown[0], _LEAST, _MOST))
 
 
-_pace = cached_with_reads(partial(cached_per_device, maxsize=256), _pace_on)
-
-
-def measured_share(model: KernelModel, device: Device, kind: Kind) -> float:
-    """How much measurements of the op in the dtype of `kind` inform about `device`, 0 to 1."""
-    share: float = _share(OfDevice((id(model), kind.op, kind.dtype), device, model))
-    return share
-
-
-def _share_on(asked: OfDevice) -> float:
-    (_, op, dtype), model = asked.content, asked.by
-    known = original(asked.device)
-    parts = model.parts if isinstance(model, Learned) else ()
-    away = [
-        part.away(op, dtype, known) for part in parts if op in part.ops and dtype in part.dtypes
-    ]
-    return max(map(kinship, away), default=0.0)
-
-
-_share = cached_with_reads(partial(cached_per_device, maxsize=1024), _share_on)
-
-
-def by_physics(model: KernelModel, rows: Rows) -> Mask:
-    """`[n]`: whether no measurements of a row's op in its dtype are in `model`."""
-    parts = model.parts if isinstance(model, Learned) else ()
-    return rows.of_kinds(
-        lambda kind: not any(part.answers_for(kind.op, kind.dtype) for part in parts), bool
-    )
+_slowdown = cached_with_reads(partial(cached_per_device, maxsize=256), _slowdown_on)
 
 
 @dataclass(frozen=True)

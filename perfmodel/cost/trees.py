@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perfmodel.cost.learned.forest import Forest, joined
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.files import read_bytes
@@ -39,13 +36,7 @@ def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
 
 def forest_to_dict(forest: Forest) -> dict[str, Any]:
     """Plain data, one entry per tree."""
-    ends = [*forest.roots[1:].tolist(), len(forest.value)]
-    trees = []
-    for root, end in zip(forest.roots.tolist(), ends, strict=True):
-        own = {name: getattr(forest, each)[root:end] for name, each in _STORED.items()}
-        own |= {name: own[name] - root for name in ("left", "right")}
-        own["threshold"] = np.nan_to_num(own["threshold"])
-        trees.append({name: _plain(values) for name, values in own.items()})
+    trees = [{name: _plain(tree[own]) for name, own in _STORED.items()} for tree in forest.trees()]
     return {"base": forest.start, "depth": forest.depth, "trees": trees}
 
 
@@ -100,8 +91,5 @@ def read_trees(path: Path, schema: str, features: Sequence[str]) -> Forest:
         raise ModelError(f"{path}: {error}") from None
 
 
-def _plain(values: NDArray[Any]) -> list[float]:
-    return [
-        int(value) if float(value).is_integer() else round(float(value), 7)
-        for value in values.tolist()
-    ]
+def _plain(values: list[float]) -> list[float]:
+    return [int(value) if float(value).is_integer() else round(float(value), 7) for value in values]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.cost.learned.devices import describe, distance, kinship
+from perfmodel.cost.learned.devices import describe, distance, similarity
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device, Host
 from perfmodel.ops.dtypes import DTYPES
@@ -108,7 +108,7 @@ def carried_frac(source: Device, target: Device) -> float:
 
     1 for boards of one chip, with the same library, falling to a half.
     """
-    near = kinship(distance(describe(source), describe(target)))
+    near = similarity(distance(describe(source), describe(target)))
     return _CARRIED_FRAC + (1.0 - _CARRIED_FRAC) * near
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
-from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -16,11 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from benchmarks.nic_cache import HitRateRegressor
 from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
-    GENERAL_TREES,
+    TREES,
     Bounded,
-    WithOwn,
     boosted,
-    trees_or,
     users_regressor,
 )
 from perfmodel.errors import UsageError
@@ -34,29 +31,11 @@ def cannot_pass(estimator: BaseEstimator) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
-    [Bounded(Ridge()), Bounded(KNeighborsRegressor()), WithOwn(Ridge(), Ridge(), 1, fewest=10)],
+    [Bounded(Ridge()), Bounded(KNeighborsRegressor())],
     expected_failed_checks=cannot_pass,
 )
 def test_they_are_estimators(estimator: object, check: Callable[[object], None]) -> None:
     check(estimator)
-
-
-def test_a_device_with_many_rows_is_half_its_own() -> None:
-    """The mean of all four rows is 0.5; of the three of device 0 it is 0, half of which counts."""
-    rows = np.array([[5.0, 0.0], [5.0, 0.0], [5.0, 0.0], [5.0, 1.0]])
-    fitted = WithOwn(DummyRegressor(), DummyRegressor(), width=1, fewest=3)
-    fitted.fit(rows, np.array([0.0, 0.0, 0.0, 2.0]))
-    assert fitted.predict(rows[2:]).tolist() == pytest.approx([0.25, 0.5])
-    weighted = fitted.fit(rows, np.array([0.0, 0.0, 0.0, 2.0]), sample_weight=[1.0, 1.0, 0.0, 2.0])
-    assert weighted.predict(rows[2:]).tolist() == pytest.approx([1.0, 1.0])
-
-
-def test_a_framework_apart_is_answered_by_its_own_rows_each_alike() -> None:
-    rows = np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]])
-    target, weight = np.array([1.0, 3.0, 0.0, 0.0]), [5.0, 1.0, 1.0, 1.0]
-    trees = WithOwn(DummyRegressor(), None, 2, separate=DummyRegressor(), frameworks=(0,))
-    fitted = trees.fit(rows, target, sample_weight=weight)
-    assert fitted.predict(rows).tolist() == pytest.approx([2.0, 2.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +79,7 @@ def test_weights_reach_a_regressor_that_takes_them() -> None:
 
 def test_trees_never_rise_with_a_falling_column() -> None:
     matrix = np.random.default_rng(0).uniform(size=(400, 2)).astype(np.float32)
-    trees = boosted(GENERAL_TREES, ("up", "down"), seed=0, falling=frozenset({"down"}))
+    trees = boosted(TREES, ("up", "down"), seed=0, falling=frozenset({"down"}))
     trees.fit(matrix, 5.0 * matrix[:, 1] + matrix[:, 0])  # it does rise, and may not be said to
     along = np.column_stack([np.full(50, 0.5), np.linspace(0, 1, 50)]).astype(np.float32)
     assert (np.diff(trees.predict(along)) <= 1e-6).all()
@@ -136,8 +115,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_function_may_make_a_pipeline_whose_random_states_are_the_seed() -> None:
     found = users_regressor("some_regressors:scaled", seed=7)
     assert found.regressor.get_params()["randomforestregressor__random_state"] == 7
-    make = trees_or(found, "matmul", seed=7)
-    assert make(GENERAL_TREES, ("a",), falling=frozenset()).regressor is not found.regressor
 
 
 @pytest.mark.usefixtures("here")

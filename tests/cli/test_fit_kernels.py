@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from cost.kernels.test_learned_store import measured
-
-from perfmodel.calibrate.kernel_report import left_out_errors
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +41,6 @@ def test_fit_prints_errors_of_left_out_devices_and_evaluate_counts_every_row(
     again = run("fit", "kernels", "--data", table, "-o", models)
     assert again.status == 2
     assert "exists already" in again.err
-
-
-def test_where_one_device_was_measured_none_is_left_out() -> None:
-    data = SimpleNamespace(devices=np.array(["a", "a"]))
-    part = SimpleNamespace(data=data, left_out=np.array([0.1, 0.2]))
-    fitted: Any = SimpleNamespace(parts=[part], floors={})
-    assert left_out_errors(fitted) == []
 
 
 def test_evaluate_works_with_the_default_models(run: Callable, table: Path) -> None:

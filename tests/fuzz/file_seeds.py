@@ -155,9 +155,8 @@ def sealed_manifest() -> bytes:
     """The manifest with the part of `SEALED_TREES` alone."""
     document = json.loads(model_manifest())
     vector = document["families"]["vector"]
-    parts = [part for part in vector["parts"] if part["trees"]["file"] == SEALED_TREES]
-    floors = {key: each for key, each in vector["floors"].items() if "/fp16" in key}
-    document["families"] = {"vector": {"parts": parts, "floors": floors}}
+    parts = [part for part in vector if part["files"][""]["file"] == SEALED_TREES]
+    document["families"] = {"vector": parts}
     return json.dumps({key: each for key, each in document.items() if key != "sha256"}).encode()
 
 

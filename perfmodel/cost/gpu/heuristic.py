@@ -7,6 +7,7 @@ fixed offset: `max(floor, offset + kernel)`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,11 @@ from perfmodel.hardware import Device
 from perfmodel.ops.rows import Kind, Rows
 
 
-@dataclass(frozen=True)
-class Floor:
-    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel.
-
-    One that is not measured is what other hosts let expect: it tells of its own host alone.
-    `scatter` are the factors around the floor between which 90 % of the calls lie that pile up at
-    it.
-    """
+class Floor(NamedTuple):
+    """Microseconds: the shortest time such a measurement shows, and what adds to a long kernel."""
 
     floor_us: float
     offset_us: float
-    is_measured: bool = True
-    scatter: tuple[float, float] = (1.0, 1.0)
 
 
 _C = coefficients("gpu.heuristic")
@@ -81,6 +74,11 @@ class Heuristic:
         return f"gpu/{self.family}/heuristic"
 
     @property
+    def spread(self) -> float:
+        """The factor to either side that holds 90 % of times."""
+        return _C.table("spread")[self.family]
+
+    @property
     def formula(self) -> str:
         """The family's physics in words."""
         physics = (self.analyse.__doc__ or self.name).strip()
@@ -89,11 +87,11 @@ class Heuristic:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
-        spread = _C.table("spread")[self.family]
         kernel_us = at_least(analysis.kernel_us, analysis, device)
-        around_us = analysis.kernel_us * np.array([[1.0 / spread], [spread]])
+        around_us = analysis.kernel_us * np.array([[1.0 / self.spread], [self.spread]])
         ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
-        return Estimate(*shown_us(kernel_us, ends_us, floor_ends(rows)), self.name, DATASHEET)
+        shown = shown_us(kernel_us, ends_us, floor_ends(rows))
+        return Estimate(*shown, self.name, DATASHEET, by_physics=np.ones(len(rows), bool))
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row."""

@@ -1,17 +1,20 @@
-"""A device as learned models see it: figures of its description, never its name.
+"""A device as learned models see it: features of its description, never its name.
 
-A device that was made from one of the catalogue by changing figures (half the bandwidth, another
+A device that was made from one of the catalogue by changing values (half the bandwidth, another
 clock) is answered for as that one (`perfmodel.hardware.originals`), times what physics makes of the
-change: measurements hold no such pairs, and a nearest measured device that changes with a figure
+change: measurements hold no such pairs, and a nearest measured device that changes with a value
 would make times fall where hardware gets worse.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 
 Description = Mapping[str, float]
@@ -66,22 +69,15 @@ COLUMNS = (
 
 _COUNTS = [(name, 0.5 if name == "w_per_tflop" else 1.0) for name in COLUMNS]
 """Boards of one chip differ more in their power limits than in how their kernels behave."""
+SAME = 1e-3
+"""The distance below which a device is the one that was measured."""
+_ONE_CHIP, _UNRELATED = 0.15, 0.45
+_MIN_BLEND = 0.5
 
 
 def distance(one: Description, other: Description) -> float:
-    """The largest difference of any figure; 0 for the same device."""
+    """The largest difference of any feature; 0 for the same device."""
     return max([counts * abs(one[name] - other[name]) for name, counts in _COUNTS])
-
-
-def nearest(description: Description, known: Sequence[Description]) -> tuple[Description, float]:
-    """The most similar of `known`, and its distance."""
-    away, place = min((distance(description, each), i) for i, each in enumerate(known))
-    return known[place], away
-
-
-def usual(known: Sequence[Description]) -> Description:
-    """The median of each figure."""
-    return {name: statistics.median([each[name] for each in known]) for name in COLUMNS}
 
 
 def same_maker(one: Description, other: Description) -> bool:
@@ -89,24 +85,38 @@ def same_maker(one: Description, other: Description) -> bool:
     return one["is_rocm"] == other["is_rocm"]
 
 
-_SAME = 0.15
-_STRANGE = 0.45
+def similarity(away: float) -> float:
+    """How far devices at that distance behave alike: 1 for boards of one chip, 0 for unrelated."""
+    return min(1.0, max(0.0, (_UNRELATED - away) / (_UNRELATED - _ONE_CHIP)))
 
 
-def kinship(away: float) -> float:
-    """How much of a known device's own behaviour holds at that distance: 1 to 0."""
-    return min(1.0, max(0.0, (_STRANGE - away) / (_STRANGE - _SAME)))
+def interval_blend(away: float) -> float:
+    """How far an interval is that of a device left out: 0 where the device itself was measured,
+    half for boards of one chip (assumed), 1 for unrelated devices."""
+    return 0.0 if away < SAME else 1.0 - (1.0 - _MIN_BLEND) * similarity(away)
 
 
-_MEASURED = 1e-3
-_MIN_UNLIKE = 0.5
+_C = coefficients("gpu.reductions")
 
 
-def unlikeness(away: float) -> float:
-    """How far an interval is that of a device left out: 0 where the device itself was measured.
+def transferred_log_factors(
+    factors: Floats, on_chip_frac: Floats, near: Description, own: Description
+) -> Floats:
+    """Log factors `[n]` of a device like `near`, as one like `own` has them, whose memory may be
+    slower for its multiprocessors.
 
-    Boards of one chip are half way (assumed), devices that are not alike all of it.
+    What kernels take in addition to their base is then the multiprocessors' time, which is shorter
+    by their arithmetic: the slower memory lengthens the base alone, but for `on_chip_frac` of it,
+    and hides the rest in part. What a faster memory shows of it was hidden on `near`: nothing is
+    changed.
     """
-    if away < _MEASURED:
-        return 0.0
-    return _MIN_UNLIKE + (1.0 - _MIN_UNLIKE) * (1.0 - kinship(away))
+    slower = np.exp(_balance(near) - _balance(own))
+    ratio = on_chip_frac + (1.0 - on_chip_frac) / max(slower, 1.0)
+    power = _C.together_exponent
+    longer = np.log1p(ratio**power * np.expm1(power * np.maximum(factors, 0.0))) / power
+    return np.asarray(longer + np.log1p(ratio * np.expm1(np.minimum(factors, 0.0))))
+
+
+def _balance(device: Description) -> float:
+    """Logarithm of the bytes that its memory moves while its multiprocessors do one operation."""
+    return device["bytes_per_clock"] - device["flop_per_clock"]

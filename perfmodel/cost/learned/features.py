@@ -1,4 +1,4 @@
-"""What learned models are given per row: a physical scale, its bound, and figures without units."""
+"""What learned models are given per row: a physical scale, its bound, features without units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
 )
 from perfmodel.cost.gpu.streaming import ROW_KERNELS, resident_share
-from perfmodel.cost.learned.tiles import Problem, Tiles, fastest_tiles, tile_key
+from perfmodel.cost.learned.tiles import Tiles, fastest_tiles, tile_key
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORKS, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area
@@ -37,7 +37,7 @@ class Columns:
     bound_us: Floats
     extra_us: Floats
     work: Floats
-    figures: Mapping[str, Floats]
+    features: Mapping[str, Floats]
     power_log: Floats
     """Logarithm by which a power limit lengthens the base: measured devices show it in their
     times, and where physics answers alone it is added."""
@@ -47,14 +47,10 @@ class Columns:
     """Of the base, what a chip takes however fast its memory is; 1: carried as a multiple of it."""
 
     def matrix(self, names: tuple[str, ...], constants: Mapping[str, float]) -> np.ndarray:
-        """`[rows, names]` float32: figures, else constants of the device, or 0."""
+        """`[rows, names]` float32: features, else constants of the device, or 0."""
         matrix = np.empty((len(self.base_us), len(names)), np.float32)
-        is_figure = np.array([name in self.figures for name in names])
-        own = [self.figures[name] for name in names if name in self.figures]
-        matrix[:, is_figure] = np.array(own).T
-        matrix[:, ~is_figure] = [
-            constants.get(name, 0.0) for name in names if name not in self.figures
-        ]
+        for column, name in enumerate(names):
+            matrix[:, column] = self.features.get(name, constants.get(name, 0.0))
         return matrix
 
 
@@ -111,7 +107,7 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     columns = np.where(by_row, _dim(rows, "cols"), _USUAL_COLUMNS)
     down = np.where(by_row, _dim(rows, "rows"), analysis.written_bytes / item / _USUAL_COLUMNS)
     base = analysis.kernel_us
-    figures = {
+    features = {
         "cols": log(columns),
         "align_cols": alignment(columns),
         "row_bytes": log(columns * item),
@@ -125,10 +121,10 @@ def streaming_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
         "resident": clipped(log(_resident(rows, device)), -4.0, 4.0),
     }
-    figures |= _is_one_of(rows, _SEEN, lambda kind: kind.op)
+    features |= _is_one_of(rows, _SEEN, lambda kind: kind.op)
     nothing = np.zeros(len(rows))
     on_chip = np.maximum(analysis.shares["compute"], analysis.shares["cache"]) / base
-    return Columns(base, analysis.bound_us, nothing, total, figures, nothing, analysis, on_chip)
+    return Columns(base, analysis.bound_us, nothing, total, features, nothing, analysis, on_chip)
 
 
 def _is_one_of(rows: Rows, texts: tuple[str, ...], own: Callable[[Kind], str]) -> dict[str, Floats]:
@@ -146,13 +142,6 @@ def _resident(rows: Rows, device: Device) -> np.ndarray:
     return share
 
 
-def _dim(rows: Rows, name: str) -> np.ndarray:
-    values = rows.dims.get(name)
-    if values is None:
-        return np.ones(len(rows))
-    return np.where(np.isnan(values), 1.0, np.maximum(values, 1.0))
-
-
 def convolutions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of convolutions, forward and backward."""
     dims = ("in_channels", "out_channels", "batch")
@@ -163,7 +152,7 @@ def convolutions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         window[index], image[index], step[index] = kernel_area(own), input_area(own), stride(own)
     is_forward = rows.of_kinds(lambda kind: kind.direction not in _BACKWARD, np.float64)
     sides = {WINDOW: log(window), "image": log(image), "stride": log(step)}
-    return replace(columns, figures={**columns.figures, **sides, FORWARD: _FAR * is_forward})
+    return replace(columns, features={**columns.features, **sides, FORWARD: _FAR * is_forward})
 
 
 def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
@@ -180,31 +169,30 @@ def _columns(rows: Rows, device: Device, analysis: Analysis, dims: tuple[str, ..
     base = analysis.kernel_us
     total = analysis.read_bytes + analysis.written_bytes
     item = rows.item_bytes
-    figures = {f"log_{name}": log(_dim_of(rows, name)) for name in dims}
-    figures |= {f"share_{name}": log(each / base) for name, each in analysis.shares.items()}
-    figures |= {
+    features = {f"log_{name}": log(_dim(rows, name)) for name in dims}
+    features |= {f"share_{name}": log(each / base) for name, each in analysis.shares.items()}
+    features |= {
         name: log(each / base) if name.endswith("_us") else log(each)
         for name, each in analysis.features.items()
     }
-    figures |= {
-        "align_0": alignment(_dim_of(rows, dims[0])),
-        "align_1": alignment(_dim_of(rows, dims[1])),
+    features |= {
+        "align_0": alignment(_dim(rows, dims[0])),
+        "align_1": alignment(_dim(rows, dims[1])),
         "item_bytes": np.log2(item),
         "intensity": log(analysis.flop / total),
         "fill": log(total / device.l2_bytes),
         "base": log(base),
         "bound": log(analysis.bound_us / base),
     }
-    figures |= _frameworks(rows)
-    figures |= _is_one_of(rows, _BACKWARD, lambda kind: kind.direction)
+    features |= _frameworks(rows)
+    features |= _is_one_of(rows, _BACKWARD, lambda kind: kind.direction)
     nothing = np.zeros(len(rows))
-    return Columns(base, analysis.bound_us, nothing, analysis.flop, figures, nothing, analysis)
+    return Columns(base, analysis.bound_us, nothing, analysis.flop, features, nothing, analysis)
 
 
-def _dim_of(rows: Rows, name: str) -> np.ndarray:
-    values = rows.dims.get(name)
-    if values is None:
-        return np.ones(len(rows))
+def _dim(rows: Rows, name: str) -> np.ndarray:
+    """The dim of each row; 1 where there is none."""
+    values = rows.dims.get(name, np.ones(len(rows)))
     return np.where(np.isnan(values) | (values <= 0), 1.0, values)
 
 
@@ -238,8 +226,8 @@ _KINDS = ("fp8_static", "fp8_block", "nvfp4", "int8", "int8_wo", "int4_wo", "bf1
 
 MAX_SIDE = 65536.0
 """The longest side of measured products, but for 128 rows of DeepBench whose k reaches 500,000. One
-more block of rows is then as the block before it: figures of longer ones, in fits too, are those of
-as many, at which their share of the base stays."""
+more block of rows is then as the block before it: features of longer ones, in fits too, are those
+of as many, at which their share of the base stays."""
 
 
 def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
@@ -250,7 +238,7 @@ def matmul_features(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         return columns
     measured = {name: np.minimum(side, MAX_SIDE) for name, side in sides.items()}
     shorter = replace(rows, dims={**rows.dims, **measured})
-    return replace(columns, figures=_matmul_columns(shorter, device, tiles).figures)
+    return replace(columns, features=_matmul_columns(shorter, device, tiles).features)
 
 
 def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
@@ -262,8 +250,8 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     sms = float(device.sm_count)
     tile_rows, tile_columns, splits, compute = np.zeros((4, len(rows)))
     for key, index in rows.grouped(lambda kind: tile_key(kind.op, kind.dtype, device)):
-        problem = Problem(b[index], m[index], n[index], k[index], rate[index], device)
-        chosen = fastest_tiles(problem, key, tiles)
+        sizes = np.array([b, m, n, k])[:, index]
+        chosen = fastest_tiles(sizes, rate[index], device, key, tiles)
         tile_rows[index], tile_columns[index], splits[index], compute[index] = chosen
     down, across = np.ceil(m / tile_rows), np.ceil(n / tile_columns)
     blocks = b * down * across * splits
@@ -299,9 +287,9 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         "weights_fill": weights_bytes / device.l2_bytes,
         "start": before / base,
     }
-    figures = dict(zip(of_logs, log(np.array([*of_logs.values()])), strict=True))
+    features = dict(zip(of_logs, log(np.array([*of_logs.values()])), strict=True))
     align_n, align_k = alignment(np.array([n, k]))
-    figures |= {
+    features |= {
         "tile_rows": np.log2(tile_rows),
         "tile_columns": np.log2(tile_columns),
         "splits": np.log2(splits),
@@ -316,20 +304,17 @@ def _matmul_columns(rows: Rows, device: Device, tiles: Tiles) -> Columns:
         ROUNDING: np.where(quantise > 0.0, _FAR, 0.0),
         "warm": _found_in_cache(rows),
     }
-    figures |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype)
-    figures |= _frameworks(rows)
+    features |= _is_one_of(rows, _KINDS, lambda kind: kind.dtype)
+    features |= _frameworks(rows)
     power_log = log(limited / base)
-    return Columns(base, analysis.bound_us, quantise, analysis.flop, figures, power_log, analysis)
-
-
-IN_FRAMEWORK = {f"in_{name}": place for place, name in enumerate(FRAMEWORKS, 1)}
-"""Figures that are 1 for rows of a framework, 0 for others, and its place from 1 on."""
+    return Columns(base, analysis.bound_us, quantise, analysis.flop, features, power_log, analysis)
 
 
 def _frameworks(rows: Rows) -> dict[str, Floats]:
     """Whose kernels ran; all zero where that is not known, which some of the rows of a fit are."""
     code = rows.in_framework()
-    return {figure: (code == place).astype(np.float64) for figure, place in IN_FRAMEWORK.items()}
+    places = enumerate(FRAMEWORKS, 1)
+    return {f"in_{name}": (code == place).astype(np.float64) for place, name in places}
 
 
 def _turned(rows: Rows, operand: str, usual: Floats | float) -> Floats:
@@ -386,15 +371,11 @@ BUILD_OF_FAMILY = {
 }
 
 FALLING = {"matmul": MATMUL_FALLING}
-"""Per build, figures in which the time over its base never rises."""
+"""Per build, features in which the time over its base never rises."""
 
 NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
     "convolution": (WINDOW, FORWARD),
 }
-"""Per build, figures below whose least measured value other kernels run or other things decide:
+"""Per build, features below whose least measured value other kernels run or other things decide:
 loops too short to fill, operands that start anywhere. Above the largest, sizes go on alike."""
-
-GAINS = {"matmul": ALIGNED}
-"""Per build, the figure whose effect is a slope of its own per op and device: its large values,
-which programs ask about, are rare in measurements of random sizes."""

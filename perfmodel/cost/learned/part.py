@@ -1,366 +1,341 @@
-"""One fitted part of a family: trees over figures, and what makes their answers safe."""
+"""One fitted ensemble of a family: trees on log(kernel / physics), floors of hosts, intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, clipped
-from perfmodel.cost.coefficients import cached_with_reads
-from perfmodel.cost.learned.corrections import (
-    NONE,
-    Extension,
-    Gains,
-    Growth,
-    carried_log_factors,
-    extrapolated_log_factors,
-    places_of,
-)
+from perfmodel.arrays import Floats, Ints, clipped, median
+from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, floors_of
 from perfmodel.cost.learned.devices import (
     COLUMNS,
+    SAME,
     Description,
     describe,
     distance,
-    kinship,
-    nearest,
+    interval_blend,
     same_maker,
-    unlikeness,
-    usual,
+    similarity,
+    transferred_log_factors,
 )
-from perfmodel.cost.learned.features import Columns
-from perfmodel.cost.learned.forest import Ensemble
-from perfmodel.cost.learned.same_kernels import same_kernels_dtype
-from perfmodel.cost.learned.tiles import Tiles
+from perfmodel.cost.learned.features import BUILDS, NOT_BELOW, Columns
 from perfmodel.hardware import Device
-from perfmodel.hardware.reads import OfDevice, cached_per_device
-from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
+from perfmodel.ops.rows import Rows
 
-Groups: TypeAlias = Sequence[tuple[str, Ints]]
-Places: TypeAlias = tuple[int, ...]
-
-AS_KIND = {"matmul": ("tf32",)}
-"""Per build, dtypes that were measured nowhere, for which kernels are those of their kind: matrix
-units, the same tiles and loads, at a rate of their own."""
-_WIDER_BEYOND = 1.3
-"""Intervals of unmeasured devices outside the domain against those within it (assumed)."""
-OWN_FRAC = 0.5
-"""Of a device's own trees in the answers for it; the rest is of the trees that all share."""
+MAX_LOG = 50.0
+"""Above the logarithm of every factor that kernels can be off by."""
+SINGLE_CALL = "event_single_call"
+_OFFSET_FRAC = 0.5
+"""Of the floor of a single call, what a long kernel shows as well: the host's launch."""
+_SHARED_FRAC = 0.5
+"""Of the trees that all devices share in answers for a device with trees of its own."""
 _FADES_OVER = np.log(4.0)
-"""Logarithm of time below the shortest kernels told, or of a figure below those that were measured,
-over which what was learned is left behind."""
+"""Logarithm below the measured range over which what was learned gives way to physics."""
+_SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
+SHORT, LONG, NAMED, BEYOND = "short", "long", "named", "beyond"
+"""Where an interval holds: up to twice the floor of the host, above, above where it is known whose
+kernels ran, beyond the largest row."""
+ANY_OP, OTHERS = "*", ""
+_USUAL_INTERVAL = (-1.0, 1.0)
+
+_Log = Annotated[float, msgspec.Meta(ge=-MAX_LOG, le=MAX_LOG)]
+_Frac = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Us = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+_Above0 = Annotated[float, msgspec.Meta(gt=0.0, le=1e30)]
+_Features = dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]]
+_Tile = tuple[_Above0, _Above0, _Above0]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """90 % intervals as logarithms of measured over predicted: `low` to `high`, by situation.
+class File(msgspec.Struct, frozen=True):
+    """A file of trees, or of a user's regressor: then with its class and the range of targets."""
 
-    `seen` within the training domain on a measured device, `beyond` outside the domain, `unseen`
-    on a device left out that the trees answer for, `physics` where physics answers alone.
-    """
-
-    seen: tuple[float, float]
-    beyond: tuple[float, float]
-    unseen: tuple[float, float]
-    physics: tuple[float, float]
-    domain: tuple[float, float]
-    """Least and largest log(work) of training."""
-    centre: float
-    """Logarithm by which physics is off: the median over chips of their medians."""
-    least_us: float
-    """Base of the shortest kernels that measurements told: their floors hide shorter ones."""
+    file: str
+    sha256: str
+    regressor: str = ""
+    low: _Log = 0.0
+    high: _Log = 0.0
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Log factors `[n]` over the base, and what they rest on.
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fit found but for the trees, as the manifest has it. Keys are joined by `/`."""
 
-    `weight` is how near the device is to a measured one (0 to 1), `unlike` how far its interval is
-    that of a device left out, `by_trees` whether trees had a say, `is_shown` whether the maker has
-    two measured chips at least, so that leaving one out shows how far trees hold.
-    """
+    name: str
+    build: str
+    """Which function of `BUILDS` makes the features."""
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    """Those that it answers for; none: all of its family."""
+    features: tuple[str, ...]
+    devices: dict[str, _Features]
+    share: _Frac = 1.0
+    """Of the trees in answers for devices that were not measured; the rest is physics'."""
+    as_nearest: bool = False
+    """Whether the trees are asked about those as the most similar measured device."""
+    measured: dict[str, _Features] = {}
+    """`device/op/kind of dtype`: least `base_us` and features of `NOT_BELOW`, largest `work`."""
+    floors: dict[str, _Us] = {}
+    """`device/timing/op/dtype` to where short calls of its host pile up."""
+    intervals: dict[str, tuple[_Log, _Log]] = {}
+    """`op/device/where` to 90 % of log(measured / predicted): of any op, of devices left out."""
+    tiles: dict[str, Annotated[list[_Tile], msgspec.Meta(min_length=1)]] = {}
+    files: dict[str, File] = {}
+    """Of the trees that all devices share, and by device of those with their own."""
 
-    factors: Floats
-    weight: float
-    unlike: float
-    by_trees: bool
-    is_shown: bool = True
+    def __post_init__(self) -> None:
+        if self.build not in BUILDS:
+            raise ValueError(f"build {self.build!r} is none of {', '.join(BUILDS)}")
+        if any(set(COLUMNS) - set(device) for device in self.devices.values()):
+            raise ValueError("a device without all of its features")
+        names = [key.split("/")[0] for key in (*self.measured, *self.floors)]
+        if set(names) - set(self.devices) or set(self.files) - set(self.devices) - {OTHERS}:
+            raise ValueError("a device that is not described")
+        least = {"base_us", "work", *NOT_BELOW.get(self.build, ())}
+        if any(set(each) != least for each in self.measured.values()):
+            raise ValueError("a measured range of other features than those of its build")
+        lengths = (self.measured, 3), (self.floors, 4), (self.intervals, 3), (self.tiles, 4)
+        if any(key.count("/") != count - 1 for table, count in lengths for key in table):
+            raise ValueError("a key of the wrong length")
+        if any(low > high for low, high in self.intervals.values()):
+            raise ValueError("an interval that ends before it begins")
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a device stands among those that tell of some rows."""
+class Ensemble(Protocol):
+    """A fitted regressor."""
 
-    description: Description
-    near: Description | None = None
-    """The most similar of its maker; None where there is none of its maker."""
-    away: float = np.inf
-    """How far that is."""
-    places: Places = ()
-    """Of that device."""
-    sources: Places = ()
-    """Of those that an answer rests on: that device and those that are alike."""
-    is_shown: bool = False
-    """Whether there are others of its maker."""
-    growths: Mapping[str, Growth] = field(default_factory=dict)
-    slopes: Mapping[str, float] = field(default_factory=dict)
-    """By op, how that device goes on and what it gains."""
+    def predict(self, matrix: np.ndarray) -> Floats:
+        """One answer per row of `matrix`."""
+        ...
 
 
-@dataclass(frozen=True)
-class SeparateTrees:
-    """Trees that answer alone for the rows of one framework that others outnumber, which would else
-    decide.
+class Cell(NamedTuple):
+    """Rows `at` of one op, dtype and timing, and the most similar device that tells of them."""
 
-    `framework` is its place in `FRAMEWORKS` from 1 on, `kinds` are the ops and kinds of dtype that
-    it ran, `places` those of the devices it ran on.
-    """
+    op: str
+    dtype: str
+    timing: str
+    at: Ints
+    near: str
+    away: float
+    """Its distance; infinite where none of the maker was measured."""
 
-    trees: Ensemble
-    framework: int
-    kinds: frozenset[tuple[str, str]]
-    places: Places
+    @property
+    def key(self) -> str:
+        """Under which the measured range is kept."""
+        return f"{self.near}/{self.op}/{kind_of(self.dtype)}"
 
-    def ran(self, kind: Kind) -> bool:
-        """Whether rows like these are among those of the framework."""
-        return (kind.op, same_kernels_dtype(kind.dtype)) in self.kinds
+
+class Kernels(NamedTuple):
+    """Kernel times `[n]` without a floor, and what they rest on."""
+
+    us: Floats
+    columns: Columns
+    cells: list[Cell]
+    support: Floats
+    """How far each row lies within what was measured, 0 to 1; physics answers for the rest."""
+
+
+def kind_of(dtype: str) -> str:
+    """The dtype for which the same kernels are written."""
+    return _SAME_KIND.get(dtype, dtype)
+
+
+def place_of(us: Floats, floor_us: Floats, framework: Floats) -> np.ndarray:
+    """`[n]`: where the interval of each time lies, within what was measured."""
+    long = np.where(framework > 0.0, NAMED, LONG)
+    return np.where(us < 2.0 * floor_us, SHORT, long).astype(object)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Trees over the figures of rows and of their device, for some dtypes.
+    """Trees over the features of rows and of their device, for some dtypes.
 
-    Of a device that was not measured, the answer is a geometric mean of the trees' and of physics,
-    in the shares that came nearest to chips left out of the fit: `share` of the trees, all of them
-    for boards of a measured chip, nothing for makers of whom nothing was measured. The trees are
-    asked about it as the most similar measured device of its maker, or with its own figures, and
-    physics includes what it is off on measured chips (`Spread.centre`), each where that was nearer.
-    Behind a slower memory less of both shows (`carried_log_factors`).
+    Of a device that was not measured the answer is a geometric mean of the trees' and of physics:
+    all of the trees for boards of a measured chip, physics alone where none of its maker was
+    measured. Outside of what was measured physics answers.
     """
 
-    name: str
-    build: str
-    """Which function gives the columns (`matmul stream convolution attention`)."""
-    dtypes: tuple[str, ...]
-    """The dtypes it was trained on; others but those of `AS_KIND` have the heuristic."""
-    ops: tuple[str, ...]
-    """The ops that it answers for; none means all of its family."""
-    figures: tuple[str, ...]
-    trees: Ensemble
-    """Anything with `predict` of a matrix."""
-    own: Mapping[int, Ensemble]
-    """By place, trees over the figures of rows alone, of devices with many rows."""
-    separate: tuple[SeparateTrees, ...]
-    share: float
-    """Of the trees in answers for chips that were not measured, 0 to 1."""
-    as_nearest: bool
-    """Whether those are asked about as the most similar measured device."""
-    devices: tuple[Description, ...]
-    spreads: dict[str, Spread]
-    """By `spread_key`, and `*` for other ops."""
-    tiles: Tiles
-    measured: Mapping[tuple[str, str], Places]
-    """By op and kind of dtype, the places among `devices` of those with enough rows of it."""
-    extensions: Mapping[str, Extension]
-    """Per op, where the largest rows told how it goes on."""
-    least: Mapping[tuple[str, str, int], Mapping[str, float]]
-    """By op, kind of dtype and place of the device, the least of the figures in `NOT_BELOW` that
-    was measured."""
-    gains: Gains = NONE
+    fitted: Fitted
+    trees: Mapping[str, Ensemble]
+    heuristic: Heuristic
 
     def answers_for(self, op: str, dtype: str) -> bool:
         """Whether rows of `op` in `dtype` are the part's."""
-        as_kind = dtype in AS_KIND.get(self.build, ()) and same_kernels_dtype(dtype) in self.dtypes
-        return (dtype in self.dtypes or as_kind) and (op in self.ops or not self.ops)
-
-    def known_to(self, op: str, dtype: str) -> Places:
-        """Places of the devices on which rows like these were measured.
-
-        An op that was measured nowhere is taken for those that were, in its dtype.
-        """
-        if (op, dtype) not in self._known:
-            self._known[op, dtype] = self._measured_on(op, same_kernels_dtype(dtype))
-        return self._known[op, dtype]
+        own = self.fitted
+        is_known = dtype in own.dtypes or (own.build == "matmul" and kind_of(dtype) in own.dtypes)
+        return is_known and (op in own.ops or not own.ops)
 
     @cached_property
-    def _known(self) -> dict[tuple[str, str], Places]:
-        return {}
+    def _measured_on(self) -> dict[tuple[str, str], list[str]]:
+        """By op and kind of dtype, the devices; by `*` those of any op."""
+        known: dict[tuple[str, str], list[str]] = {}
+        for key in self.fitted.measured:
+            name, op, kind = key.split("/")
+            known.setdefault((op, kind), []).append(name)
+            known.setdefault((ANY_OP, kind), []).append(name)
+        return known
 
-    def _measured_on(self, op: str, kind: str) -> Places:
-        if any(op == each for each, _ in self.measured):
-            return self.measured.get((op, kind), ())
-        alike = (places for (_, each), places in self.measured.items() if each == kind)
-        return tuple(sorted(set().union(*alike)))
+    def nearest(self, op: str, dtype: str, own: Description) -> tuple[str, float]:
+        """The most similar device of the maker with measurements of rows like these, and its
+        distance; an op that was measured nowhere is taken for those that were, in its dtype."""
+        known, kind = self._measured_on, kind_of(dtype)
+        is_new = all(each != op for each, _ in known)
+        described = [
+            (name, self.fitted.devices[name])
+            for name in known.get((ANY_OP if is_new else op, kind), ())
+        ]
+        alike = [(distance(each, own), name) for name, each in described if same_maker(each, own)]
+        away, name = min(alike, default=(np.inf, OTHERS))
+        return name, away
 
-    def away(self, op: str, dtype: str, device: Device) -> float:
-        """How far the most similar device is on which rows like these were measured."""
-        return self.standing(self.known_to(op, dtype), device).away
+    def cells(self, rows: Rows, own: Description) -> list[Cell]:
+        """`rows` by op, dtype and timing."""
+        kinds = rows.grouped(lambda kind: (kind.op, kind.dtype, kind.timing))
+        return [Cell(*kind, at, *self.nearest(*kind[:2], own)) for kind, at in kinds]
 
-    def standing(self, known: Places, device: Device) -> Standing:
-        """Where `device` stands among those at the places `known`."""
-        stands: Standing = _standing(OfDevice((id(self), known), device, (self, known)))
-        return stands
+    def kernels(
+        self, rows: Rows, device: Device, cells: list[Cell], columns: Columns | None = None
+    ) -> Kernels:
+        """Times of `rows` without a floor; `columns` where they are known already."""
+        columns = columns or BUILDS[self.fitted.build](rows, device, self.fitted.tiles)
+        support, share = np.zeros((2, len(rows)))
+        own = describe(device)
+        for cell in cells:
+            support[cell.at] = self._support(cell, columns)
+            share[cell.at] = 1.0 - (1.0 - self.fitted.share) * (1.0 - similarity(cell.away))
+        factors = share * self._learned(columns, cells, own) + (1.0 - share) * columns.power_log
+        outside = np.flatnonzero(support < 1.0)
+        if len(outside):
+            physics_us = self.heuristic.analyse(rows.take(outside), device).kernel_us
+            busy_us = np.maximum(physics_us - columns.extra_us[outside], 1e-6)
+            off = np.log(busy_us / columns.base_us[outside])
+            factors[outside] += (1.0 - support[outside]) * (off - factors[outside])
+        us = columns.base_us * np.exp(factors) + columns.extra_us
+        least_us = np.maximum(columns.bound_us, device.kernel_floor_us)
+        return Kernels(np.maximum(us, least_us), columns, cells, support)
 
-    def by_separate(self, rows: Rows, device: Device) -> Floats:
-        """`[n]`: which of `separate` answers for each row on `device`, from 1 on; 0: none."""
-        framework, answers = rows.in_framework(), np.zeros(len(rows))
-        for number, separate in enumerate(self.separate, 1):
-            if kinship(self.standing(separate.places, device).away) > 0.0:
-                own = framework == separate.framework
-                answers[rows.of_kinds(separate.ran, bool) & own] = number
-        return answers
+    def unconstrained_us(self, rows: Rows, device: Device) -> Floats:
+        """Times of `rows` before those of other sizes limit them."""
+        return self.kernels(rows, device, self.cells(rows, describe(device))).us
 
-    def log_factors(
-        self,
-        columns: Columns,
-        groups: Groups,
-        device: Device,
-        known: Places,
-        by_separate: Floats | None = None,
-    ) -> Answer:
-        """Logarithms of kernel time over base, per row.
+    def _learned(self, columns: Columns, cells: list[Cell], own: Description) -> Floats:
+        """Log factors `[n]` of the trees; 0 where no device of the maker was measured."""
+        factors, width = np.zeros(len(columns.base_us)), len(self.fitted.features)
+        cells = [cell for cell in cells if cell.near]
+        if not cells:
+            return factors
+        matrix, asked_as = columns.matrix((*self.fitted.features, *COLUMNS), own), []
+        for cell in cells:
+            is_near = self.fitted.as_nearest or similarity(cell.away) > 0.0
+            asked_as.append(self.fitted.devices[cell.near] if is_near else own)
+            matrix[cell.at, width:] = [asked_as[-1][name] for name in COLUMNS]
+        asked = np.concatenate([cell.at for cell in cells])
+        factors[asked] = self.trees[OTHERS].predict(matrix[asked])
+        for name in {cell.near for cell in cells} & set(self.trees):
+            near = [cell for cell in cells if cell.near == name and similarity(cell.away) > 0.0]
+            if near:
+                at = np.concatenate([cell.at for cell in near])
+                alone = self.trees[name].predict(matrix[at, :width])
+                weight = (1.0 - _SHARED_FRAC) * similarity(near[0].away)
+                factors[at] += weight * (alone - factors[at])
+        on_chip_frac = np.broadcast_to(columns.on_chip_frac, len(factors))
+        for cell, like in zip(cells, asked_as, strict=True):
+            if cell.away >= SAME:
+                at = cell.at
+                factors[at] = transferred_log_factors(factors[at], on_chip_frac[at], like, own)
+        return factors
 
-        `groups` are the rows of each op, `known` the places of the devices that tell of them all,
-        `by_separate` what the method of that name says. Rows that are in no group have what physics
-        says: trees are not asked about them.
-        """
-        stands = self.standing(known, device)
-        physics = np.array(columns.power_log)
-        frac = np.broadcast_to(columns.on_chip_frac, len(physics))
-        asked, others = stands.description, usual(self.devices)
-        for op, index in groups:
-            centre = np.full(len(index), self.spreads.get(op, self.spreads["*"]).centre)
-            physics[index] += carried_log_factors(centre, frac[index], others, asked)
-        if stands.near is None:
-            return Answer(physics, 0.0, 1.0, by_trees=False)
-        near, weight = stands.near, kinship(stands.away)
-        share = self.share + (1.0 - self.share) * weight
-        factors = (1.0 - share) * physics
-        if share > 0.0 and groups:
-            seen_as = near if self.as_nearest or weight > 0.0 else stands.description
-            own = [at for at in stands.places if at in self.own and weight > 0.0]
-            names, (left, learned) = known_device_columns(self.figures), np.zeros((2, len(physics)))
-            left[np.concatenate([index for _, index in groups])] = 1.0
-            for number, separate in enumerate(self.separate, 1) if by_separate is not None else ():
-                index = np.flatnonzero((by_separate == number) & (left > 0.0))
-                if len(index):
-                    like = self.standing(separate.places, device)
-                    holds, constants = kinship(like.away), like.near or {}
-                    found = separate.trees.predict(columns.matrix(names, constants)[index])
-                    learned[index], left[index] = holds * found, 1.0 - holds
-            if len(index := np.flatnonzero(left > 0.0)):
-                matrix = columns.matrix(names, seen_as)[index]
-                shared = self.trees.predict(matrix)
-                for place in own[:1]:
-                    alone = self.own[place].predict(matrix[:, : len(self.figures)])
-                    shared += OWN_FRAC * weight * (alone - shared)
-                learned[index] += left[index] * shared
-            for op, index in groups:
-                if op in stands.growths:
-                    work, growth = columns.work[index], stands.growths[op]
-                    trust = self.extensions[op].trust
-                    learned[index] = extrapolated_log_factors(learned[index], work, growth, trust)
-                if op in stands.slopes:
-                    figure = columns.figures[self.gains.figure]
-                    learned[index] += stands.slopes[op] * figure[index]
-            factors = factors + share * carried_log_factors(learned, frac, near, asked)
-        return Answer(factors, weight, unlikeness(stands.away), share > 0.0, stands.is_shown)
+    def _range(self, cell: Cell) -> Mapping[str, float]:
+        """What was measured on the nearest device; of others for an op measured nowhere."""
+        known = self.fitted.measured
+        if cell.key in known:
+            return known[cell.key]
+        kind = f"/{kind_of(cell.dtype)}"
+        others = [
+            each
+            for key, each in known.items()
+            if key.startswith(f"{cell.near}/") and key.endswith(kind)
+        ]
+        largest = max(each["work"] for each in others)
+        return {name: min(each[name] for each in others) for name in others[0]} | {"work": largest}
 
-    def support(
-        self, op: str, dtype: str, columns: Columns, index: Ints, sources: Places
-    ) -> Floats:
-        """How much of the factors holds for the rows `index` of `op` in `dtype`: less below what
-        was measured, in time, or in a figure on the devices that are its `sources`.
-
-        Measurements with a floor tell nothing of short kernels; there physics alone speaks.
-        """
-        least_us = self.spreads.get(op, self.spreads["*"]).least_us
-        below = np.log(least_us / np.maximum(columns.base_us[index], np.finfo(float).tiny))
-        for name, least in self._least_of(op, dtype, sources).items():
-            below = np.maximum(below, least - columns.figures[name][index])
+    def _support(self, cell: Cell, columns: Columns) -> Floats:
+        if not cell.near:
+            return np.zeros(len(cell.at))
+        least = self._range(cell)
+        base_us = np.maximum(columns.base_us[cell.at], np.finfo(float).tiny)
+        below = np.log(least["base_us"] / base_us)
+        for name in NOT_BELOW.get(self.fitted.build, ()):
+            below = np.maximum(below, least[name] - columns.features[name][cell.at])
         return clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
 
-    def _least_of(self, op: str, dtype: str, places: Places) -> Mapping[str, float]:
-        """Of an op that was measured nowhere: the least of those that were."""
-        kind = same_kernels_dtype(dtype)
-        found = [self.least[op, kind, at] for at in places if (op, kind, at) in self.least]
-        if not found and all(key[:2] != (op, kind) for key in self.least):
-            among = self.least.items()
-            found = [each for (_, own, at), each in among if own == kind and at in places]
-        return {name: min(each[name] for each in found) for name in (found[0] if found else ())}
+    def is_inside(self, cell: Cell, columns: Columns) -> Floats:
+        """`[n]`: 1 for rows of the cell that have no more work than measured ones, else 0."""
+        most = self._range(cell)["work"] if cell.near else 0.0
+        return (columns.work[cell.at] <= most).astype(np.float64)
 
-    def is_inside(self, op: str, work: Floats) -> Mask:
-        """Whether rows of `op` have as much work as some that were measured."""
-        least, most = self.spreads.get(op, self.spreads["*"]).domain
-        log_work = np.log(np.maximum(work, 1.0))
-        return np.asarray((log_work >= least) & (log_work <= most))
+    @cached_property
+    def _floors(self) -> dict[tuple[str, str, str], dict[str, float]]:
+        found: dict[tuple[str, str, str], dict[str, float]] = {}
+        for key, us in self.fitted.floors.items():
+            name, timing, op, dtype = key.split("/")
+            found.setdefault((timing, op, dtype), {})[name] = us
+        return found
 
-    def ends(
-        self,
-        op: str,
-        work: Floats,
-        answer: Answer,
-        framework: Floats,
-        support: Floats | float = 1.0,
+    def floors(self, rows: Rows, cells: list[Cell], own: Description) -> Floats:
+        """(floor, offset) `[2, n]` microseconds: of the device's own host, else the median of its
+        maker's, else of all, else the usual ones."""
+        floors, devices = floors_of(rows), self.fitted.devices
+        for cell in cells:
+            known = self._floors.get((cell.timing, cell.op, cell.dtype), {})
+            if known:
+                away = {name: distance(devices[name], own) for name in known}
+                host = [us for name, us in known.items() if away[name] < SAME]
+                maker = [us for name, us in known.items() if same_maker(devices[name], own)]
+                floor_us = median(np.array(host or maker or [*known.values()]))
+                usual = TIMINGS[cell.timing].offset_us
+                offset_us = _OFFSET_FRAC * floor_us if cell.timing == SINGLE_CALL else usual
+                floors[:, cell.at] = [[floor_us], [min(offset_us, 0.9 * floor_us)]]
+        return floors
+
+    def intervals(
+        self, rows: Rows, found: Kernels, us: Floats, floor_us: Floats, changed: float = 0.0
     ) -> Floats:
-        """Logarithms (low, high) of the interval around a prediction, `[2, n]` of rows of one op.
+        """Logarithms (low, high) `[2, n]` of 90 % intervals around `us`, on a device that was
+        `changed` by so much. Where physics answers they are at least as wide as its own."""
+        framework = rows.in_framework()
+        ends, spread = np.zeros((2, len(us))), np.log(self.heuristic.spread)
+        for cell in found.cells:
+            at = cell.at
+            where = place_of(us[at], floor_us[at], framework[at])
+            blend = max(interval_blend(cell.away), interval_blend(changed))
+            for name, weight in ((OTHERS, blend), (cell.near, 1.0 - blend)):
+                if weight > 0.0:
+                    inside = self.is_inside(cell, found.columns) > 0.0
+                    place = where if name == OTHERS else np.where(inside, where, BEYOND)
+                    known = {each: self._interval(cell.op, name, each) for each in set(place)}
+                    ends[:, at] += weight * np.array([known[each] for each in place]).T
+        physics = np.minimum(ends[0], -spread), np.maximum(ends[1], spread)
+        ends += (1.0 - found.support) * (np.array(physics) - ends)
+        return ends
 
-        `framework` is the place of each row's from 1 on; rows of 0 may be of any. Rows that
-        measurements `support` little have the intervals of physics.
-        """
-        usual = self.spreads.get(op, self.spreads["*"])
-        ends, outside = np.zeros((2, len(work))), ~self.is_inside(op, work)
-        for code in dict.fromkeys(framework.tolist()):
-            own = framework == code
-            spread = self.spreads.get(spread_key(op, code), usual)
-            ends[:, own] = _ends(spread, outside[own], answer)
-        widest = np.minimum(ends[0], usual.physics[0]), np.maximum(ends[1], usual.physics[1])
-        return np.asarray(ends + (1.0 - support) * (widest - ends))
+    def _interval(self, op: str, name: str, where: str) -> tuple[float, float]:
+        """That of the op on the device, else of what comes nearest to it."""
+        for key in (f"{each}/{name}/{at}" for each in (op, ANY_OP) for at in (where, LONG)):
+            if (found := self.fitted.intervals.get(key)) is not None:
+                return found
+        return self._interval(op, OTHERS, where) if name != OTHERS else _USUAL_INTERVAL
 
+    def without(self, names: set[str], trees: Ensemble) -> Part:
+        """The part as if the devices `names` had not been measured."""
 
-def _ends(spread: Spread, outside: Mask, answer: Answer) -> Floats:
-    left_out = spread.unseen if answer.by_trees else spread.physics
-    if not answer.is_shown:
-        left_out = min(left_out[0], spread.physics[0]), max(left_out[1], spread.physics[1])
-    beyond, seen, unseen = np.array([spread.beyond, spread.seen, left_out])[:, :, None]
-    wider = np.where(outside, _WIDER_BEYOND, 1.0) * unseen
-    known = np.where(outside, beyond, seen)
-    return np.asarray((1.0 - answer.unlike) * known + answer.unlike * wider)
+        def kept(table: Mapping[str, object]) -> dict:  # type: ignore[type-arg]
+            return {key: each for key, each in table.items() if key.split("/")[0] not in names}
 
-
-def _standing_of(asked: OfDevice) -> Standing:
-    part: Part
-    part, known = asked.by
-    description = describe(asked.device)
-    alike = [at for at in known if same_maker(part.devices[at], description)]
-    if not alike:
-        return Standing(description)
-    near, away = nearest(description, [part.devices[at] for at in alike])
-    sources = tuple(at for at in alike if kinship(distance(near, part.devices[at])) > 0.0)
-    places = places_of(near, part.devices)
-    return Standing(
-        description=description,
-        near=near,
-        away=away,
-        places=places,
-        sources=sources,
-        is_shown=len(sources) < len(alike),
-        growths={op: each.on(near) for op, each in part.extensions.items() if each.trust > 0.0},
-        slopes=part.gains.on(places),
-    )
-
-
-_standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standing_of)
-
-
-def spread_key(op: str, framework: float) -> str:
-    """Under which spreads of rows in the `framework` at a place from 1 on are kept; 0: in any."""
-    return f"{op}/{FRAMEWORKS[int(framework) - 1]}" if framework else op
-
-
-def known_device_columns(figures: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of the ensemble that knows its devices."""
-    return figures + COLUMNS
+        own = self.fitted
+        left = msgspec.structs.replace(own, measured=kept(own.measured), floors=kept(own.floors))
+        return replace(self, fitted=left, trees={OTHERS: trees})

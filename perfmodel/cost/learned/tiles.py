@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.gpu import matmul
@@ -62,64 +60,52 @@ def _candidates(key: str, tiles: Tiles) -> tuple[Sequence[Sequence[float]], int]
     return [*seen, *(each for each in _ANY_TILES if each[0] * each[1] < least)], len(seen)
 
 
-def _may_split(key: str) -> bool:
-    return not key.startswith("bmm/")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Sizes per row, the rate of all multiprocessors together, and whose they are."""
-
-    b: Floats
-    m: Floats
-    n: Floats
-    k: Floats
-    rate_flop_per_us: Floats
-    device: Device
-
-    def rows(self, begin: int, end: int) -> Problem:
-        """The rows from `begin` to `end`."""
-        own = slice(begin, end)
-        rate = self.rate_flop_per_us[own]
-        return Problem(self.b[own], self.m[own], self.n[own], self.k[own], rate, self.device)
-
-
 _AT_ONCE = 256
 """Rows whose candidates are weighed together: few enough for a processor's cache."""
 
 
-def fastest_tiles(problem: Problem, key: str, tiles: Tiles) -> NDArray[np.float64]:
+def fastest_tiles(
+    sizes: Floats, rate_flop_per_us: Floats, device: Device, key: str, tiles: Tiles
+) -> Floats:
     """`[4, n]`: rows and columns of the fastest tile of those under `key`, its splits of k, and its
-    time at the peak with its blocks' starts."""
-    (candidates, seen), may_split = _candidates(key, tiles), _may_split(key)
-    parts = [
-        _fastest(problem.rows(begin, begin + _AT_ONCE), candidates, seen, may_split)
-        for begin in range(0, len(problem.m), _AT_ONCE)
-    ]
+    time at the peak with its blocks' starts.
+
+    `sizes` are b, m, n and k `[4, n]`, the rate `[n]` that of all multiprocessors together.
+    """
+    candidates, seen = _candidates(key, tiles)
+    splits = (1.0,) if key.startswith("bmm/") else _SPLITS
+    parts = []
+    for begin in range(0, len(rate_flop_per_us), _AT_ONCE):
+        own = slice(begin, begin + _AT_ONCE)
+        rate = rate_flop_per_us[own]
+        parts.append(_fastest(sizes[:, own], rate, device, np.array(candidates), seen, splits))
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _fastest(
-    problem: Problem, candidates: Sequence[Sequence[float]], seen: int, may_split: bool
-) -> NDArray[np.float64]:
+    sizes: Floats,
+    rate_flop_per_us: Floats,
+    device: Device,
+    candidates: Floats,
+    seen: int,
+    may_split: tuple[float, ...],
+) -> Floats:
     """The same, of all candidates `[tiles, splits, n]` at once. Those after the first `seen` are
     for products that fill less than half of a side of all of these."""
-    rows, columns, frac = np.array(candidates).T[:, :, None, None]
-    splits = np.array(_SPLITS if may_split else (1.0,))[:, None]
-    sms = float(problem.device.sm_count)
-    blocks = problem.b * np.ceil(problem.m / rows) * np.ceil(problem.n / columns)
-    step = 2.0 * rows * columns * sms / problem.rate_flop_per_us
+    (b, m, n, k), (rows, columns, frac) = sizes, candidates.T[:, :, None, None]
+    splits = np.array(may_split)[:, None]
+    sms = float(device.sm_count)
+    blocks = b * np.ceil(m / rows) * np.ceil(n / columns)
+    step = 2.0 * rows * columns * sms / rate_flop_per_us
     rounds = np.ceil(blocks * splits / sms)
-    starts = matmul.starts_us(rounds, rows * columns, problem.device)
-    compute = rounds * np.ceil(problem.k / splits) * step
+    starts = matmul.starts_us(rounds, rows * columns, device)
+    compute = rounds * np.ceil(k / splits) * step
     is_split = splits > 1.0
     joining = np.where(is_split, _SPLIT_US, 0.0)
-    joining = np.where(is_split & (problem.k < splits * _MIN_DEPTH), np.inf, joining)
-    time = compute / frac
-    time += starts
-    time += joining
+    joining = np.where(is_split & (k < splits * _MIN_DEPTH), np.inf, joining)
+    time = compute / frac + starts + joining
     if seen < len(candidates):
-        is_small = (problem.m < rows[:seen].min() / 2.0) | (problem.n < columns[:seen].min() / 2.0)
+        is_small = (m < rows[:seen].min() / 2.0) | (n < columns[:seen].min() / 2.0)
         time[seen:] = np.where(is_small, time[seen:], np.inf)
     tile, split = np.divmod(time.reshape(-1, time.shape[-1]).argmin(axis=0), len(splits))
     chosen = tile, split, np.arange(len(tile))

@@ -5,26 +5,44 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import joblib
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
 
 import perfmodel
 from perfmodel import hardware
 from perfmodel.calibrate.kernels import fit_kernels
-from perfmodel.cost.gpu.heuristic import Floor, off_by_both
-from perfmodel.cost.learned.devices import describe, distance, kinship, unlikeness
-from perfmodel.cost.learned.features import BUILDS
-from perfmodel.cost.learned.floors import KnownFloor, factor_of_hosts, known_floors
-from perfmodel.cost.learned.part import SeparateTrees, known_device_columns
-from perfmodel.cost.learned.same_kernels import with_same_kernels
-from perfmodel.cost.learned.store import SCHEMA, Trees, load_models, save
+from perfmodel.cost.learned.devices import (
+    COLUMNS,
+    describe,
+    distance,
+    interval_blend,
+    similarity,
+)
+from perfmodel.cost.learned.model import as_layers
+from perfmodel.cost.learned.part import File, Part
+from perfmodel.cost.learned.store import (
+    MANIFEST,
+    SCHEMA,
+    Stored,
+    default_models,
+    load_models,
+    save,
+    stored,
+    using_models,
+)
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
 
@@ -81,7 +99,7 @@ def test_the_source_says_whether_the_device_was_seen(folder: Path) -> None:
 
 def test_what_the_trees_say_of_one_makers_devices_is_not_said_of_anothers(folder: Path) -> None:
     one = measured().head(1)
-    assert load_models(folder)["vector"].parts[0].share > 0.5
+    assert load_models(folder)["vector"].parts[0].fitted.share > 0.5
     l4, mi300x = (perfmodel.durations(one, name, models=folder) for name in ("l4", "mi300x"))
     assert l4["source"].iloc[0] == "measurements of other devices"
     assert mi300x["source"].iloc[0] == "datasheet figures"
@@ -149,61 +167,64 @@ def test_damaged_directories_are_errors_that_name_the_file(
     assert "\n" not in str(error.value)
 
 
-def resealed(folder: Path, change: Callable[[dict], object]) -> None:
-    """A manifest changed by somebody who computes its digest anew."""
-    content = json.loads((folder / "manifest.json").read_text())
+def resealed(folder: Path, copy: Path, change: Callable[[dict], object]) -> Path:
+    """A copy whose manifest was changed by somebody who computes its digest anew."""
+    shutil.copytree(folder, copy)
+    content = json.loads((copy / MANIFEST).read_text())
     del content["sha256"]
-    change(content["families"]["vector"]["parts"][0])
+    for parts in content["families"].values():
+        change(parts[0])
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(content))
-
-
-OWN = {"file": "own.trees.gz", "sha256": ""}
-APART = OWN | {"framework": 4, "kinds": [["linear", "fp32"]], "places": [0]}
+    (copy / MANIFEST).write_text(json.dumps(content))
+    return copy
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda part: part["measured"][0].__setitem__(2, [99]), "a place among the devices"),
-        (lambda part: part["devices"][0].pop("sms"), "without all of its figures"),
-        (lambda part: part["devices"][0].update(sms="many"), "Expected `float`, got `str`"),
-        (lambda part: part["devices"][0].update(sms=-1e308), "Expected `float` >= -1e\\+30"),
-        (lambda part: part["spreads"].pop("*"), "spreads of other ops"),
-        (lambda part: part["spreads"]["*"].update(seen=[0.1, -0.1]), "ends before it begins"),
+        (
+            lambda part: part["measured"].update({"x/add/fp32": {}}),
+            "a device that is not desc",
+        ),
+        (
+            lambda part: part["measured"].update({"t4/add": {}}),
+            "a measured range of other",
+        ),
+        (lambda part: part["floors"].update({"t4/add": 1.0}), "a key of the wrong length"),
+        (lambda part: part["devices"]["t4"].pop("sms"), "without all of its features"),
+        (lambda part: part["devices"]["t4"].update(sms="many"), "Expected `float`, got `str`"),
+        (lambda part: part["devices"]["t4"].update(sms=-1e308), "Expected `float` >= -1e\\+30"),
+        (lambda part: part["intervals"].update({"*//long": [0.1, -0.1]}), "ends before it begins"),
         (lambda part: part.update(share=1e300), "Expected `float` <= 1.0"),
         (lambda part: part.update(build="house"), "build 'house' is none of matmul"),
-        (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "op/dtype/target"),
-        (lambda part: part.pop("trees"), "missing required field `trees`"),
-        (lambda part: part.update(gains={"figure": "x", "slopes": {"mm": {}}}), "gains by 'x'"),
-        (lambda part: part.update(own={99: OWN}), "a place among the devices"),
-        (lambda part: part.update(own={-1: OWN}), "Expected `int` >= 0"),
-        (lambda part: part.update(separate=[APART | {"places": [99]}]), "a place among the"),
-        (lambda part: part.update(separate=[APART | {"places": []}]), "of length >= 1"),
-        (lambda part: part.update(separate=[APART | {"framework": 9}]), "Expected `int` <= 4"),
+        (lambda part: part["tiles"].update({"mm": [[8.0, 8.0, 1.0]]}), "a key of the wrong length"),
+        (lambda part: part["files"].pop(""), "a part without trees"),
+        (lambda part: part["files"].update({"x": part["files"][""]}), "a device that is not"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(
     folder: Path, tmp_path: Path, change: Callable[[dict], object], said: str
 ) -> None:
-    shutil.copytree(folder, tmp_path / "models")
-    resealed(tmp_path / "models", change)
+    copy = resealed(folder, tmp_path / "models", change)
     with pytest.raises(ModelError, match=said) as error:
-        load_models(tmp_path / "models")
+        load_models(copy)
     assert "manifest.json: unusable" in str(error.value)
 
 
-def test_a_node_asks_for_figures_that_there_are(folder: Path) -> None:
-    """One bad index ended the process in the compiled walk."""
-    trees = load_models(folder)["vector"].parts[0].trees
-    width = len(known_device_columns(load_models(folder)["vector"].parts[0].figures))
-    raw = bytearray(gzip.decompress(trees.packed))
-    raw[16] = 254  # the first node's figure, behind the head
+def trees(content: bytes, name: str) -> Stored:
+    return Stored(content, File(name, ""), name)
+
+
+def test_a_node_asks_for_features_that_there_are(folder: Path) -> None:
+    part = load_models(folder)["vector"].parts[0]
+    width, content = len((*part.fitted.features, *COLUMNS)), part.trees[""].content
+    raw = bytearray(gzip.decompress(content))
+    raw[20] = 254  # the first node's feature, behind the head
     with pytest.raises(ModelError, match=rf"bad\.gz: .* a column that is none of {width}"):
-        Trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
+        trees(gzip.compress(raw), "bad.gz").predict(np.zeros((1, width), np.float32))
     with pytest.raises(ModelError, match=rf"of {width} columns, not of {width + 1}"):
-        Trees(trees.packed, "others.gz").predict(np.zeros((1, width + 1), np.float32))
+        trees(content, "others.gz").predict(np.zeros((1, width + 1), np.float32))
 
 
 def test_a_directory_is_never_written_over(folder: Path) -> None:
@@ -230,63 +251,18 @@ def test_impossible_tables_are_errors(tmp_path: Path, change: dict, said: str) -
         fit_kernels([tmp_path / "bad.csv"], rows_per_group=200)
 
 
-def test_kinship_falls_with_distance() -> None:
+def test_similarity_falls_with_distance_and_intervals_widen() -> None:
     a100, h100 = (describe(hardware.device(name)) for name in ("a100-sxm-40gb", "h100-sxm"))
     assert distance(a100, a100) == 0
-    assert kinship(0.0) == 1
-    assert kinship(distance(a100, h100)) == 0
-
-
-def test_intervals_widen_with_distance() -> None:
-    assert unlikeness(0.0) == 0.0
-    ways = [unlikeness(away) for away in (0.05, 0.2, 0.4, 0.9)]
-    assert ways == sorted(ways)
-    assert ways[0] == 0.5
-    assert ways[-1] == 1.0
-
-
-def test_one_chip_of_a_maker_does_not_show_how_far_its_trees_hold(folder: Path) -> None:
-    model = load_models(folder)["vector"]
-    spread = replace(model.parts[0].spreads["*"], unseen=(-0.1, 0.1), physics=(-0.2, 0.9))
-    part = replace(model.parts[0], spreads={"*": spread})
-    lone = replace(part, measured={key: own[:1] for key, own in part.measured.items()})
-    rows, widths = Rows.from_frame(measured().head(1)), []
-    for each in (part, lone):
-        found = replace(model, parts=(each,)).estimate(rows, hardware.device("l4"))
-        widths.append(float(np.log(found.high_us / found.low_us)[0]))
-    assert widths == pytest.approx([0.2, 1.1], rel=0.05)
-
-
-def test_independent_errors_add_in_squares() -> None:
-    found = off_by_both(np.exp([0.3, -0.3, 0.0, 0.3]), np.exp([0.4, -0.4, -0.4, 0.0]))
-    assert np.log(found) == pytest.approx([0.5, -0.5, -0.4, 0.3])
-
-
-def test_floors_of_nine_of_ten_further_hosts_lie_within_what_few_show() -> None:
-    logs = np.random.default_rng(0).normal(3.0, 0.3, (2000, 7))
-    for hosts in (3, 6):
-        support, further = logs[:, :hosts], logs[:, hosts]
-        factors = [factor_of_hosts(np.exp(each)[:, None])[0] for each in support]
-        within = np.abs(further - np.median(support, axis=1)) <= np.log(factors)
-        assert within.mean() == pytest.approx(0.9, abs=0.025)
-    assert factor_of_hosts(np.array([[20.0, 9.0], [30.0, 13.0]])).tolist() == [2.0, 2.0]
-
-
-def test_calls_at_a_measured_floor_scatter_as_those_of_its_host_did() -> None:
-    known, other = hardware.device("v100-pcie-32gb"), hardware.device("a100-pcie-40gb")
-    own = KnownFloor(describe(known), Floor(40.0, 20.0, scatter=(0.95, 1.1)))
-    (usual, least, most), offsets = known_floors((own,), known)
-    assert [usual, least, most] == pytest.approx([40.0, 38.0, 44.0])
-    assert offsets / 20.0 == pytest.approx([1.0, 0.95, 1.1])
-    elsewhere, _ = known_floors((own,), other)
-    by_both = np.hypot(np.log(2.0), np.log([0.95, 1.1]))
-    assert np.log(elsewhere / 40.0) == pytest.approx([0.0, -by_both[0], by_both[1]])
+    assert similarity(0.0) == 1
+    assert similarity(distance(a100, h100)) == 0
+    blends = [interval_blend(away) for away in (0.0, 0.05, 0.2, 0.4, 0.9)]
+    assert blends == sorted(blends)
+    assert [blends[0], blends[1], blends[-1]] == [0.0, 0.5, 1.0]
 
 
 class Always:
     """Trees that say one thing."""
-
-    packed, suffix = b"", ".trees.gz"
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -295,89 +271,166 @@ class Always:
         return np.full(len(matrix), self.factor)
 
 
+def longer(part: Part, device: str) -> list[float]:
+    """Logarithm by which each of three products takes longer than its base on `device`."""
+    rows = as_layers(Rows.from_frame(measured().query("op == 'mm'").head(3)))
+    target = hardware.device(device)
+    found = part.kernels(rows, target, part.cells(rows, describe(target)))
+    return np.log(found.us / found.columns.base_us).tolist()
+
+
 def test_trees_of_a_devices_own_are_half_of_its_answer_and_nothing_of_others(folder: Path) -> None:
     part = load_models(folder)["matmul"].parts[0]
-    place = part.devices.index(describe(hardware.device("t4")))
-    part = replace(part, trees=Always(0.1), own={place: Always(0.3)}, share=1.0)
-    rows = Rows.from_frame(measured().query("op == 'mm'").head(3))
-    factors = {}
-    for name in ("t4", "v100-sxm2-16gb", "l4"):
+    fitted = msgspec.structs.replace(part.fitted, share=1.0)
+    part = replace(part, fitted=fitted, trees={"": Always(0.8), "t4": Always(1.2)})
+    assert longer(part, "t4") == pytest.approx([1.0] * 3, rel=1e-3)
+    assert longer(part, "v100-sxm2-16gb") == pytest.approx([0.8] * 3, rel=1e-3)
+    assert longer(part, "l4") == pytest.approx([0.8] * 3, rel=1e-3)
+
+
+def test_rows_outside_of_what_was_measured_are_physics(folder: Path) -> None:
+    """Products of a single step, and those of a maker of whom nothing was measured."""
+    part = replace(load_models(folder)["matmul"].parts[0], trees={"": Always(5.0)})
+    rows = Rows.of([{"op": "linear", "m": 1024, "n": 1024, "k": k} for k in (1, 1024)])
+    for name, outside in (("t4", [0]), ("mi300x", [0, 1])):
         device = hardware.device(name)
-        columns = BUILDS[part.build](rows, device, part.tiles)
-        known = part.known_to("mm", "fp32")
-        found = part.log_factors(columns, list(rows.groups()), device, known)
-        factors[name] = found.factors.tolist()
-    assert factors["t4"] == pytest.approx([0.2] * 3)
-    assert factors["v100-sxm2-16gb"] == factors["l4"] == pytest.approx([0.1] * 3)
+        found = part.kernels(rows, device, part.cells(rows, describe(device)))
+        physics = part.heuristic.analyse(rows, device).kernel_us
+        assert found.us[outside] == pytest.approx(
+            np.maximum(physics[outside], device.kernel_floor_us)
+        )
 
 
-def test_trees_of_a_framework_answer_alone_where_it_was_measured(folder: Path) -> None:
-    """A100 and H100 are not alike, an H200 is like an H100 in part; other frameworks have what all
-    have, and so do kinds of dtype in which the framework ran nothing."""
-    part = load_models(folder)["matmul"].parts[0]
-    place = part.devices.index(describe(hardware.device("h100-sxm")))
-    separate = SeparateTrees(Always(0.3), 4, frozenset({("linear", "fp32")}), (place,))
-    part = replace(part, trees=Always(0.1), own={}, separate=(separate,), share=1.0)
-    rows = with_same_kernels(Rows.from_frame(measured().query("op == 'mm'").head(3)))
-    rows = replace(rows, dims=rows.dims | {"framework": np.array([4.0, 1.0, 0.0])})
-    factors = {}
-    for name in ("h100-sxm", "h200", "a100-sxm-40gb"):
-        device = hardware.device(name)
-        columns = BUILDS[part.build](rows, device, part.tiles)
-        known, own = part.known_to("linear", "fp32"), part.by_separate(rows, device)
-        found = part.log_factors(columns, list(rows.groups()), device, known, own)
-        factors[name] = found.factors.tolist()
-    assert factors["h100-sxm"] == pytest.approx([0.3, 0.1, 0.1])
-    assert factors["a100-sxm-40gb"] == pytest.approx([0.1] * 3)
-    near = kinship(distance(*(describe(hardware.device(name)) for name in ("h100-sxm", "h200"))))
-    assert 0.0 < near < 1.0
-    assert factors["h200"] == pytest.approx([0.1 + 0.2 * near, 0.1, 0.1])
-    narrow = replace(rows, dtype=("fp16",) * 3)
-    assert part.by_separate(narrow, hardware.device("h100-sxm")).tolist() == [0.0] * 3
+def test_a_host_has_its_own_floor_and_others_that_of_their_maker(folder: Path) -> None:
+    part = load_models(folder)["vector"].parts[0]
+    floors = {f"{name}/event_single_call/add/fp32": us for name, us in FLOORS.items()}
+    part = replace(part, fitted=msgspec.structs.replace(part.fitted, floors=floors))
+    rows = Rows.of([{"op": "add", "rows": 8, "cols": 8, "timing": "event_single_call"}])
+    found = {}
+    for name in ("t4", "l4", "mi300x"):
+        own = describe(hardware.device(name))
+        found[name] = part.floors(rows, part.cells(rows, own), own)[:, 0].tolist()
+    assert found == {"t4": [20.0, 10.0], "l4": [30.0, 15.0], "mi300x": [30.0, 15.0]}
 
 
-def test_trees_of_a_framework_are_kept(folder: Path, tmp_path: Path) -> None:
-    models = load_models(folder)
-    part = models["matmul"].parts[0]
-    separate = SeparateTrees(
-        part.trees, 4, frozenset({("linear", "fp32"), ("bmm", "fp16")}), (0, 2)
-    )
-    model = replace(models["matmul"], parts=(replace(part, separate=(separate,)),))
-    save(tmp_path / "models", {"matmul": model}, {})
-    kept = load_models(tmp_path / "models")["matmul"].parts[0].separate[0]
-    assert replace(kept, trees=separate.trees) == separate
-    matrix = np.zeros((1, len(known_device_columns(part.figures))), np.float32)
-    assert kept.trees.predict(matrix) == part.trees.predict(matrix)
-
-
-def test_trees_without_xgboost_answer_as_with_it(folder: Path) -> None:
-    part = load_models(folder)["matmul"].parts[0]
-    names = known_device_columns(part.figures)
-    matrix = np.random.default_rng(0).normal(0, 3, (600, len(names))).astype(np.float32)
-    many = part.trees.predict(matrix)
-    few = np.concatenate([part.trees.predict(matrix[:300]), part.trees.predict(matrix[300:])])
-    assert few == pytest.approx(many, abs=1e-4)
+FLOORS = {"t4": 20.0, "v100-sxm2-16gb": 30.0, "h100-sxm": 90.0}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "said"),
+    ("raw", "said"),
     [
-        ([], "of 16 bytes, which 0 nodes are not"),
-        ([0, 255], "ends early"),
-        ([255, 0], "ends early"),
-        ([*[0, 255] * 80, 255], "deeper than any"),
-        ([0, 255, 3], "ends early"),
-        ([3, 255, 255], "a column that is none of 3"),
+        (struct.pack("<IIId", 3, 0, 1, 0.0), "not 0 trees of 1 levels"),
+        (struct.pack("<IIId", 3, 1, 60, 0.0) + bytes(40), "not 1 trees of 60 levels"),
+        (struct.pack("<IIId", 3, 1, 1, 0.0) + b"\3" + bytes(12), "a column that is none of 3"),
+        (struct.pack("<IIId", 3, 1, 1, 0.0) + b"\2" + b"\xff" * 12, "not finite"),
+        (struct.pack("<IIId", 3, 1, 1, 0.0) + bytes(12), "32 bytes are not 1 trees of 1 levels"),
+        (b"", "not 0 trees"),
+        (b"\x00" * 40, "not 0 trees"),
+        (b"\xff" * 40, "are not"),
     ],
 )
-def test_nodes_that_are_no_trees_are_an_error(nodes: list[int], said: str) -> None:
-    raw = struct.pack("<IId", 3, len(nodes), 0.0) + bytes(nodes) + bytes(4 * len(nodes))
+def test_what_is_no_ensemble_is_an_error(raw: bytes, said: str) -> None:
     with pytest.raises(ModelError, match=rf"^x\.gz: not an ensemble of trees: .*{said}"):
-        Trees(gzip.compress(raw), "x.gz").predict(np.zeros((1, 3), np.float32))
+        trees(gzip.compress(raw), "x.gz").predict(np.zeros((1, 3), np.float32))
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"\x00" * 40, b"\xff" * 40])
-def test_what_is_no_ensemble_is_an_error(raw: bytes) -> None:
-    trees = Trees(gzip.compress(raw), "trees.trees.gz")
-    with pytest.raises(ModelError, match=r"trees\.trees\.gz: not an ensemble of trees"):
-        trees.predict(np.zeros((1, 3), np.float32))
+@pytest.fixture(scope="module")
+def of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models by a regressor of a user's."""
+    place = tmp_path_factory.mktemp("fit")
+    table = measured(100)
+    table[table["op"] == "mm"].to_csv(place / "data.csv", index=False)
+    fitted = fit_kernels([place / "data.csv"], rows_per_group=100, estimator=NEIGHBOURS)
+    save(place / "models", fitted.models, fitted.about)
+    return place / "models"
+
+
+NEIGHBOURS = "sklearn.neighbors:KNeighborsRegressor"
+
+
+def test_a_users_regressor_predicts_what_it_was_fitted_on(of_a_user: Path) -> None:
+    table = pd.read_csv(of_a_user.parent / "data.csv")
+    models = load_models(of_a_user, trusted=True)
+    for name, own in table.groupby("device"):
+        found = perfmodel.durations(own, name, models=models)
+        assert np.median(np.abs(found["duration_us"] / own["duration_us"] - 1)) < 0.06
+        assert set(found["model"]) == {"gpu/matmul/learned"}
+
+
+def test_without_trust_nothing_of_it_is_loaded(of_a_user: Path) -> None:
+    with pytest.raises(ModelError, match=r"runs code.*trusted=True") as error:
+        load_models(of_a_user)
+    assert "KNeighborsRegressor" in str(error.value)
+    with pytest.raises(ModelError, match="trusted=True"):
+        perfmodel.durations(measured(1), "t4", models=of_a_user)
+
+
+class Trap:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = str(made)
+
+    def __reduce__(self) -> object:
+        return os.mkdir, (self.made,)
+
+
+def test_a_manifest_that_hides_the_regressor_does_not_get_it_run(
+    of_a_user: Path, tmp_path: Path
+) -> None:
+    sprung, bait = tmp_path / "sprung", tmp_path / "bait"
+    joblib.dump(Trap(sprung), bait)
+
+    def plant(part: dict) -> None:
+        file = part["files"][""]
+        file["sha256"] = hashlib.sha256(bait.read_bytes()).hexdigest()
+        shutil.copy(bait, tmp_path / file["file"])
+
+    copy = resealed(of_a_user, tmp_path / "copy", plant)
+    shutil.copy(bait, next(copy.glob("*.joblib")))
+    with pytest.raises(ModelError, match="trusted=True"):
+        load_models(copy)
+    nameless = resealed(
+        copy, tmp_path / "nameless", lambda part: part["files"][""].update(regressor="")
+    )
+    row = measured(1).query("op == 'mm'")
+    with pytest.raises(PerfmodelError, match=r"\.joblib: damaged gzip"):
+        perfmodel.durations(row, "t4", models=nameless)  # read as trees, which it is not
+    assert not sprung.exists()
+    with pytest.raises(ModelError):
+        perfmodel.durations(row, "t4", models=load_models(copy, trusted=True))
+    assert sprung.exists(), "the trap works where it is trusted"
+
+
+def regressor(fitted: object, low: float = 0.0, high: float = 1.0) -> Stored:
+    return stored(SimpleNamespace(regressor_=fitted, low_=low, high_=high), "part")
+
+
+def test_answers_are_bounded_and_must_be_numbers() -> None:
+    matrix = np.array([[0.0], [1.0]])
+    steep = Ridge(alpha=1e-9).fit(matrix, [0.0, 1.0])
+    found = regressor(steep).predict(np.array([[-50.0], [0.5], [50.0]]))
+    assert found == pytest.approx([0.0, 0.5, 1.0])
+    steep.coef_ = np.array([np.nan])
+    with pytest.raises(ModelError, match="one finite number per row"):
+        regressor(steep).predict(matrix)
+
+
+def test_a_regressor_that_fails_is_one_line() -> None:
+    with pytest.raises(ModelError, match=r"part: .*KNeighborsRegressor: .*not fitted") as error:
+        regressor(KNeighborsRegressor()).predict(np.zeros((1, 1)))
+    assert "\n" not in str(error.value)
+    nothing = Stored(b"no pickle", File("part", "", "a:B"), "part")
+    with pytest.raises(ModelError, match="part: a:B: "):
+        nothing.predict(np.zeros((1, 1)))
+
+
+def test_models_in_use_come_before_the_bundled_ones_and_leave_again(of_a_user: Path) -> None:
+    before = default_models()
+    with using_models(of_a_user, trusted=True):
+        inside = default_models()
+        assert inside["matmul"] is not before["matmul"]
+        assert inside["vector"] is before["vector"]
+    assert default_models()["matmul"] is before["matmul"]
+    with using_models(None):
+        assert default_models()["matmul"] is before["matmul"]
