@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.arrays import Floats, Mask
-from perfmodel.cost.coefficients import cached_with_reads, is_reading
+from perfmodel.cost.basis import COLLECTIVE, OfDevice
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.analysis import among_others
@@ -22,7 +22,6 @@ from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import OfDevice, cached_per_device, is_recorded
 from perfmodel.ops.rows import Kind, Rows
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 
 HEURISTIC = "heuristic"
-COLLECTIVE = "collective"
 GPU, CPU = "gpu", "cpu"
 _KIND = {"cuda": GPU, "rocm": GPU, "cpu": CPU}
 Models = Mapping[str, KernelModel]
@@ -163,10 +161,7 @@ class InProgram:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
         content = id(self.model), id(self.streams), rows.content
-        asked = OfDevice(content, machine.node.device, (self, rows))
-        is_watched = is_reading() or is_recorded(asked.device)
-        estimate: Estimate = (_watched if is_watched else _unwatched)(asked)
-        return estimate
+        return _estimate(OfDevice(content, machine.node.device, (self, rows)))
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
@@ -179,6 +174,7 @@ class InProgram:
         return _raised(self, why, rows, machine, bound_by, "repeated_us", words)
 
 
+@lru_cache(maxsize=256)
 def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
@@ -192,19 +188,13 @@ def _estimate(asked: OfDevice) -> Estimate:
     )
 
 
-_watched = cached_with_reads(partial(cached_per_device, maxsize=256), _estimate)
-_unwatched = lru_cache(maxsize=256)(_estimate)
-"""Designs of one workload ask for the same layers again and again. To note what one row reads takes
-a tenth of its time, which nobody pays who does not ask."""
-
-
 def streaming_pace(model: KernelModel, device: Device) -> float:
     """Time of long streams on `device` over that at the usual share of the peak; 1 if not known."""
-    pace: float = _pace(OfDevice((id(model),), device, model))
-    return pace
+    return _pace(OfDevice((id(model),), device, model))
 
 
-def _pace_on(asked: OfDevice) -> float:
+@lru_cache(maxsize=256)
+def _pace(asked: OfDevice) -> float:
     description, model = describe(original(asked.device)), asked.by
     for part in model.parts if isinstance(model, Learned) else ():
         extension = part.extensions.get(STREAM[0])
@@ -217,16 +207,13 @@ def _pace_on(asked: OfDevice) -> float:
     return 1.0
 
 
-_pace = cached_with_reads(partial(cached_per_device, maxsize=256), _pace_on)
-
-
 def measured_share(model: KernelModel, device: Device, kind: Kind) -> float:
     """How much measurements of the op in the dtype of `kind` inform about `device`, 0 to 1."""
-    share: float = _share(OfDevice((id(model), kind.op, kind.dtype), device, model))
-    return share
+    return _share(OfDevice((id(model), kind.op, kind.dtype), device, model))
 
 
-def _share_on(asked: OfDevice) -> float:
+@lru_cache(maxsize=1024)
+def _share(asked: OfDevice) -> float:
     (_, op, dtype), model = asked.content, asked.by
     known = original(asked.device)
     parts = model.parts if isinstance(model, Learned) else ()
@@ -234,9 +221,6 @@ def _share_on(asked: OfDevice) -> float:
         part.away(op, dtype, known) for part in parts if op in part.ops and dtype in part.dtypes
     ]
     return max(map(kinship, away), default=0.0)
-
-
-_share = cached_with_reads(partial(cached_per_device, maxsize=1024), _share_on)
 
 
 def by_physics(model: KernelModel, rows: Rows) -> Mask:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 
-from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.hardware.reads import cached_per_machine
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
@@ -205,14 +203,6 @@ class Asked:
     ) -> Asked:
         return cls(step, tuple(edits), every_rank, costs and costs.content, costs)
 
-    @property
-    def machine(self) -> Cluster:
-        return self.step.machine
-
-    def on(self, machine: Cluster) -> Asked:
-        """The same on another machine."""
-        return replace(self, step=replace(self.step, machine=machine))
-
 
 def _scheduled_alone(asked: Asked) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
     """Graphs, what edits do not do, the step without what kernels lose to collectives, and its
@@ -250,8 +240,8 @@ def _period(asked: Asked) -> Noted:
 
 STEPS_KNOWN = 128
 """As many as a comparison of all designs asks for."""
-_alone = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _scheduled_alone)
-_known_period = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _period)
+_alone = lru_cache(maxsize=STEPS_KNOWN)(_scheduled_alone)
+_known_period = lru_cache(maxsize=STEPS_KNOWN)(_period)
 
 
 def least_step_us(step: Step, costs: HostCosts | None) -> float:

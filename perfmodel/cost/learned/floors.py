@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 
 import numpy as np
 
 from perfmodel.arrays import Floats, median
-from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.cost.basis import OfDevice
 from perfmodel.cost.gpu.heuristic import OF_UNKNOWN_HOST, Floor, off_by_both
 from perfmodel.cost.learned.devices import Description, describe, distance, kinship
 from perfmodel.hardware import Device
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 
 _EXACT = _LEAST_US = 1e-3
 _FEW_HOSTS = 3
@@ -60,7 +59,7 @@ def _floors_on(asked: OfDevice) -> Floats | None:
     return np.array([middle, *(middle * each for each in ends)]).T
 
 
-_known_floors = cached_with_reads(partial(cached_per_device, maxsize=512), _floors_on)
+_known_floors = lru_cache(maxsize=512)(_floors_on)
 
 
 def factor_of_hosts(figures: Floats) -> Floats:

@@ -18,13 +18,11 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, clipped, distinct
-from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.rates import bound_us, matrix_flop_per_us
 from perfmodel.cost.learned.features import BUILDS, BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
-from perfmodel.hardware.reads import cached_per_device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, KERNEL, SECOND_TURNED, Kind, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
@@ -148,7 +146,7 @@ def _curve_of(key: Key) -> Floats:
     return np.asarray(np.maximum.accumulate(log_us))
 
 
-_curve = cached_with_reads(partial(cached_per_device, maxsize=512), _curve_of)
+_curve = lru_cache(maxsize=512)(_curve_of)
 
 
 LATTICE_BUILD, ROWS_PART = "matmul", "vector_rows"
@@ -312,7 +310,7 @@ def _given(rows: Rows, name: str) -> Floats:
 @lru_cache(maxsize=8)
 def _lattices(kernels: Kernels) -> Callable[[Key], Lattice]:
     """The lattice of one op and dtype on one device, made once."""
-    return cached_with_reads(partial(cached_per_device, maxsize=1024), partial(_lattice, kernels))
+    return lru_cache(maxsize=1024)(partial(_lattice, kernels))
 
 
 def _lattice(kernels: Kernels, key: Key) -> Lattice:

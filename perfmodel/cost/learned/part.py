@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, clipped
-from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.cost.basis import OfDevice
 from perfmodel.cost.learned.corrections import (
     NONE,
     Extension,
@@ -36,7 +36,6 @@ from perfmodel.cost.learned.forest import Ensemble
 from perfmodel.cost.learned.same_kernels import same_kernels_dtype
 from perfmodel.cost.learned.tiles import Tiles
 from perfmodel.hardware import Device
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import FRAMEWORKS, Kind, Rows
 
 Groups: TypeAlias = Sequence[tuple[str, Ints]]
@@ -353,7 +352,7 @@ def _standing_of(asked: OfDevice) -> Standing:
     )
 
 
-_standing = cached_with_reads(partial(cached_per_device, maxsize=1024), _standing_of)
+_standing = lru_cache(maxsize=1024)(_standing_of)
 
 
 def spread_key(op: str, framework: float) -> str:
