@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.cost.coefficients import cached_with_reads, is_reading
+from perfmodel.cost.basis import COLLECTIVE, OfDevice
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.contract import KERNELS, TIERS, CostModel, Estimate, Explanation, KernelModel
 from perfmodel.cost.gpu.analysis import among_others
@@ -19,7 +19,6 @@ from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.store import default_models, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
-from perfmodel.hardware.reads import OfDevice, cached_per_device, is_recorded
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, VECTOR
 from perfmodel.ops.vocabulary.movement import TRANSFER
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 
 HEURISTIC = "heuristic"
-COLLECTIVE = "collective"
 GPU, CPU = "gpu", "cpu"
 _KIND = {"cuda": GPU, "rocm": GPU, "cpu": CPU}
 Models = Mapping[str, KernelModel]
@@ -160,10 +158,7 @@ class InProgram:
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
         content = id(self.model), id(self.streams), rows.content
-        asked = OfDevice(content, machine.node.device, (self, rows))
-        is_watched = is_reading() or is_recorded(asked.device)
-        estimate: Estimate = (_watched if is_watched else _unwatched)(asked)
-        return estimate
+        return _estimate(OfDevice(content, machine.node.device, (self, rows)))
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
@@ -176,6 +171,7 @@ class InProgram:
         return _raised(self, why, rows, machine, bound_by, "repeated_us", words)
 
 
+@lru_cache(maxsize=256)
 def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
@@ -190,26 +186,17 @@ def _estimate(asked: OfDevice) -> Estimate:
     )
 
 
-_watched = cached_with_reads(partial(cached_per_device, maxsize=256), _estimate)
-_unwatched = lru_cache(maxsize=256)(_estimate)
-"""Designs of one workload ask for the same layers again and again. To note what one row reads takes
-a tenth of its time, which nobody pays who does not ask."""
-
-
 def stream_slowdown(model: KernelModel, device: Device) -> float:
     """Time of long streams on `device` over that of physics, as far as measurements tell of it."""
-    slowdown: float = _slowdown(OfDevice((id(model),), device, model))
-    return slowdown
+    return _slowdown(OfDevice((id(model),), device, model))
 
 
-def _slowdown_on(asked: OfDevice) -> float:
+@lru_cache(maxsize=256)
+def _slowdown(asked: OfDevice) -> float:
     found = asked.by.estimate(_STREAM, asked.device)
     physics = KERNELS[f"{GPU}/{VECTOR}/{HEURISTIC}"].estimate(_STREAM, asked.device)
     slowdown = (found.duration_us / physics.duration_us) ** found.measured_frac
     return float(np.clip(slowdown[0], _LEAST, _MOST))
-
-
-_slowdown = cached_with_reads(partial(cached_per_device, maxsize=256), _slowdown_on)
 
 
 @dataclass(frozen=True)

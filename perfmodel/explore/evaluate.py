@@ -11,10 +11,11 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points, whole_number
-from perfmodel.explore.machines import HARDWARE, Machines, MemoizedFigures, is_axis, is_possible
+from perfmodel.explore.machines import HARDWARE, MUST_FIT, Machines, MemoizedFigures, is_axis
 from perfmodel.explore.periods import Durations, many_periods_us
 from perfmodel.explore.spec import (
     OBJECTIVES,
+    RUNNING,
     STEP,
     TRACE,
     TRACES,
@@ -22,10 +23,11 @@ from perfmodel.explore.spec import (
     Spec,
     figures,
     prices_of,
+    running_figures,
 )
 from perfmodel.explore.transfers import TransferTables
 from perfmodel.graph import build_graph
-from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
@@ -76,7 +78,7 @@ class Evaluate(Protocol):
         ...
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
-        """The figures of hardware that one point's figures follow from."""
+        """The figures of the parts of hardware that one point's figures use."""
         ...
 
 
@@ -112,9 +114,9 @@ class TraceFigures:
         self.ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
         self.machines, self.prices = machines, prices_of(spec)
         self.running = MemoizedFigures(
-            machines, lambda machine: operating_costs(machine, self.prices)
+            machines, lambda machine: operating_costs(machine, self.prices), RUNNING
         )
-        self.possible = MemoizedFigures(machines, is_possible)
+        self.possible = MemoizedFigures(machines, lambda machine: machine, MUST_FIT)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
         self.possible.of(points)
@@ -155,13 +157,11 @@ class TraceFigures:
 
     def reads(self, point: Points) -> tuple[FigureRead, ...]:
         """Of both machines of the transfer, and what the running of the target costs."""
-        plain = self.machines.at(point.at(0))
-        machine, log = with_read_log(plain)
+        machine = self.machines.at(point.at(0))
         transfers = self.steps.transfers
         graph = transfers.graph
         moved = transfer_durations(transfers.trace, graph, graph.nodes_.duration_us, machine)
-        operating_costs(machine, self.prices)
-        return tuple(dict.fromkeys((*moved.reads, *figure_reads(plain, log))))
+        return tuple(dict.fromkeys((*moved.reads, *running_figures(self.columns, machine))))
 
 
 class Breakdowns:

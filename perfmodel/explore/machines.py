@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from perfmodel.arrays import Ints
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.explore.axes import Points, whole_number
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
-from perfmodel.hardware.reads import figure_values, with_read_log
+from perfmodel.hardware.reads import figure_values
 from perfmodel.hardware.schema import CONSISTENCY_RULES
 
 HARDWARE, NODES = "hardware", "nodes"
@@ -105,57 +106,49 @@ class Machines:
         return frozenset(changed)
 
 
-def is_possible(machine: Cluster) -> bool:
-    """Reads what must hold together on a machine: whether it can be is a matter of that alone."""
-    node = machine.node
-    return all(
-        holds(part)
-        for part in (machine, node, node.device)
-        for kind, holds, _ in CONSISTENCY_RULES
-        if isinstance(part, kind)
-    )
+MUST_FIT = (
+    *("cluster", "node", "nic", "storage"),
+    *("device.l2_bytes", "device.hbm_bytes", "device.base_mhz", "device.boost_mhz"),
+    *("device.pcie_gb_per_s", "device.target"),
+)
+"""What `CONSISTENCY_RULES` look at: a machine is built for each value of these."""
 
 
 @dataclass
 class MemoizedFigures(Generic[T]):
-    """What `evaluate` says of machines, asked once for all that agree on the figures it reads."""
+    """What `evaluate` says of machines, asked once for all that agree on the `parts` it uses: kinds
+    of parts (`link`) and single figures (`device.tdp_w`)."""
 
     machines: Machines
     evaluate: Callable[[Cluster], T]
-    _reads: set[str] = field(default_factory=set)
-    _axes: tuple[str, ...] = ()
+    parts: Collection[str]
     _answers: dict[tuple[Any, ...], T] = field(default_factory=dict)
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Those that change one of the parts."""
+        return tuple(
+            axis
+            for axis, changed in self.machines.affected.items()
+            if any(key in self.parts or key.partition(".")[0] in self.parts for key in changed)
+        )
 
     def of(self, points: Points) -> tuple[list[T], Ints]:
         """(one answer per group of points that agree, the group of each point)."""
-        while True:
-            keys, first, group = points.groups(self._axes)
-            if len(self._answers) > max(_MAX_REMEMBERED, 2 * len(keys)):
-                self._answers.clear()
-            if all(
-                key in self._answers or self._ask(key, points, at)
-                for key, at in zip(keys, first.tolist(), strict=True)
-            ):
-                return [self._answers[key] for key in keys], group
+        keys, first, group = points.groups(self.axes)
+        if len(self._answers) > max(_MAX_REMEMBERED, 2 * len(keys)):
+            self._answers.clear()
+        for key, at in zip(keys, first.tolist(), strict=True):
+            if key not in self._answers:
+                self._answers[key] = self.evaluate(self._machine(key, points, at))
+        return [self._answers[key] for key in keys], group
 
-    def _ask(self, key: tuple[Any, ...], points: Points, at: int) -> bool:
-        """Whether the answer is remembered under `key`: not where it read what other axes change,
-        which all groups must distinguish from now on. Those have their first values here, or those
-        of a point of the group, where the first values make no machine."""
-        values = self.machines.usual | dict(zip(self._axes, key, strict=True))
+    def _machine(self, key: tuple[Any, ...], points: Points, at: int) -> Cluster:
+        """One of the group's: other axes have their first values, or those of a point of the group
+        where the first values make no machine."""
         try:
-            made = self.machines.remembered(values)
+            return self.machines.remembered(
+                self.machines.usual | dict(zip(self.axes, key, strict=True))
+            )
         except HardwareError:
-            values = points.at(at)
-            made = self.machines.remembered(values)
-        machine, log = with_read_log(made)
-        answer = self.evaluate(machine)
-        self._reads |= log
-        affected = self.machines.affected
-        axes = tuple(axis for axis in affected if affected[axis] & self._reads)
-        if axes == self._axes:
-            self._answers[key] = answer
-            return True
-        self._axes = axes
-        self._answers = {tuple(values[axis] for axis in axes): answer}
-        return False
+            return self.machines.remembered(points.at(at))

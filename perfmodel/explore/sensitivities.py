@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_GRID_VALUES = 33
-"""Values over the whole axis that are looked at first: where the objective crosses the value."""
-_CLOSE = 1e-6
-_MAX_STEPS = 60
+_GRID_VALUES, _CLOSE = 33, 1e-6
+"""Values that are looked at together, first over the whole axis, then between two of them; and how
+near in the end."""
 
 
 @dataclass(frozen=True)
@@ -61,56 +60,47 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
     axis that cannot be.
     """
     name, wanted = _target(target, spec)
-    low, high, whole = bounds_of(spec, axis)
-    if not low < high:
+    first, last, whole = bounds_of(spec, axis)
+    if not first < last:
         raise UsageError(f"{spec.where}: axis {axis} has one value: give it low and high")
     base = base_point(spec)
+    own = float(base[axis]) if is_number(base[axis]) else first
 
     def at(values: Floats) -> Floats:
-        rows = [base | {axis: int(v) if whole else v} for v in values.tolist()]
-        return figures_at(spec, rows)[name]
+        return figures_at(spec, [base | {axis: int(v) if whole else v} for v in values.tolist()])[
+            name
+        ]
 
-    grid = (
-        np.linspace(low, high, _GRID_VALUES) if low <= 0 else np.geomspace(low, high, _GRID_VALUES)
-    )
-    grid[0], grid[-1] = low, high
-    grid = np.unique(np.round(grid)) if whole else grid
-    figures = at(grid)
-    own = base[axis] if is_number(base[axis]) else low
-    at_base = float(at(np.array([float(own)]))[0]) if low <= own <= high else float("nan")
-    side = np.sign(figures - wanted)
-    crossed = np.flatnonzero((side[:-1] != side[1:]) & ~np.isnan(side[:-1] + side[1:]))
-    best = int(np.nanargmin(np.abs(figures - wanted)))
-    value, there = None, float(figures[best])
-    closest = float(grid[best])
-    if len(crossed):
-        middle = (grid[crossed] + grid[crossed + 1]) / 2
-        bracket = int(crossed[np.argmin(np.abs(middle - own))])
-        value, there = _bisected(grid, figures, bracket, wanted, float(own), at, whole)
-        closest = value
-    plain = base | {axis: own}
-    known = at_base if at_base == at_base else there
-    return Reach(axis, name, wanted, plain, known, low, high, value, closest, there, len(crossed))
-
-
-def _bisected(
-    grid: Floats, bracket: Floats, at: int, wanted: float, own: float, ask: Any, whole: bool
-) -> tuple[float, float]:
-    """(value, objective there) between two neighbours of the grid."""
-    ends = [(float(grid[at + side]), float(bracket[at + side])) for side in (0, 1)]
-    for _ in range(_MAX_STEPS):
-        (left, at_left), (right, _) = ends
-        if right - left <= (1.0 if whole else _CLOSE * abs(right)):
+    at_base = float(at(np.array([own]))[0]) if first <= own <= last else float("nan")
+    low, high, crossings, value = first, last, -1, None
+    while True:
+        grid = (
+            np.geomspace(low, high, _GRID_VALUES)
+            if low > 0
+            else np.linspace(low, high, _GRID_VALUES)
+        )
+        grid[0], grid[-1] = low, high
+        grid = np.unique(np.round(grid)) if whole else grid
+        found = at(grid)
+        side = np.sign(found - wanted)
+        crossed = np.flatnonzero((side[:-1] != side[1:]) & ~np.isnan(side[:-1] + side[1:]))
+        crossings = len(crossed) if crossings < 0 else crossings
+        if not len(crossed):
+            best = int(np.nanargmin(np.abs(found - wanted)))
+            closest, there = float(grid[best]), float(found[best])
             break
-        middle = float(np.floor((left + right) / 2)) if whole else (left + right) / 2
-        there = float(ask(np.array([middle]))[0])
-        on_left = (there - wanted) * (at_left - wanted) > 0
-        ends = [(middle, there), ends[1]] if on_left else [ends[0], (middle, there)]
-    near = min(ends, key=lambda end: abs(end[1] - wanted))
-    if not whole:
-        return near
-    far_from_own = max(ends, key=lambda end: abs(end[0] - own))
-    return near if near[1] == wanted else far_from_own
+        bracket = int(crossed[np.argmin(np.abs((grid[crossed] + grid[crossed + 1]) / 2 - own))])
+        low, high = grid[bracket], grid[bracket + 1]
+        if high - low <= (1.0 if whole else _CLOSE * abs(high)):
+            ends = list(zip((low, high), found[bracket : bracket + 2], strict=True))
+            near = min(ends, key=lambda end: abs(end[1] - wanted))
+            far = max(ends, key=lambda end: abs(end[0] - own))
+            closest, there = map(float, far if whole and near[1] != wanted else near)
+            value = closest
+            break
+    known = at_base if at_base == at_base else there
+    plain = base | {axis: base[axis] if is_number(base[axis]) else first}
+    return Reach(axis, name, wanted, plain, known, first, last, value, closest, there, crossings)
 
 
 def _target(text: str, spec: Spec) -> tuple[str, float]:
@@ -177,63 +167,42 @@ HALVED = ("batch", "nodes", "workload.batch")
 
 
 @dataclass(frozen=True)
-class AxisEffect:
-    """One axis moved down and up from the base, all others kept, and one objective there."""
-
-    axis: str
-    objective: str
-    base: float
-    low: float
-    high: float
-    at_base: float
-    at_low: float
-    at_high: float
-
-    @property
-    def elasticity(self) -> float:
-        """Percent that the objective changes per percent of the axis, over both sides."""
-        if not (self.at_low > 0 and self.at_high > 0):
-            return float("nan")
-        return float(np.log(self.at_high / self.at_low) / np.log(self.high / self.low))
-
-    @property
-    def low_pct(self) -> float:
-        return (self.at_low / self.at_base - 1) * 100
-
-    @property
-    def high_pct(self) -> float:
-        return (self.at_high / self.at_base - 1) * 100
-
-
-@dataclass(frozen=True)
 class Sensitivity:
-    """Every numeric axis of a sweep moved by itself, largest effect first."""
+    """Every numeric axis of a sweep moved down and up by itself, largest effect first.
+
+    A row has `axis objective base low high`, the objective `at_base at_low at_high`, and the
+    `elasticity`: percent that it changes per percent of the axis, over both sides, or None.
+    """
 
     base: dict[str, Any]
-    moved: list[AxisEffect] = field(repr=False)
+    moved: list[dict[str, Any]] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The base, and a row per axis and objective."""
-        return {"base": self.base, "elasticities": [_row(each) for each in self.moved]}
+        return {"base": self.base, "elasticities": self.moved}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per axis and objective."""
         import pandas as pd
 
-        return pd.DataFrame([_row(each) for each in self.moved])
+        return pd.DataFrame(self.moved)
 
     def plot(self, objective: str | None = None) -> Figure:
         """Tornado of one objective (default: the first)."""
         from perfmodel.plot.comparison import tornado_figure
 
-        name = objective or self.moved[0].objective
-        own = [each for each in self.moved if each.objective == name]
+        name = objective or self.moved[0]["objective"]
+        own = [row for row in self.moved if row["objective"] == name]
         if not own:
             raise UsageError(f"no sensitivity of {name}")
+        steps = np.array(
+            [[row[key] for key in ("at_base", "at_low", "at_high")] for row in own], np.float64
+        )
+        low_pct, high_pct = (steps[:, 1:] / steps[:, :1] - 1).T * 100
         return tornado_figure(
-            [f"{each.axis}: {each.low:,.4g} to {each.high:,.4g}" for each in own],
-            np.array([each.low_pct for each in own]),
-            np.array([each.high_pct for each in own]),
+            [f"{row['axis']}: {row['low']:,.4g} to {row['high']:,.4g}" for row in own],
+            low_pct,
+            high_pct,
             title=f"Sensitivity of {OBJECTIVES[name].text}",
             label="change (%)",
         )
@@ -250,32 +219,26 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     axes = [axis for axis in spec.space.axes if is_number(base[axis])]
     if not axes:
         raise UsageError(f"{spec.where}: no axis has numbers")
-    rows, ends = [base], []
+    ends = []
     for axis in axes:
-        value = base[axis]
-        if value <= 0:
+        if base[axis] <= 0:
             raise UsageError(
-                f"{spec.where}: axis {axis} is {value:g}: elasticities need it above 0"
+                f"{spec.where}: axis {axis} is {base[axis]:g}: elasticities need it above 0"
             )
-        low, high = _ends(axis, value, step_frac)
-        ends.append((low, high))
-        rows += [base | {axis: low}, base | {axis: high}]
-    figures = figures_at(spec, rows)
-    moved = [
-        AxisEffect(
-            axis,
-            name,
-            float(base[axis]),
-            *map(float, ends[at]),
-            *(float(values[row]) for row in (0, 1 + 2 * at, 2 + 2 * at)),
-        )
-        for name, values in figures.items()
-        for at, axis in enumerate(axes)
-    ]
-    place = {name: at for at, name in enumerate(figures)}
-    moved.sort(
-        key=lambda each: (place[each.objective], -abs(float(np.nan_to_num(each.elasticity))))
-    )
+        ends.append(_ends(axis, base[axis], step_frac))
+    points = [base | {axis: end} for axis, pair in zip(axes, ends, strict=True) for end in pair]
+    moved = []
+    for name, (at_base, *values) in figures_at(spec, [base, *points]).items():
+        rows = []
+        pairs = zip(axes, ends, values[::2], values[1::2], strict=True)
+        for axis, (low, high), at_low, at_high in pairs:
+            is_known = at_low > 0 and at_high > 0
+            change = np.log(at_high / at_low) / np.log(high / low) if is_known else np.nan
+            row = {"base": base[axis], "low": low, "high": high, "at_base": at_base}
+            row |= {"at_low": at_low, "at_high": at_high, "elasticity": change}
+            plain = {key: None if value != value else float(value) for key, value in row.items()}
+            rows.append({"axis": axis, "objective": name} | plain)
+        moved += sorted(rows, key=lambda row: -abs(row["elasticity"] or 0.0))
     return Sensitivity(base, moved)
 
 
@@ -286,11 +249,6 @@ def _ends(axis: str, value: float, step_frac: float) -> tuple[float, float]:
     if isinstance(value, int):
         return max(min(round(low), value - 1), 1), max(round(high), value + 1)
     return low, high
-
-
-def _row(moved: AxisEffect) -> dict[str, Any]:
-    row = asdict(moved) | {"elasticity": moved.elasticity}
-    return {key: None if value != value else value for key, value in row.items()}
 
 
 SOBOL_COLUMNS = {"first": "S1", "first_pm": "S1_conf", "total": "ST", "total_pm": "ST_conf"}
@@ -328,11 +286,7 @@ def sobol(spec: Spec, samples: int, seed: int = 0) -> list[dict[str, Any]]:
         warnings.simplefilter("ignore")
         points = drawn.sample(problem, samples, calc_second_order=False, seed=seed)
         rows = [
-            base
-            | {
-                axis: round(value) if bounds[axis][2] else value
-                for axis, value in zip(axes, point, strict=True)
-            }
+            base | {a: round(v) if bounds[a][2] else v for a, v in zip(axes, point, strict=True)}
             for point in points.tolist()
         ]
         table = []

@@ -25,6 +25,8 @@ from perfmodel.explore.axes import (
     Space,
 )
 from perfmodel.frames import read_frame
+from perfmodel.hardware import KINDS, Cluster
+from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, Prices
 from perfmodel.schema import Limits, convert, read_toml, require_keys, unknown_key
 
@@ -87,6 +89,18 @@ def prices_of(spec: Spec) -> Prices:
         known = ", ".join(each.name for each in fields(Prices))
         word = str(error).rpartition(" ")[2]
         raise UsageError(f"{spec.where}: prices: unknown key {word}; expected {known}") from None
+
+
+RUNNING = (
+    *("cluster", "node", "device.target"),
+    *(f"{kind}.{name}" for kind in KINDS for name in ("tdp_w", "price_usd", "capacity_bytes")),
+)
+"""What running a machine costs by: prices, watts, how many of each part."""
+
+
+def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRead, ...]:
+    """Those that other columns than the step use of a machine."""
+    return () if tuple(columns) == (STEP,) else figures_used(machine, RUNNING)
 
 
 TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")

@@ -2,7 +2,7 @@
 
 Per op the ratio of two machines is a sum of the target's pieces over one of the source's. So each
 operation of the device is a row of a sparse matrix over the distinct pieces; a family's pieces are
-timed once for all machines that agree on what its models read.
+timed once for all machines that agree on the parts that its models use.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.basis import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Points
@@ -74,11 +75,13 @@ class TransferTables:
         self.labels = [graph.labels[row] for row in self.rows.tolist()]
         self.on_host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
         own_host = node_of(self.source).host
-        self._host = MemoizedFigures(machines, lambda m: host_ratio(own_host, m.node.host))
-        self._carried = MemoizedFigures(
-            machines, lambda m: carried_frac(self.source, m.node.device)
+        self._host = MemoizedFigures(
+            machines, lambda m: host_ratio(own_host, m.node.host), ("host.single_thread_ratio",)
         )
-        self._plans = MemoizedFigures(machines, self._plan)
+        self._carried = MemoizedFigures(
+            machines, lambda m: carried_frac(self.source, m.node.device), ("device",)
+        )
+        self._plans = MemoizedFigures(machines, self._plan, LOWERING)
         try:
             self._launches = list(launches(trace, graph, self.rows))
         except TraceError:
@@ -150,12 +153,13 @@ class TransferTables:
         merged = weights @ coo_array(
             (np.ones(len(column)), (np.arange(len(column)), column)), (len(column), len(keys))
         )
-        for places in families.values():
+        for family, places in families.items():
             own = merged.tocsc()[:, places].tocsr()
             used = np.flatnonzero(np.diff(own.indptr) > 0)
             if len(used):
                 time_us = partial(_time_us, Rows.of([keys[place] for place in places]))
-                yield _Term(self.rows[used], own[used], MemoizedFigures(self.machines, time_us))
+                pieces = MemoizedFigures(self.machines, time_us, parts_of(family))
+                yield _Term(self.rows[used], own[used], pieces)
 
     def _roofline(self, at: Ints) -> _Term:
         """Operations that no model knows: the ratio of their class, by their names."""
@@ -168,7 +172,7 @@ class TransferTables:
             return transfer_ratio(families, dtypes, self.source, device, duration_us=taken)
 
         weights = coo_array((taken, (np.arange(len(at)), np.arange(len(at))))).tocsr()
-        return _Term(self.rows[at], weights, MemoizedFigures(self.machines, ratio))
+        return _Term(self.rows[at], weights, MemoizedFigures(self.machines, ratio, ("device",)))
 
 
 def _time_us(rows: Rows, machine: Cluster) -> Floats:

@@ -15,8 +15,8 @@ from perfmodel.explore.axes import Points, whole_number
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
-from perfmodel.explore.spec import Spec, figures, prices_of
-from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
+from perfmodel.explore.spec import Spec, figures, prices_of, running_figures
+from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import activity_of, fastest
 from perfmodel.prediction.running_cost import operating_costs
@@ -75,9 +75,7 @@ class WorkloadFigures:
         """Of the point's prediction, and what the running of its machine costs."""
         values = self._acting(point.at(0))
         result, start = self._predicted(values)
-        machine, log = with_read_log(start.machine)
-        operating_costs(machine, self.prices)
-        return tuple(dict.fromkeys((*result.reads, *figure_reads(start.machine, log))))
+        return tuple(dict.fromkeys((*result.reads, *running_figures(self.columns, start.machine))))
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Deployment]:
         """The step of a point, and what is deployed there."""

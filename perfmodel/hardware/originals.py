@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from operator import eq
 
@@ -11,7 +11,6 @@ from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import devices as catalogue_devices
 from perfmodel.hardware.catalogue import names
 from perfmodel.hardware.parts import Device
-from perfmodel.hardware.reads import OfDevice, cached_per_device, unrecorded
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count")
 _CACHE = ("l2_bytes",)
@@ -26,12 +25,12 @@ def original(device: Device) -> Device:
     That is the one of its chip, with its cache if there is one, with most figures of the board in
     common, two at least; of several, the one with the same memory (an H200 is an H100 but for it).
     """
-    return _known_closest(OfDevice((), device)) or device
+    return _closest(device) or device
 
 
-def _closest(asked: OfDevice) -> Device | None:
+@lru_cache(maxsize=256)
+def _closest(device: Device) -> Device | None:
     """None where that is itself."""
-    device = asked.device
     chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
     if _is_listed(device):
         return None
@@ -47,17 +46,13 @@ def _closest(asked: OfDevice) -> Device | None:
     return None if closest is None or in_common(closest) < _MIN_EQUAL else closest
 
 
-_known_closest = cached_per_device(_closest, maxsize=256)
-
-
 def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
     return tuple(getattr(device, name) for name in names)
 
 
 def _is_listed(device: Device) -> bool:
-    """Whether the catalogue has it as it is; of the catalogue, its own file is all that is read."""
-    plain = unrecorded(device)
-    return plain.name in _names() and catalogue_device(plain.name) == plain
+    """Whether the catalogue has it as it is."""
+    return device.name in _names() and catalogue_device(device.name) == device
 
 
 _MIN_OF_RATES = 4

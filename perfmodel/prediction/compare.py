@@ -15,7 +15,6 @@ from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving, service_of
 from perfmodel.prediction.run import least_us, predict
@@ -80,7 +79,6 @@ def fastest(
     ways = _ways(design, start)
     found: dict[int, PredictedDeployment] = {}
     refused: PerfmodelError | None = None
-    reads = dict[FigureRead, None]()
     best_us, best, told = inf, 0, "what is set does not fit"
 
     def look_at(at: int) -> None:
@@ -94,7 +92,6 @@ def fastest(
             )
         found[at] = deployment, _predicted(deployment, overheads)
         result = found[at][1].results[0]
-        reads.update(dict.fromkeys(result.reads))
         if result.step_us < limit_us(at):
             best_us, best = result.step_us, at
 
@@ -109,9 +106,7 @@ def fastest(
     least: list[tuple[float, int]] = []
     for at, (deployment, _) in enumerate(ways[1:], 1):
         with suppress(PerfmodelError):
-            us, looked_at = least_us(deployment, overheads, enough_us=limit_us(at))
-            reads.update(dict.fromkeys(looked_at))
-            least.append((us, at))
+            least.append((least_us(deployment, overheads, enough_us=limit_us(at)), at))
     for us, at in sorted(least):
         if us < limit_us(at):
             with suppress(PerfmodelError):
@@ -119,9 +114,7 @@ def fastest(
     if not found:
         assert refused is not None
         raise refused
-    deployment, predicted = found[best]
-    result = replace(predicted.results[0], reads=tuple(reads))
-    return deployment, replace(predicted, results=[result])
+    return found[best]
 
 
 def _ways(design: Design, start: Deployment) -> list[tuple[Deployment, str]]:

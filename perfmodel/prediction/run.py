@@ -22,7 +22,6 @@ from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import FigureRead
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
@@ -30,13 +29,12 @@ from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.explain.measured import MeasuredExplainer
-from perfmodel.prediction.explain.modelled import figures_read
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, changed, comm_warnings, steps_result
 from perfmodel.prediction.payload_codec import with_codecs
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, on_recorded, predict_on, predict_passes
+from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_on, predict_passes
 from perfmodel.prediction.step import (
     Step,
     cluster_of,
@@ -293,16 +291,11 @@ def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
 
 def least_us(
     deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
-) -> tuple[float, tuple[FigureRead, ...]]:
+) -> float:
     """What a step of `deployment` takes at least, or that it is `enough_us`, sooner known than what
-    it takes, and the figures that say so. Raises `WorkloadError` where it does not fit."""
-
-    def least(machine: Cluster, costs: HostCosts | None) -> float:
-        return least_deployment_us(replace(deployment, machine=machine), costs, enough_us)
-
+    it takes. Raises `WorkloadError` where it does not fit."""
     costs_on = partial(host_costs, overheads=overheads, software=TIERED)
-    found_us, log, costs = on_recorded(deployment.machine, costs_on, least)
-    return found_us, figures_read(deployment.machine, log, costs)
+    return least_deployment_us(deployment, costs_of(deployment.machine, costs_on), enough_us)
 
 
 def _of_configuration(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, product
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
-from perfmodel.hardware.reads import with_read_log
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import LAG_US
@@ -137,21 +136,13 @@ def resource_names(steps: ScheduledSteps) -> list[str]:
 
 
 MODEL = "model"
-T = TypeVar("T")
 Noted = tuple[Result, list[str]]
 """A result, and what a user should know of it."""
 
 
-def on_recorded(
-    machine: Cluster,
-    costs_on: Callable[[Cluster], HostCosts],
-    answer: Callable[[Cluster, HostCosts | None], T],
-) -> tuple[T, set[str], HostCosts | None]:
-    """What `answer` says on `machine` with the costs of its host (None on a CPU, whose models
-    count the host in), the figures that it reads, and those costs."""
-    watched, log = with_read_log(machine)
-    costs = None if watched.node.device.target == CPU else costs_on(watched)
-    return answer(watched, costs), log, costs
+def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> HostCosts | None:
+    """The costs of the host of `machine`; None of a CPU, whose models count the host in."""
+    return None if machine.node.device.target == CPU else costs_on(machine)
 
 
 def predict_on(
@@ -159,10 +150,11 @@ def predict_on(
     costs_on: Callable[[Cluster], HostCosts],
     steps: Callable[[Cluster, HostCosts | None], Noted],
 ) -> Noted:
-    """What `steps` gives on `machine`, with the figures that it reads."""
-    (result, notes), log, costs = on_recorded(machine, costs_on, steps)
+    """What `steps` gives on `machine`, with the figures that it uses."""
+    costs = costs_of(machine, costs_on)
+    result, notes = steps(machine, costs)
     hosts = (costs, *(each for _, each in costs.others)) if costs else ()
-    return with_reads(result, machine, log, costs), [*(each.note for each in hosts), *notes]
+    return with_reads(result, machine, costs), [*(each.note for each in hosts), *notes]
 
 
 def scheduled_ranks(

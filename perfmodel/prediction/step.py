@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.designs import Deployment, Phase
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
-from perfmodel.hardware.reads import cached_per_machine
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
@@ -188,14 +186,6 @@ class Asked:
     ) -> Asked:
         return cls(step, tuple(edits), every_rank, costs and costs.content, costs)
 
-    @property
-    def machine(self) -> Cluster:
-        return self.step.machine
-
-    def on(self, machine: Cluster) -> Asked:
-        """The same on another machine."""
-        return replace(self, step=replace(self.step, machine=machine))
-
 
 def _scheduled_alone(asked: Asked) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
     """Graphs, what edits do not do, the step without contention, and its period."""
@@ -234,8 +224,8 @@ def _period(asked: Asked) -> Noted:
 
 STEPS_KNOWN = 128
 """As many as a comparison of all designs asks for."""
-_alone = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _scheduled_alone)
-_known_period = cached_with_reads(partial(cached_per_machine, maxsize=STEPS_KNOWN), _period)
+_alone = lru_cache(maxsize=STEPS_KNOWN)(_scheduled_alone)
+_known_period = lru_cache(maxsize=STEPS_KNOWN)(_period)
 
 
 def step_period(

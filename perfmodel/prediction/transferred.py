@@ -14,13 +14,14 @@ import numpy as np
 
 from perfmodel import hardware as catalogue
 from perfmodel.arrays import Floats, Ints
+from perfmodel.cost.basis import WIRES
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
 from perfmodel.graph.kinds import NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
-from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
+from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.graph import NO_OP, OpGraph
@@ -78,7 +79,6 @@ def transfer_durations(
     """
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = equal_nodes(cluster(target), "a trace")
-    (source, here), (machine, there) = with_read_log(before), with_read_log(after)
     rows = graph.device_span()[1]
     taken = duration_us[rows]
     notes = unknown_generations([before.node.device, after.node.device])
@@ -88,16 +88,16 @@ def transfer_durations(
     if before.node.device != after.node.device:
         labels = [graph.labels[row] for row in rows]
         kinds = families_of_kernels(labels), dtypes_of_kernels(labels)
-        ratio = transfer_ratio(*kinds, source.node.device, machine.node.device, duration_us=taken)
+        ratio = transfer_ratio(*kinds, before.node.device, after.node.device, duration_us=taken)
         try:
-            by_op, by_name, compared = _modelled(trace, graph, rows, taken, source, machine)
+            by_op, by_name, compared = _modelled(trace, graph, rows, taken, before, after)
         except TraceError as error:
             notes.append(f"no op has shapes for the kernel models ({error})")
     ratio = np.select([~np.isnan(by_op), ~np.isnan(by_name)], [by_op, by_name], ratio)
     moved = duration_us.copy()
     moved[rows] = taken * ratio
     host = np.isin(graph.nodes_.scope, (Scope.HOST, Scope.ALLOCATOR))
-    moved[host] *= host_ratio(source.node.host, machine.node.host)
+    moved[host] *= host_ratio(before.node.host, after.node.host)
     total_us = float(taken.sum()) or 1.0
     op_frac = float(taken[~np.isnan(by_op)].sum()) / total_us
     name_frac = float(taken[~np.isnan(by_name)].sum()) / total_us - op_frac
@@ -109,11 +109,13 @@ def transfer_durations(
         f"{name_frac:.1%} by those of kernels of the same name, {1 - op_frac - name_frac:.1%} by "
         "roofline ratio of its class"
     )
-    reads = (*figure_reads(before, here), *figure_reads(after, there))
+    meets = bool((graph.nodes_.kind == NodeKind.COLLECTIVE).any())
+    parts = {"device", "host", *(WIRES if meets else ())}
+    reads = (*figures_used(before, parts), *figures_used(after, parts))
     return TransferredDurations(
         moved,
         op_frac + name_frac,
-        carried_frac(source.node.device, machine.node.device),
+        carried_frac(before.node.device, after.node.device),
         tuple(notes),
         before,
         after,

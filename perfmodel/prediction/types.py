@@ -137,7 +137,7 @@ class Result:
     kernels: KernelTable | None = field(default=None, repr=False)
     """What the slowest rank's device runs, where shapes are known."""
     reads: tuple[FigureRead, ...] = field(default=(), repr=False)
-    """The figures of the hardware that the prediction follows from."""
+    """The figures of the parts of the hardware that the prediction uses."""
     explainer: Explainer | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
     straggler: dict[str, Any] | None = None

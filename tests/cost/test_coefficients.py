@@ -8,19 +8,14 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfmodel.cost.coefficients import (
-    Group,
-    cached_with_reads,
-    coefficient_reads,
-    coefficients,
-    reading,
-)
+from perfmodel.cost.basis import coefficients_of
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.models.gpu import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain.modelled import model_reason
@@ -167,28 +162,14 @@ def test_each_has_value_unit_and_source(name: str, entry: dict[str, Any]) -> Non
     assert "not recorded" not in entry["source"]
 
 
-def test_reads_are_logged_while_someone_reads() -> None:
-    group = coefficients("gpu.program")
-    before = group.strided
-    with reading() as outer:
-        with reading() as inner:
-            assert group.strided == before
-        assert group.table("traffic")["cat"] > 1.0
-    assert inner == {"gpu.program.strided"}
-    assert outer == {"gpu.program.strided", "gpu.program.traffic"}
-    assert type(group) is Group
-    (first, second) = coefficient_reads(outer)
-    assert (first.name, first.value, first.unit) == ("gpu.program.strided", before, "ratio")
-    assert second.source.startswith("as `latency_us`")
-
-
-def test_what_a_cached_answer_read_is_logged_again() -> None:
-    group = coefficients("gpu.program")
-    known = cached_with_reads(cache, lambda key: key * group.least)
-    assert known(2.0) == 2.0 * group.least
-    with reading() as log:
-        known(2.0)
-    assert log == {"gpu.program.least"}
+def test_every_family_of_kernels_lists_what_its_models_use() -> None:
+    for family in ANALYSES:
+        modules = {each.name.split(".")[1] for each in coefficients_of(family, "cuda")}
+        assert {"heuristic", "program", "rates"} < modules, family
+    (strided,) = (
+        each for each in coefficients_of("vector", "cuda") if each.name == "gpu.program.strided"
+    )
+    assert (strided.value, strided.unit) == (coefficients("gpu.program").strided, "ratio")
 
 
 @pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "epyc-7742"])

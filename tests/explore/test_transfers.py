@@ -87,7 +87,7 @@ def test_a_trace_without_a_gpu_cannot_move() -> None:
         TraceSteps(tiny.trace(), Machines({}, base=SOURCE))
 
 
-def test_what_reads_no_axis_is_asked_once(reference: Path) -> None:
+def test_what_uses_no_part_of_an_axis_is_asked_once(reference: Path) -> None:
     trace = read(reference / "traces/dlrm_v100x8/kineto_rank0.json.gz")
     links = [50.0, 100.0, 150.0]
     points = Points.of({"link.gb_per_s": links * 4, "device.hbm_gb_per_s": [1e3, 2e3] * 6})

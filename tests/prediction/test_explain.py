@@ -113,7 +113,7 @@ def test_what_is_not_there_names_what_is(asked: str) -> None:
         _shapes().explain(asked)
 
 
-def test_only_figures_that_are_read_are_listed() -> None:
+def test_only_figures_of_parts_that_are_used_are_listed() -> None:
     alone = predict("lin-dlrm-default", hardware=["h100-sxm"]).results[0]
     together = predict("dlrm-mlperf", hardware=["dgx-h100"], batch=2048).results[0]
     assert {"device.hbm_gb_per_s"} < {each.figure for each in alone.reads}

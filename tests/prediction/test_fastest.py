@@ -138,7 +138,6 @@ def test_less_is_taken_only_where_it_is_faster_and_a_note_says_so() -> None:
     assert found.results[0].step_us <= whole.results[0].step_us
     again = predict(deployment).results[0]
     assert again.step_us == pytest.approx(found.results[0].step_us, rel=1e-9)
-    assert set(found.results[0].reads) >= set(again.reads)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +148,8 @@ def test_a_step_takes_at_least_what_is_soon_known(design: Design, known_frac: fl
     """Of FAE, rows that move between kinds of steps are most of it."""
     whole = design.apply(on_one_node(*SMALL))
     found = predict(whole).results[0]
-    least, reads = least_us(whole)
+    least = least_us(whole)
     assert known_frac * found.step_us < least <= STEP * found.step_us
-    assert set(reads) <= set(found.reads)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.cost.collectives.calls import fabric_of
 from perfmodel.designs import deployment_of
 from perfmodel.errors import HardwareError, WorkloadError
-from perfmodel.explore.planner.search import search_layouts
+from perfmodel.explore.planner.search import search
 from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import Cluster, Node, cluster, load
 from perfmodel.hardware.catalogue import equal_nodes
@@ -100,8 +100,8 @@ def test_the_planner_gives_faster_nodes_more_lookups() -> None:
     slow = changed(hbm_gb_per_s=A100.device.hbm_gb_per_s / 2, l2_gb_per_s=None)
     problem = surrogate(deployment_of(workload(), mixed(A100, slow), 65_536)).problem
     assert problem.ahead_us[0] == 0.0 < problem.ahead_us[1]
-    found = search_layouts(problem)[0]
-    blind = search_layouts(replace(problem, ahead_us=()))[0]
+    found = search(problem)[0]
+    blind = search(replace(problem, ahead_us=()))[0]
     fast_us, slow_us = found.loads["work_us"] - problem.ahead_us
     assert slow_us < 0.9 * fast_us
     assert found.step_us < 0.95 * replace(blind, problem=problem).step_us

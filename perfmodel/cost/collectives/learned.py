@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.coefficients import cached_with_reads
 from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
@@ -99,7 +98,7 @@ def _at_knots(asked: tuple[Answer, tuple[Any, ...]]) -> tuple[Floats, Floats]:
     return np.maximum.accumulate(log_us), spread
 
 
-_curve = cached_with_reads(lru_cache(maxsize=1 << 10), _at_knots)
+_curve = lru_cache(maxsize=1 << 10)(_at_knots)
 
 
 def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:

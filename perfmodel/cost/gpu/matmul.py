@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, clipped, distinct, of_texts
-from perfmodel.cost.coefficients import cached_with_reads, coefficients
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
     COMPUTE_DTYPE,
@@ -22,7 +22,6 @@ from perfmodel.cost.gpu.rates import (
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
@@ -170,19 +169,16 @@ def overlapped(
     Multiplying and moving overlap as far as the kernels of the chip's generation load the next
     operands, and store the last outputs, beside multiplying these.
     """
-    corner = of_texts(dtypes, lambda dtype: _corner(OfDevice((dtype,), device)))
+    corner = of_texts(dtypes, lambda dtype: _corner(dtype, device))
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
 
-def _corner_on(asked: OfDevice) -> float:
-    dtype, device = str(asked.content[0]), asked.device
+@lru_cache(maxsize=1024)
+def _corner(dtype: str, device: Device) -> float:
     corners, is_half = _C.table("corner"), COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
     if not (is_half and has_matrix_units(device, [dtype])[0]):
         return corners["usual"]
     return corners[nearest_known(device.architecture, corners) or "usual"]
-
-
-_corner = cached_with_reads(partial(cached_per_device, maxsize=1024), _corner_on)
 
 
 def fastest_of_either(

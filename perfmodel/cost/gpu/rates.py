@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, clipped, of_texts
-from perfmodel.cost.coefficients import cached_with_reads, coefficients
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.hardware.originals import original
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.dtypes import item_bytes
 
 USUAL = "usual"
@@ -65,12 +64,11 @@ COMPUTE_DTYPE = {
 
 def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     """Peak of matrix products per row, FLOP per microsecond."""
-    return of_texts(dtypes, lambda dtype: _matrix_rate(OfDevice((dtype,), device)))
+    return of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
 
 
-@partial(cached_per_device, maxsize=1024)
-def _matrix_rate(asked: OfDevice) -> float:
-    dtype, device = str(asked.content[0]), asked.device
+@lru_cache(maxsize=1024)
+def _matrix_rate(dtype: str, device: Device) -> float:
     computed = COMPUTE_DTYPE.get(dtype, dtype)
     if computed in _SUMMED_IN_FP32 and _is_before_units(device):
         return device.fp32_tflop_per_s * 1e6
@@ -101,18 +99,16 @@ def _is_before_units(device: Device) -> bool:
 
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype, whatever was changed of it."""
-    return of_texts(dtypes, lambda dtype: _has_units(OfDevice((dtype,), device)))
+    return of_texts(dtypes, lambda dtype: _has_units(dtype, device))
 
 
-def _has_units_on(asked: OfDevice) -> bool:
-    if _is_before_units(asked.device):
+@lru_cache(maxsize=1024)
+def _has_units(dtype: str, device: Device) -> bool:
+    if _is_before_units(device):
         return False
-    chip = original(asked.device)
+    chip = original(device)
     least = coefficients("gpu.matmul").matrix_units_from * vector_flop_per_us(chip)
-    return bool(matrix_flop_per_us(chip, [str(asked.content[0])])[0] > least)
-
-
-_has_units = cached_with_reads(partial(cached_per_device, maxsize=1024), _has_units_on)
+    return bool(matrix_flop_per_us(chip, [dtype])[0] > least)
 
 
 def special_per_us(device: Device) -> float:

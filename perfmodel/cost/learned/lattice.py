@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, clipped, distinct
-from perfmodel.cost.coefficients import cached_with_reads
+from perfmodel.cost.basis import OfDevice
 from perfmodel.cost.learned.features import BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
-from perfmodel.hardware.reads import OfDevice, cached_per_device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, SECOND_TURNED, Rows
 from perfmodel.ops.spec import OPS
 
@@ -110,7 +109,7 @@ def limits_us(part: Part, rows: Rows, device: Device) -> tuple[Floats, Floats]:
         columns = {name: column[index] for name, column in given.items()}
         for values, own in _by_value(columns, np.flatnonzero(on_lattice)):
             what = op, dtype, timing, values
-            known: Lattice = _lattice(OfDevice((id(part), *what), device, (part, *what)))
+            known = _lattice(OfDevice((id(part), *what), device, (part, *what)))
             low, high = np.exp(known.limits(sizes[:, own]))
             most[index[own]] = np.where(is_aligned[own], high, np.inf)
             least[index[own]] = np.minimum(low, most[index[own]])
@@ -137,7 +136,8 @@ def _given(rows: Rows, name: str) -> Floats:
     return np.where(is_known, values, _NONE)
 
 
-def _made(asked: OfDevice) -> Lattice:
+@lru_cache(maxsize=1024)
+def _lattice(asked: OfDevice) -> Lattice:
     part, op, dtype, timing, given = asked.by
     axes = _axes(op, dtype)
     sizes = [2.0 ** each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
@@ -147,9 +147,6 @@ def _made(asked: OfDevice) -> Lattice:
     rows = Rows(*((text,) * count for text in (op, dtype, _FORWARD, timing)), dims)
     us = part.unconstrained_us(rows, asked.device)
     return Lattice(axes, monotone_midway(np.log(us).reshape([len(each) for each in axes])))
-
-
-_lattice = cached_with_reads(partial(cached_per_device, maxsize=1024), _made)
 
 
 @lru_cache(maxsize=64)

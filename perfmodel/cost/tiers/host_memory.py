@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.coefficients import cached_with_reads, coefficients
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
 from perfmodel.cost.tiers import SideBySide, Work
 from perfmodel.errors import HardwareError
@@ -113,15 +113,13 @@ def llc_bytes(machine: Cluster) -> float:
     return node.sockets * _llc_bytes(node.host) / node.gpus
 
 
-def _llc_bytes_of(host: Host) -> float:
+@cache
+def _llc_bytes(host: Host) -> float:
     try:
         known = device(host.name).llc_bytes
     except HardwareError:
         known = None
     return known or host.cores * _C.llc_bytes_per_core
-
-
-_llc_bytes = cached_with_reads(cache, _llc_bytes_of)
 
 
 def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:

@@ -10,8 +10,8 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
-from perfmodel.explore.planner.anneal import MEASURES, room, sizes
 from perfmodel.explore.planner.problem import Layout, Problem
+from perfmodel.explore.planner.search import room
 from perfmodel.explore.planner.surrogate import Surrogate
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
@@ -81,13 +81,10 @@ def _runner_up(
 def _obstacle(layout: Layout, number: int, other: int) -> str:
     """Why a way that is better by itself is not beside the other tables."""
     problem = layout.problem
-    choices, chosen = problem.choices, layout.chosen
-    every = sizes(problem)
-    held = np.column_stack([layout.loads[name] for name in MEASURES])
-    held[list(layout.ranks[number])] -= every[chosen[number]]
-    scale = np.maximum(held.mean(axis=0), 1e-12)
-    parts, reach = int(choices.parts[other]), int(choices.reach[other])
-    where = room(problem, held, every[other], reach, parts, scale)
+    chosen = layout.chosen
+    held = layout.held.copy()
+    held[list(layout.ranks[number])] -= problem.sizes[chosen[number]]
+    where = room(problem, held, other, np.maximum(held.mean(axis=0), 1e-12))
     if where is None:
         return "the other tables leave no memory for it"
     changed = chosen.copy()
@@ -95,7 +92,9 @@ def _obstacle(layout: Layout, number: int, other: int) -> str:
     extra = problem.needed_us(changed) - problem.needed_us(chosen)
     if extra > 0:
         return f"no other table goes that way, which takes {extra:.3g} us however little it carries"
-    busiest = float((held[where, 0] + every[other][0]).max() - layout.loads["work_us"].max())
+    busiest = float(
+        (held[where, 0] + problem.choices.work_us[other]).max() - layout.held[:, 0].max()
+    )
     if busiest > 0:
         return f"its rank would be the busiest, by {busiest:.3g} us"
     return "the step waits for other ranks: the full schedule decided"
@@ -109,7 +108,7 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
     """
     choices, ranks = problem.choices, problem.ranks
     parts = choices.parts / ranks
-    work_us, exchange_us = layout.loads["work_us"], layout.exchange_us
+    work_us, exchange_us = layout.held[:, 0], layout.exchange_us
     busiest, mean = float(work_us.max()), float(work_us.mean())
     summed = float(choices.summed_us[layout.chosen].sum())
     step_us = problem.step_us(busiest, exchange_us, summed)

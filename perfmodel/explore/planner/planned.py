@@ -8,20 +8,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.bounds import lower_bound, shortage
 from perfmodel.explore.planner.explain import reasons
-from perfmodel.explore.planner.problem import Layout
-from perfmodel.explore.planner.search import layout_of, placement_of, search, variations
+from perfmodel.explore.planner.problem import MEMORIES, Layout
+from perfmodel.explore.planner.search import (
+    layout_of,
+    lower_bound,
+    packed_best,
+    placement_of,
+    search,
+    variations,
+)
 from perfmodel.explore.planner.surrogate import Surrogate, surrogate
-from perfmodel.explore.planner.torchrec import greedy, with_formulas
+from perfmodel.explore.planner.torchrec import with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, silent
 from perfmodel.provenance import made_by
-from perfmodel.units import US_PER_MS
+from perfmodel.units import BYTES_PER_GB, US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +41,7 @@ Estimator = Literal["perfmodel", "torchrec"]
 ESTIMATORS: tuple[Estimator, ...] = ("perfmodel", "torchrec")
 VERIFIED = 5
 """Layouts whose steps are scheduled in full."""
-MAX_VARIATIONS, MIN_VARIATIONS, SCHEDULED_TABLES = 12, 3, 3000
+MAX_VARIATIONS, MIN_VARIATIONS, SCHEDULED_TABLES = 20, 3, 3000
 """Variations of the fastest layout that are scheduled: so many, fewer of many tables, as schedules
 take longer."""
 RESERVED_FRACS = (0.0, 0.03, 0.1, 0.2)
@@ -68,7 +76,7 @@ class Plan:
     @cached_property
     def bound_us(self) -> float:
         """What no layout goes below, on the surrogate; worked out when it is asked for."""
-        return lower_bound(self.best)
+        return lower_bound(self.best.problem)
 
     @property
     def gap_frac(self) -> float:
@@ -189,10 +197,10 @@ def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> l
 
 
 def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
-    """What TorchRec's planner makes of it, which knows no drives and no expansion memory."""
+    """The best by TorchRec's formulas, which know no drives and no expansion memory."""
     if not {"hbm", "host"}.issuperset(made.problem.choices.tier):
         return None
-    found = greedy(with_formulas(made.problem, made.ways, deployment))
+    found = packed_best(with_formulas(made.problem, made.ways, deployment))
     return None if found is None else replace(found, problem=made.problem)
 
 
@@ -266,6 +274,45 @@ def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> 
         tuple(reasons(made, best.layout, best.deployment.placement, deployment)),
         tuple(tried),
     )
+
+
+NAMES = dict(zip(MEMORIES, ("device", "host", "expansion", "drive"), strict=True))
+
+
+def shortage(made: Surrogate, deployment: Deployment) -> str:
+    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
+    problem, name = made.problem, deployment.workload.name
+    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
+    for number, own in enumerate(problem.of_table):
+        choices = problem.choices
+        over = np.max(
+            [getattr(choices, each)[own] - getattr(problem, each) for each in MEMORIES], axis=0
+        )
+        if over.min() > 0:
+            return (
+                f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
+                f"than what any tier of a rank of {where} holds"
+            )
+    used = [each for each in MEMORIES if getattr(problem.choices, each).any()]
+    shard = np.sum([getattr(problem.choices, name) for name in used], axis=0)
+    whole = shard * problem.choices.parts
+    needed = sum(float(whole[own].min()) for own in problem.of_table)
+    each = float(sum(getattr(problem, name) for name in used))
+    over_bytes = needed - each * problem.ranks
+    if over_bytes > 0:
+        memories = " and ".join(NAMES[name] for name in used) + " memory"
+        return (
+            f"{name}: its tables need {_gb(over_bytes)} more than the "
+            f"{_gb(each * problem.ranks)} of {memories} that {where} have for tables"
+        )
+    return (
+        f"{name}: its tables of {_gb(needed)} come near the {_gb(each * problem.ranks)} that "
+        f"{where} have for tables, and no layout of whole parts was found"
+    )
+
+
+def _gb(count: float) -> str:
+    return f"{count / BYTES_PER_GB:.3g} GB"
 
 
 PARTS = {

@@ -118,6 +118,7 @@ ANY, GROUP, EVERY = 0, 1, 2
 NO_KIND = -1
 MEMORIES = ("hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
 """Of a rank: what shards take of them, and what it has."""
+MEASURES = ("work_us", "sent_us", *MEMORIES)
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,13 @@ class FixedTimes:
     reduced_us: float = 0.0
 
 
+SMOOTH = 30.0
+"""The power of the norm."""
+SHARD_FRAC = 0.03
+"""assumed: by how much a step gets longer with as many more single shards as there are tables: the
+work of the host and of copies for each, which only the full schedule knows."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Tables to lay out on `ranks` in groups of `linked`, each with so many bytes for tables."""
@@ -176,6 +184,22 @@ class Problem:
     ahead_us: tuple[float, ...] = ()
     """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
 
+    def held(self) -> Floats:
+        """What ranks have without tables, `[ranks, measures]`."""
+        held = np.zeros((self.ranks, len(MEASURES)))
+        held[:, 0] += self.ahead_us or 0.0
+        return held
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """Per choice what one shard takes of each of `MEASURES`, `[choices, measures]`."""
+        return np.column_stack([getattr(self.choices, name) for name in MEASURES])
+
+    @cached_property
+    def limits(self) -> Floats:
+        """What a rank may have of each."""
+        return np.array([np.inf, np.inf, *(getattr(self, name) for name in MEMORIES)])
+
     @property
     def tables(self) -> int:
         """How many there are."""
@@ -192,6 +216,12 @@ class Problem:
         count = int(self.choices.table.max()) + 1
         return [np.flatnonzero(self.choices.table == number) for number in range(count)]
 
+    @property
+    def places(self) -> int:
+        """In how many places choices may be, those of single shards on every rank."""
+        count = np.array([self.ranks, self.groups, 1])
+        return int(count[self.choices.reach].sum())
+
     def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
         """The step of W, E (any shape) and `summed_us` in all."""
         it, forward = self.beside, self.forward_frac
@@ -201,7 +231,26 @@ class Problem:
         beside = exchange + summed_us + it.reduced_us + it.top_us
         return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
 
-    @property
+    def smooth_us(self, held: Floats, chosen: Ints) -> float:
+        """As `rated_us` with `held` `[ranks, measures]`, norms of loads in the place of the
+        largest: of two layouts with one busiest rank, the more even one is better."""
+        top = held[:, :2].max(axis=0) + 1e-12
+        work_us, sent_us = top * ((held[:, :2] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
+        shared_us = float(self.choices.shared_us[chosen].sum()) + self.needed_us(chosen)
+        summed_us = float(self.choices.summed_us[chosen].sum())
+        step_us = float(self.step_us(work_us, sent_us + shared_us, summed_us))
+        return step_us * self.shards_factor(chosen)
+
+    def shards_factor(self, chosen: Ints) -> float:
+        """How much longer a step is for its shards."""
+        return 1.0 + SHARD_FRAC * float(self.single_shards[chosen].sum()) / self.tables
+
+    @cached_property
+    def single_shards(self) -> Ints:
+        """Per choice its shards on some ranks, `[choices]`."""
+        return np.where(self.choices.reach == EVERY, 0, self.choices.parts)
+
+    @cached_property
     def too_large(self) -> Mask:
         """Choices with more in a memory than a rank has of it, `[choices]`."""
         over = [getattr(self.choices, name) > getattr(self, name) for name in MEMORIES]
@@ -225,38 +274,47 @@ class Layout:
     chosen: Ints
     ranks: tuple[tuple[int, ...], ...]
 
+    def held_by(self, tables: Sequence[int]) -> Floats:
+        """Per rank the sums of each of `MEASURES` over these tables, `[ranks, measures]`."""
+        held = self.problem.held()
+        for table in tables:
+            held[list(self.ranks[table])] += self.problem.sizes[self.chosen[table]]
+        return held
+
     @cached_property
-    def loads(self) -> dict[str, Floats]:
-        """Per rank the sums of `work_us`, `sent_us` and of each memory, each `[ranks]`."""
-        names = ("work_us", "sent_us", *MEMORIES)
-        loads = {name: np.zeros(self.problem.ranks) for name in names}
-        loads["work_us"] += self.problem.ahead_us or 0.0
-        counts = [len(own) for own in self.ranks]
-        places = np.concatenate([np.array(own, np.int64) for own in self.ranks])
-        each = np.repeat(self.chosen, counts)
-        for name, sums in loads.items():
-            np.add.at(sums, places, getattr(self.problem.choices, name)[each])
-        return loads
+    def held(self) -> Floats:
+        """The same over all tables."""
+        return self.held_by(range(len(self.chosen)))
 
     @property
     def exchange_us(self) -> float:
         """E."""
         shared = float(self.problem.choices.shared_us[self.chosen].sum())
-        busiest = float(self.loads["sent_us"].max())
+        busiest = float(self.held[:, 1].max())
         return busiest + shared + self.problem.needed_us(self.chosen)
 
     @property
     def step_us(self) -> float:
         """Of the surrogate."""
         summed = float(self.problem.choices.summed_us[self.chosen].sum())
-        busiest = float(self.loads["work_us"].max())
+        busiest = float(self.held[:, 0].max())
         return float(self.problem.step_us(busiest, self.exchange_us, summed))
+
+    @property
+    def rated_us(self) -> float:
+        """The surrogate's step, longer for its shards: what searches compare."""
+        return self.step_us * self.problem.shards_factor(self.chosen)
+
+    @property
+    def smooth_us(self) -> float:
+        """As `Problem.smooth_us`."""
+        return self.problem.smooth_us(self.held, self.chosen)
 
     @property
     def parts(self) -> dict[str, float]:
         """W, E and the sums of gradients."""
         return {
-            "busiest_us": float(self.loads["work_us"].max()),
+            "busiest_us": float(self.held[:, 0].max()),
             "exchange_us": self.exchange_us,
             "summed_us": float(self.problem.choices.summed_us[self.chosen].sum()),
         }
@@ -264,14 +322,11 @@ class Layout:
     @property
     def fits(self) -> bool:
         """Whether no rank holds more than it can."""
-        slack = 1 + 1e-9
-        return all(
-            self.loads[name].max() <= getattr(self.problem, name) * slack for name in MEMORIES
-        )
+        return bool((self.held <= self.problem.limits * (1 + 1e-9)).all())
 
     @property
     def imbalance(self) -> float:
         """Work of the busiest rank over the mean."""
-        work_us = self.loads["work_us"] - (self.problem.ahead_us or 0.0)
+        work_us = self.held[:, 0] - (self.problem.ahead_us or 0.0)
         mean = float(work_us.mean())
         return float(work_us.max()) / mean if mean else 1.0

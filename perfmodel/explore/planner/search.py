@@ -1,4 +1,5 @@
-"""Layouts by search: choices from the averaged programme, packed, improved; as placements."""
+"""Layouts by search: choices from the averaged programme, packed greedily, improved a few tables at
+a time, and by a programme in whole numbers over all tables where there are few; as placements."""
 
 from __future__ import annotations
 
@@ -11,81 +12,158 @@ import numpy as np
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
-from perfmodel.explore.planner.anneal import (
-    anneal_layout,
-    limits,
-    pack_choices,
-    refine_layout,
-    room,
-    sizes,
+from perfmodel.explore.planner.problem import (
+    ANY,
+    EVERY,
+    MEASURES,
+    NO_KIND,
+    SHARD_FRAC,
+    SMOOTH,
+    Layout,
+    Problem,
 )
-from perfmodel.explore.planner.linear_programme import Bound, bound, exact
-from perfmodel.explore.planner.problem import NO_KIND, Layout, Problem
+from perfmodel.explore.planner.programme import Solution, best_of
 from perfmodel.explore.planner.surrogate import Surrogate
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
 MAX_SETS = 6
-"""Sets of exchanges of which the best packed layout is refined."""
+"""Sets of exchanges of which the best packed layout is improved."""
 HOPELESS = 1.1
 """A set whose lower bound is so many times the best step found is left out: the full schedule would
 have to see it that differently."""
+MAX_PLACES = 1_500
+"""Of choices: beyond so many, all tables are not searched together."""
+FEW_PLACES, FEW_NODES, NODES, BOUND_NODES = 260, 2_000, 100, 400
+"""Of the trees of that search, of few places and of more, and of the lower bound's, at most."""
+ROUNDS, LOSS_FRAC, SEED = 800, 0.01, 1
+"""How often two tables are laid out anew, and the loss that is taken at first."""
+BOUND_COLUMNS = 4_000
+"""Choices times groups of linked ranks; beyond so many, all ranks are averaged as one group."""
 
 
 def search(problem: Problem) -> list[Layout]:
-    """Layouts that fit, the best first; where the problem is small, the proven optimum is."""
-    layouts = search_layouts(problem)
-    best = exact(problem, layouts[0].step_us if layouts else np.inf)
-    return layouts if best is None else [best, *layouts]
-
-
-def search_layouts(problem: Problem) -> list[Layout]:
-    """The best found, and the best with each set of exchanges, the best first; nothing proven."""
-    layouts = _best_of_sets(problem)
-    if not layouts:
-        return []
-    every = frozenset(problem.choices.kind.tolist())
-    better = anneal_layout(layouts[0], every)
-    best: dict[frozenset[int], Layout] = {}
-    for each in sorted([better, *layouts], key=lambda each: each.step_us):
-        best.setdefault(frozenset(problem.choices.kind[each.chosen].tolist()), each)
-    return list(best.values())
-
-
-def _best_of_sets(problem: Problem) -> list[Layout]:
-    """The best layout found with each set of exchanges, the best first."""
+    """The best layouts found, by programmes over all tables where there are few and with each set
+    of exchanges, the best first."""
     kinds = sorted(set(problem.choices.kind.tolist()) - {NO_KIND})
     sets = [
         frozenset(own) for size in range(1, len(kinds) + 1) for own in combinations(kinds, size)
     ]
-    bounds = {own: each for own in sets or [frozenset()] if (each := bound(problem, own))}
+    averaged = {
+        own: each
+        for own in sets or [frozenset()]
+        if (each := best_of(problem, problem.ranks, kinds=own))
+    }
     layouts: list[Layout] = []
-    for own in sorted(bounds, key=lambda each: bounds[each].step_us)[:MAX_SETS]:
+    for own in sorted(averaged, key=lambda each: averaged[each].bound_us)[:MAX_SETS]:
         best_us = min((each.step_us for each in layouts), default=np.inf)
-        if bounds[own].step_us > HOPELESS * best_us:
+        if averaged[own].bound_us > HOPELESS * best_us:
             break
-        start = _start(problem, own, bounds[own])
-        layouts += [refine_layout(start, own)] if start else []
-    return sorted(layouts, key=lambda each: each.step_us)
+        layouts += [improved(each, own) for each in _packed(problem, own, averaged[own])]
+    layouts.sort(key=lambda each: each.rated_us)
+    best: dict[frozenset[int], Layout] = {}
+    for each in layouts:
+        best.setdefault(frozenset(problem.choices.kind[each.chosen].tolist()), each)
+    return [*_exact(problem, layouts), *best.values()]
 
 
-def _start(problem: Problem, kinds: frozenset[int], averaged: Bound) -> Layout | None:
-    """The best packed layout of what the averaged programme takes most of."""
+def _exact(problem: Problem, found: list[Layout]) -> list[Layout]:
+    """The best of all layouts, or what a search by programme finds of it."""
+    if problem.places > MAX_PLACES:
+        return []
+    shard_us = SHARD_FRAC / problem.tables * found[0].step_us if found else 0.0
+    nodes = FEW_NODES if problem.places <= FEW_PLACES else NODES
+    solution = best_of(problem, 1, nodes=nodes, shard_us=shard_us)
+    if solution is None:
+        return []
+    layout = _placed(problem, solution)
+    return [improved(layout, frozenset(problem.choices.kind.tolist())), layout]
+
+
+def _placed(problem: Problem, solution: Solution) -> Layout:
+    """The layout of a programme's answer over ranks."""
+    chosen = np.zeros(problem.tables, np.int64)
+    ranks: list[tuple[int, ...]] = [()] * problem.tables
+    for choice, cells in solution.placed:
+        table = int(problem.choices.table[choice])
+        chosen[table] = choice
+        ranks[table] += cells
+    return Layout(problem, chosen, tuple(ranks))
+
+
+def improved(layout: Layout, kinds: frozenset[int]) -> Layout:
+    """The best layout found by taking two tables at a time out, one of a busiest rank, and putting
+    them back where the step is least; a little loss is taken at first, to get out of dead ends.
+    With exchanges of `kinds` alone, and the same every time."""
+    problem, draw = layout.problem, np.random.default_rng(SEED)
+    allowed = problem.allowed(kinds) & ~problem.too_large
+    ways = [own[allowed[own]] for own in problem.of_table]
+    now, now_us, best = layout, layout.smooth_us, layout
+    for turn in range(ROUNDS):
+        busiest = int(now.held[:, turn % 2].argmax())
+        near = [table for table, own in enumerate(now.ranks) if busiest in own]
+        taken = {int(draw.choice(near or problem.tables)): None}
+        taken[int(draw.integers(problem.tables))] = None
+        tried = _put_back(now, list(taken), ways)
+        limit_us = now_us * (1 + LOSS_FRAC * (1 - turn / ROUNDS))
+        if tried is None or tried.smooth_us > limit_us:
+            continue
+        now, now_us = tried, tried.smooth_us
+        if now.fits and now.rated_us < best.rated_us:
+            best = now
+    return best
+
+
+def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | None:
+    """The layout with `taken` tables, one after the other, in the best of their `ways`."""
+    problem = layout.problem
+    scale = np.full(len(MEASURES), np.inf)
+    scale[:2] = np.maximum(layout.held[:, :2].max(axis=0), 1e-12)
+    held, chosen, ranks = layout.held.copy(), layout.chosen.copy(), list(layout.ranks)
+    for table in taken:
+        held[list(ranks[table])] -= problem.sizes[chosen[table]]
+    for table in taken:
+        best_us, best = np.inf, None
+        for choice in ways[table].tolist():
+            where = room(problem, held, choice, scale)
+            if where is None:
+                continue
+            after, chosen[table] = held.copy(), choice
+            after[where] += problem.sizes[choice]
+            step_us = problem.smooth_us(after, chosen)
+            if step_us < best_us:
+                best_us, best = step_us, (choice, where, after)
+        if best is None:
+            return None
+        chosen[table], where, held = best
+        ranks[table] = tuple(sorted(where.tolist()))
+    return Layout(problem, chosen, tuple(ranks))
+
+
+def packed_best(problem: Problem) -> Layout | None:
+    """The best layout found by packing alone."""
+    every = frozenset(problem.choices.kind.tolist()) - {NO_KIND}
+    averaged = best_of(problem, problem.ranks)
+    return None if averaged is None else next(iter(_packed(problem, every, averaged)), None)
+
+
+def _packed(problem: Problem, kinds: frozenset[int], averaged: Solution) -> list[Layout]:
+    """The best packed layout of what the averaged programme takes most of, if one fits."""
     chosen = {
         each.tobytes(): each for each in (_chosen(problem, averaged, m, kinds) for m in LARGEST)
     }
-    packed = (pack_choices(problem, each) for each in chosen.values())
-    fit = [layout for layout in packed if layout is not None]
-    return min(fit, key=lambda each: each.step_us, default=None)
+    fit = [layout for each in chosen.values() if (layout := pack(problem, each))]
+    return sorted(fit, key=lambda each: each.rated_us)[:1]
 
 
-def _chosen(problem: Problem, averaged: Bound, largest: float, kinds: frozenset[int]) -> Ints:
+def _chosen(problem: Problem, averaged: Solution, largest: float, kinds: frozenset[int]) -> Ints:
     """Per table the choice with most of its share among those whose shards are small enough."""
     choices = problem.choices
-    load = np.maximum(_over(choices.work_us, averaged.work_us), 0.0)
-    load = np.maximum(load, _over(choices.sent_us, averaged.sent_us))
+    load = np.maximum(
+        _over(choices.work_us, averaged.work_us), _over(choices.sent_us, averaged.sent_us)
+    )
     taken = load * choices.parts / problem.ranks
-    taken = taken + _over(choices.shared_us + choices.summed_us, averaged.step_us)
+    taken = taken + _over(choices.shared_us + choices.summed_us, averaged.bound_us)
     taken = taken + choices.hbm_bytes / problem.hbm_bytes * choices.parts / problem.ranks
     score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
     score = np.where(load <= largest, score, -1.0 - load)
@@ -97,34 +175,103 @@ def _over(values: Floats, unit: float) -> Floats:
     return values / unit if unit > 0 else np.zeros_like(values)
 
 
+def pack(problem: Problem, chosen: Ints) -> Layout | None:
+    """A layout with these choices; a table that fits nowhere takes its choice with the smallest
+    shards that does. None where that fails too, whether the largest or the fullest go first, and
+    with as little in device memory as may be.
+    """
+    choices, limits = problem.choices, problem.limits
+    mean = (problem.sizes[chosen] * choices.parts[chosen, None]).sum(axis=0) / problem.ranks
+    scale = np.where(np.isfinite(limits), limits, np.maximum(mean, 1e-12))
+    kinds, smallest = np.array(choices.sharding, object), chosen.copy()
+    for number, own in enumerate(problem.of_table):
+        same = own[
+            (kinds[own] == kinds[chosen[number]])
+            & (choices.parts[own] == choices.parts[chosen[number]])
+        ]
+        smallest[number] = same[choices.hbm_bytes[same].argmin()]
+    for start in (chosen, smallest):
+        full = problem.sizes[start] / scale
+        for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
+            packed = _packed_in_order(problem, start.copy(), scale, weight)
+            if packed is not None:
+                return packed
+    return None
+
+
+def _packed_in_order(
+    problem: Problem, chosen: Ints, scale: Floats, weight: Floats
+) -> Layout | None:
+    choices, held = problem.choices, problem.held()
+    ranks: list[tuple[int, ...]] = [()] * len(chosen)
+    for number in np.lexsort((-weight, -choices.reach[chosen])).tolist():
+        own = problem.of_table[number]
+        smaller = own[np.argsort(problem.sizes[own, 2:].sum(axis=1), kind="stable")]
+        for choice in (int(chosen[number]), *smaller.tolist()):
+            where = room(problem, held, choice, scale)
+            if where is not None:
+                break
+        else:
+            return None
+        chosen[number] = choice
+        held[where] += problem.sizes[choice]
+        ranks[number] = tuple(sorted(where.tolist()))
+    return Layout(problem, chosen, tuple(ranks))
+
+
+def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | None:
+    """The ranks for the shards of a choice with what is `held` `[ranks, measures]`, or None."""
+    reach, parts = int(problem.choices.reach[choice]), int(problem.choices.parts[choice])
+    after = held + problem.sizes[choice]
+    fits = (after <= problem.limits * (1 + 1e-12)).all(axis=1)
+    more = np.minimum(after / scale, 1e9) ** SMOOTH - np.minimum(held / scale, 1e9) ** SMOOTH
+    level = np.where(fits, more.sum(axis=1), np.inf)
+    if reach == EVERY:
+        return np.arange(problem.ranks) if fits.all() else None
+    if reach != ANY:
+        fullest = level.reshape(problem.groups, problem.linked).sum(axis=1)
+        group = int(fullest.argmin())
+        start = group * problem.linked
+        return np.arange(start, start + problem.linked) if np.isfinite(fullest[group]) else None
+    place = np.argsort(level, kind="stable")[:parts]
+    return place if len(place) == parts and np.isfinite(level[place]).all() else None
+
+
+def lower_bound(problem: Problem) -> float:
+    """Microseconds that no layout of the problem goes below: which rank of a group of linked ranks
+    has which shard is left open. Zero where the search proves nothing."""
+    grouped = problem.groups > 1 and len(problem.choices) * problem.groups <= BOUND_COLUMNS
+    cells = {problem.ranks, problem.linked if grouped else problem.ranks}
+    found = (best_of(problem, cell, nodes=BOUND_NODES) for cell in cells)
+    return max((each.bound_us for each in found if each), default=0.0)
+
+
 def variations(layout: Layout) -> Iterator[Layout]:
     """Layouts near this one, those first that the surrogate takes for the best: without one of its
     shardings (a kind of exchange fewer to launch), then with one table of the busiest ranks laid
     out in another way."""
-    problem, choices = layout.problem, layout.problem.choices
-    names = np.array(choices.sharding, object)
+    problem = layout.problem
+    names = np.array(problem.choices.sharding, object)
     used = dict.fromkeys(names[layout.chosen].tolist())
     fewer = [_without(layout, names != name) for name in used if len(used) > 1]
-    yield from sorted((each for each in fewer if each), key=lambda each: each.step_us)
-    every = sizes(problem)
-    held = np.column_stack(list(layout.loads.values()))
-    scale = np.where(np.isfinite(limits(problem)), limits(problem), held.mean(axis=0) + 1e-12)
-    busiest = {int(held[:, measure].argmax()) for measure in range(2)}
+    yield from sorted((each for each in fewer if each), key=lambda each: each.rated_us)
+    held, limits = layout.held, problem.limits
+    scale = np.where(np.isfinite(limits), limits, held.mean(axis=0) + 1e-12)
+    busiest = set(held[:, :2].argmax(axis=0).tolist())
     near = []
     for number, ranks in enumerate(layout.ranks):
         if not busiest & set(ranks):
             continue
         others = held.copy()
-        others[list(ranks)] -= every[layout.chosen[number]]
+        others[list(ranks)] -= problem.sizes[layout.chosen[number]]
         for choice in problem.of_table[number].tolist():
-            reach, parts = int(choices.reach[choice]), int(choices.parts[choice])
-            where = room(problem, others, every[choice], reach, parts, scale)
+            where = room(problem, others, choice, scale)
             if where is None:
                 continue
             chosen, places = layout.chosen.copy(), list(layout.ranks)
             chosen[number], places[number] = choice, tuple(sorted(where.tolist()))
             near.append(replace(layout, chosen=chosen, ranks=tuple(places)))
-    yield from sorted(near, key=lambda each: each.step_us)
+    yield from sorted(near, key=lambda each: each.rated_us)
 
 
 def _without(layout: Layout, allowed: Mask) -> Layout | None:
@@ -137,14 +284,12 @@ def _without(layout: Layout, allowed: Mask) -> Layout | None:
     for number in np.flatnonzero(~allowed[chosen]).tolist():
         own = problem.of_table[number]
         chosen[number] = own[total[own].argmin()]
-    packed = pack_choices(problem, chosen) if allowed[chosen].all() else None
-    if packed is None or not allowed[packed.chosen].all():
-        return None
-    better = refine_layout(packed, frozenset(choices.kind[packed.chosen].tolist()))
-    return better if allowed[better.chosen].all() else packed
+    packed = pack(problem, chosen) if allowed[chosen].all() else None
+    return packed if packed is not None and allowed[packed.chosen].all() else None
 
 
 CACHE_NAME = "rows"
+HBM = MEASURES.index("hbm_bytes")
 
 
 def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
@@ -160,7 +305,7 @@ def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Pla
         tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
     if not cached_bytes.any():
         return Placement(tuple(tables))
-    resident = layout.loads["hbm_bytes"] - cached_bytes
+    resident = layout.held[:, HBM] - cached_bytes
     room = float(made.problem.hbm_bytes - resident.max())
     size = max(min(float(cached_bytes.max()), room), 1.0)
     return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))

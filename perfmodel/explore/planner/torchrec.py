@@ -1,36 +1,22 @@
-"""TorchRec's planner: its formulas, its proposals and its partitioner.
+"""TorchRec's formulas of what a shard costs.
 
 Source: pytorch/torchrec (a48cef79), distributed/planner/{constants,types,shard_estimators}.py, in
-own words. Nothing overlaps, rates know no sizes, and constants are those of its defaults.
-
-Each shard costs what `torchrec.shard_cost` says, all of it one after the other; a plan is as good
-as its busiest rank. Proposals: every table by its cheapest option, the dearest then by its next
-one, again and again; and all tables by one sharding. Source: pytorch/torchrec,
-distributed/planner/{proposers,partitioners}.py, in own words.
+own words. Nothing overlaps, rates know no sizes, and constants are those of its defaults. Each
+shard costs all of `shard_cost`, one part after the other; a plan is as good as its busiest rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.explore.planner.problem import (
-    ANY,
-    EVERY,
-    GROUP,
-    MEMORIES,
-    NO_KIND,
-    FixedTimes,
-    Layout,
-    Problem,
-    Way,
-)
+from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem, Way
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 
@@ -156,7 +142,6 @@ def _summed(
     return table_bytes * turns / wire + table_bytes * DENSE_OPTIMIZER / rate
 
 
-MAX_PROPOSALS = 100
 KERNEL = {"hbm": "fused", "host": "fused_uvm_caching"}
 FP32_BYTES = 4.0
 
@@ -204,68 +189,3 @@ def with_formulas(problem: Problem, ways: tuple[Way, ...], deployment: Deploymen
         summed_us=nothing,
     )
     return replace(problem, choices=choices, fixed_us=(), beside=FixedTimes())
-
-
-def greedy(problem: Problem) -> Layout | None:
-    """The best of the proposals that fit, or None."""
-    best = None
-    for chosen in _proposals(problem):
-        layout = _partitioned(problem, chosen)
-        if layout is not None and (best is None or layout.step_us < best.step_us):
-            best = layout
-    return best
-
-
-def _proposals(problem: Problem) -> Iterator[Ints]:
-    choices = problem.choices
-    shard, whole = choices.work_us, choices.work_us * choices.parts
-    for cost in (shard, whole):
-        ordered = [own[np.argsort(cost[own], kind="stable")] for own in problem.of_table]
-        place = np.zeros(problem.tables, np.int64)
-        for _ in range(MAX_PROPOSALS):
-            chosen = np.array([own[at] for own, at in zip(ordered, place, strict=True)])
-            yield chosen
-            left = np.array([at + 1 < len(own) for own, at in zip(ordered, place, strict=True)])
-            if not left.any():
-                break
-            place[int(np.where(left, cost[chosen], -np.inf).argmax())] += 1
-    for name, tier in dict.fromkeys(zip(choices.sharding, choices.tier, strict=True)):
-        is_it = np.array(
-            [pair == (name, tier) for pair in zip(choices.sharding, choices.tier, strict=True)]
-        )
-        own = [each[is_it[each]] for each in problem.of_table]
-        if all(len(each) for each in own):
-            yield np.array([each[shard[each].argmin()] for each in own])
-
-
-def _partitioned(problem: Problem, chosen: Ints) -> Layout | None:
-    """Shards of all ranks, then of groups, then the others, the largest first, each to the rank
-    that has least to do among those with room."""
-    choices = problem.choices
-    sizes = np.column_stack([getattr(choices, name) for name in MEMORIES])[chosen]
-    work, parts, reach = (each[chosen] for each in (choices.work_us, choices.parts, choices.reach))
-    busy, held = np.zeros(problem.ranks), np.zeros((problem.ranks, len(MEMORIES)))
-    most = np.array([getattr(problem, name) for name in MEMORIES]) * (1 + 1e-12)
-    ranks: list[tuple[int, ...]] = [()] * len(chosen)
-    for number in np.lexsort((-(sizes.sum(axis=1) * parts), -reach)).tolist():
-        room = (held + sizes[number] <= most).all(axis=1)
-        where = _least(problem, busy, room, int(reach[number]), int(parts[number]))
-        if where is None:
-            return None
-        busy[where] += work[number]
-        held[where] += sizes[number]
-        ranks[number] = tuple(sorted(where.tolist()))
-    return Layout(problem, chosen, tuple(ranks))
-
-
-def _least(problem: Problem, busy: Floats, room: Floats, reach: int, parts: int) -> Ints | None:
-    load = np.where(room, busy, np.inf)
-    if reach == EVERY:
-        return np.arange(problem.ranks) if np.isfinite(load).all() else None
-    if reach == GROUP:
-        per_group = load.reshape(problem.groups, problem.linked).sum(axis=1)
-        start = int(per_group.argmin()) * problem.linked
-        return np.arange(start, start + parts) if np.isfinite(per_group.min()) else None
-    assert reach == ANY
-    least = np.argsort(load, kind="stable")[:parts]
-    return least if np.isfinite(load[least]).all() else None

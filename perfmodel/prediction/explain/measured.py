@@ -14,7 +14,7 @@ from perfmodel.graph.kinds import EdgeKind, NodeKind, Scope
 from perfmodel.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
-from perfmodel.hardware.reads import FigureRead, figure_reads, with_read_log
+from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.prediction.explain.modelled import (
@@ -24,7 +24,7 @@ from perfmodel.prediction.explain.modelled import (
     speed_reason,
 )
 from perfmodel.prediction.explain.reason import Reason, Terms
-from perfmodel.prediction.ratio_by_bound import host_ratio, transfer_ratio
+from perfmodel.prediction.ratio_by_bound import host_ratio
 from perfmodel.prediction.ratios import OpPieces
 from perfmodel.prediction.scheduled import HostCosts, place_collectives
 from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
@@ -166,17 +166,14 @@ class MeasuredExplainer:
         """Rates of the class that the kernel's name tells."""
         label = self.graph.labels[self._rows[place]]
         (family,), (dtype,) = families_of_kernels([label]), dtypes_of_kernels([label])
-        machines = [with_read_log(each) for each in (moved.source, moved.target)]
-        (source, here), (target, there) = machines
-        devices = source.node.device, target.node.device
-        transfer_ratio([family], [dtype], *devices, duration_us=[was.duration_us])
-        read = (*figure_reads(moved.source, here), *figure_reads(moved.target, there))
+        machines = moved.source, moved.target
+        used = tuple(figure for each in machines for figure in figures_used(each, ("device",)))
         terms: Terms = {"family": family, "dtype": dtype, "class": CLASS_OF_FAMILY[family]}
         formula = (
             "floor of the target + (measured - floor of the source) x rate of the source over the "
             "target's, of the class that the kernel's name tells"
         )
-        return "ratio of rooflines", formula, terms, read, ()
+        return "ratio of rooflines", formula, terms, used, ()
 
 
 def _side(machine: Cluster, pieces: OpPieces, counted: Ints, what: str) -> Reason:

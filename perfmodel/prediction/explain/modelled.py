@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.cost.coefficients import CoefficientRead, coefficient_reads, reading
+from perfmodel.cost.basis import coefficients_of, parts_of
+from perfmodel.cost.coefficients import Coefficient
 from perfmodel.cost.contract import Explanation
 from perfmodel.cost.durations import Durations, durations_of, explanations_of
 from perfmodel.cost.host import Profile
@@ -16,8 +17,9 @@ from perfmodel.cost.host.samples import DESCRIPTIONS
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Host, Node, cluster
-from perfmodel.hardware.reads import FigureRead, figure_read, figure_reads, with_read_log
+from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
 from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
 from perfmodel.prediction.explain.reason import Reason, Terms
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE, HostCosts, ScheduledSteps
 from perfmodel.prediction.types import Result
@@ -27,25 +29,28 @@ from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 @dataclass(frozen=True)
 class ModelReason:
-    """What rows of one family take, why, and the figures and coefficients read for that."""
+    """What rows of one family take, why, and the figures and coefficients that its models use."""
 
     durations: Durations
     why: list[Explanation]
     figures: tuple[FigureRead, ...]
-    coefficients: tuple[CoefficientRead, ...]
+    coefficients: tuple[Coefficient, ...]
 
 
 def model_reason(rows: Rows, hardware: Device | Node | Cluster) -> ModelReason:
     """Why `rows`, all of one family, take what they take on `hardware`. Raises `ModelError`."""
     machine = cluster(hardware)
-    watched, log = with_read_log(machine)
-    with reading() as names:
-        durations, why = durations_of(rows, watched), explanations_of(rows, watched)
-    return ModelReason(durations, why, figure_reads(machine, log), coefficient_reads(names))
+    family = OPS[rows.op[0]].family
+    return ModelReason(
+        durations_of(rows, machine),
+        explanations_of(rows, machine),
+        figures_used(machine, parts_of(family)),
+        coefficients_of(family, machine.node.device.target),
+    )
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
-    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that reads.
+    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
 
     Raises `ModelError`.
     """
@@ -208,23 +213,11 @@ def speed_reason(measured: Reason, ratio: float, source: Host, target: Host) -> 
     return Reason("host speed", formula, taken_us, terms, figures, (measured,))
 
 
-def figures_read(
-    machine: Cluster, log: Iterable[str], costs: HostCosts | None
-) -> tuple[FigureRead, ...]:
-    """What was read of `machine`, and of the hosts whose `costs` were."""
+def with_reads(result: Result, machine: Cluster, costs: HostCosts | None) -> Result:
+    """`result`, predicted on `machine`, with the figures of the parts that it uses."""
+    explainer = result.explainer
+    families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
+    parts = {"device"}.union(*map(parts_of, families))
     of_hosts = () if costs is None else host_figures(costs)
-    return tuple(dict.fromkeys((*figure_reads(machine, log), *of_hosts)))
-
-
-def with_reads(
-    result: Result, machine: Cluster, log: Iterable[str], costs: HostCosts | None
-) -> Result:
-    """`result`, predicted on a recorded `machine`, with what was read, and on `machine` itself."""
-    kernels, explainer = result.kernels, result.explainer
-    if kernels is not None:
-        kernels = replace(kernels, device=machine.seen_by(result.rank.rank).node.device)
-    if isinstance(explainer, ModelExplainer):
-        explainer = replace(explainer, machine=machine)
-    return replace(
-        result, reads=figures_read(machine, log, costs), kernels=kernels, explainer=explainer
-    )
+    reads = dict.fromkeys((*figures_used(machine, parts), *of_hosts))
+    return replace(result, reads=tuple(reads))

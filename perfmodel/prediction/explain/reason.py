@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from perfmodel.cost.coefficients import CoefficientRead
+from perfmodel.cost.coefficients import Coefficient
 from perfmodel.graph.kinds import EdgeKind
 from perfmodel.hardware.reads import FigureRead
 
@@ -26,10 +26,10 @@ class Reason:
     duration_us: float
     terms: Terms = field(default_factory=dict)
     figures: tuple[FigureRead, ...] = ()
-    """What was read of the machine for this duration."""
+    """Of the parts of the machine that this duration uses."""
     parts: tuple[Reason, ...] = ()
-    coefficients: tuple[CoefficientRead, ...] = ()
-    """What was read of the cost models' fitted and assumed figures for it."""
+    coefficients: tuple[Coefficient, ...] = ()
+    """The fitted and assumed figures of the cost models that answer for it."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.explore.planner.linear_programme import RUNTIME, Rows, silenced_output, solve
+from perfmodel.explore.planner.programme import RUNTIME, Rows, silenced_output, solve
 
 
 def test_what_compiled_code_prints_does_not_reach_standard_output(
@@ -41,7 +41,8 @@ def halves(nodes: int) -> Any:
         values = np.append(2 * sign * size, -1.0)
         rows.add(np.arange(41), values, -np.inf, sign * (size.sum() - 1.0))
     upper, whole = np.append(np.ones(40), np.inf), np.append(np.ones(40), 0.0)
-    return solve(rows, 40, np.zeros(41), upper, whole, nodes=nodes, gap_frac=1e-9)
+    cost = np.append(np.zeros(40), 1.0)
+    return solve(rows, cost, np.zeros(41), upper, whole, nodes=nodes, gap=1e-9)
 
 
 def test_nodes_end_a_search_and_it_is_the_same_again() -> None:
