@@ -349,34 +349,6 @@ def test_volta_reads_rows_of_the_cache_at_half_of_later_rates() -> None:
     assert found == pytest.approx([1.05, 1.95], rel=0.08)
 
 
-def test_few_short_blocks_of_attention_take_their_turns() -> None:
-    """On AMD's GPUs, 141 positions are two blocks of keys, one after the other for each block of
-    queries; a thousand sequences more than fill the device, and take as long as their work."""
-    known = coefficients("gpu.convolution")
-    mi300x = hardware.device("mi300x")
-    dims = {"heads": 8.0, "head_dim": 64.0, "s": 141.0}
-    few = time_us("attention", mi300x, "bf16", b=1.0, **dims)
-    turn_us = known.table("key_block_us")["rocm"]
-    assert few == pytest.approx(known.attention_start_us + 2 * turn_us)
-    assert time_us("attention", mi300x, "bf16", b=1000.0, **dims) > 2 * few
-
-
-def test_no_more_turns_are_counted_than_were_seen() -> None:
-    """One query on 128 or 1,024 keys takes one turn or eight; on more, or in a window, no more."""
-    known = coefficients("gpu.convolution")
-    turn_us = known.table("key_block_us")["rocm"]
-    query = {"b": 1.0, "heads": 1.0, "head_dim": 64.0, "s": 1.0}
-
-    def turns(**more: float) -> float:
-        us = time_us("attention", hardware.device("mi300x"), "bf16", **query, **more)
-        return (us - known.attention_start_us) / turn_us
-
-    assert turns(s_kv=128.0) == pytest.approx(1.0)
-    assert turns(s_kv=1024.0) == pytest.approx(known.key_blocks)
-    assert turns(s_kv=4096.0) == pytest.approx(known.key_blocks)
-    assert turns(s_kv=4096.0, window_size=256.0) == pytest.approx(2.0)
-
-
 def test_random_numbers_are_work_of_their_own() -> None:
     """A million calls of 256 FLOP beside a million elements; the numbers hide the bytes."""
     dims = {"elements": 1e9, "flop_per_element": 44.0}

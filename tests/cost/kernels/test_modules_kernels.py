@@ -53,21 +53,6 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
 
 
-def test_attention_in_fp32_takes_whole_blocks_of_keys() -> None:
-    def work_us(s: float, head_dim: float, causal: float = 0.0) -> float:
-        dims = {"b": 512.0, "heads": 8.0, "s": s, "head_dim": head_dim, "causal": causal}
-        return physics_us("attention", **dims) - CONVOLUTION.attention_start_us
-
-    per_sm = 512 * 8 / SMS
-    scores = 64**2 * (CONVOLUTION.fp32_score_clocks + 32 * CONVOLUTION.fp32_score_dim_clocks)
-    one = per_sm * (CONVOLUTION.fp32_block_clocks + scores) / MHZ
-    assert work_us(21, 32) == work_us(64, 32) == pytest.approx(one)
-    four = 4 * per_sm * (CONVOLUTION.fp32_block_clocks + 4 * scores) / MHZ
-    assert work_us(200, 32) == pytest.approx(four)
-    causal = 4 * per_sm * (CONVOLUTION.fp32_block_clocks + 2.5 * scores) / MHZ
-    assert work_us(200, 32, 1.0) == pytest.approx(causal)
-
-
 def test_short_rows_of_topk_are_a_block_each() -> None:
     # 16 rows of fp32: 16 digits of 2 bits, a barrier behind each, on 16 multiprocessors
     def work_us(cols: float) -> float:
@@ -88,9 +73,9 @@ def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: 
 
 def test_a_block_per_channel_draws_what_it_can() -> None:
     # 64 channels of 100,000 values of 4 bytes on 132 multiprocessors, read twice and written
-    start_us, block_us, _, kept_bytes, bytes_per_us, _ = STREAMING.tuples("channel_blocks")["usual"]
-    assert kept_bytes < 4e5
-    expected_us = start_us + block_us + 3 * 4e5 / bytes_per_us
+    assert STREAMING.channel_kept_bytes < 4e5
+    expected_us = STREAMING.channel_start_us + STREAMING.channel_block_us
+    expected_us += 3 * 4e5 / STREAMING.channel_bytes_per_us
     assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
 
 
