@@ -19,7 +19,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import Dims
 
-_C = coefficients("gpu.attention")
+_C, _KERNEL = coefficients("gpu.attention"), coefficients("gpu.kernel")
 QUERY_GRADIENTS = 2.0
 """Query gradients of a block are read and written for each block of keys."""
 
@@ -40,7 +40,7 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return Analysis(
         bound_us=bound,
-        kernel_us=_C.start_us + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": compute, "memory": memory},
         flop=flop,
         read_bytes=group.read_bytes,
@@ -95,7 +95,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     compute = np.where(overlapped, pipelined, serial) + adding
     return Analysis(
         bound_us=bound,
-        kernel_us=_C.start_us + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={
             "compute": parts["products"] + parts["elementwise"] + adding,
             "cache": loads,

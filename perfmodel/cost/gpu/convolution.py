@@ -22,7 +22,7 @@ from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, kernel_area, output_area
 
-_C = coefficients("gpu.convolution")
+_C, _KERNEL = coefficients("gpu.convolution"), coefficients("gpu.kernel")
 
 
 def stride(dims: Dims) -> Floats:
@@ -69,7 +69,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     bound = np.maximum(flop / (saves * peak), bound_us(group.moved_bytes, device))
     is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
     # Two more kernels lay the image out channels last and the result back.
-    start_us = np.where(in_tf32, _C.tf32_start_us * (1.0 + 2.0 * is_laid_out), 0.0)
+    start_us = np.where(in_tf32, _KERNEL.start_us * (1.0 + 2.0 * is_laid_out), 0.0)
     return Analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([compute, memory, bound]) + start_us,
@@ -142,7 +142,7 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum.reduce([memory, compute, bound]) + _C.pooling_start_us,
+        kernel_us=np.maximum.reduce([memory, compute, bound]) + _KERNEL.start_us,
         shares={"memory": memory, "compute": compute},
         flop=group.flop,
         read_bytes=group.read_bytes,

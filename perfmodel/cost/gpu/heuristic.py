@@ -89,9 +89,8 @@ class Heuristic:
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
-        spread = _C.table("spread")[self.family]
         kernel_us = at_least(analysis.kernel_us, analysis, device)
-        around_us = analysis.kernel_us * np.array([[1.0 / spread], [spread]])
+        around_us = analysis.kernel_us * np.array([[1.0 / _C.spread], [_C.spread]])
         ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
         return Estimate(*shown_us(kernel_us, ends_us, floor_ends(rows)), self.name, DATASHEET)
 

@@ -27,7 +27,7 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
 
-_C = coefficients("gpu.matmul")
+_C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
@@ -66,7 +66,10 @@ def fastest(
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
     unit = "matrix" if is_matrix_unit else "vector"
-    tiles = np.array(_C.rows(f"{unit}_tiles")).T[:, :, None, None]
+    rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
+    side = rows * columns / (rows + columns)
+    reached = side / (side + _C.table("tile_half_side")[unit])
+    tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
     alone_frac = _C.table("alone_frac")[unit]
     sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     parts = [
@@ -230,7 +233,7 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     quantise_us = np.zeros(len(m))
     if quantised.any():
         moving_us = transfer_us(m * k * (activations + stored), device)
-        quantise_us = np.where(quantised, _C.quantise_us + moving_us, 0.0)
+        quantise_us = np.where(quantised, _KERNEL.start_us + moving_us, 0.0)
     item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)

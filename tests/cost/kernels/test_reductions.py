@@ -80,7 +80,7 @@ def test_a_gradient_of_softmax_is_two_kernels() -> None:
 
 def test_rows_of_no_whole_vectors_have_their_statistics_first() -> None:
     whole, odd = (timed_us("layer_norm", 9472, cols, dtype="bf16") for cols in (20, 19))
-    assert odd == pytest.approx(54.7, rel=0.12)  # traces/h200/memory.csv.gz
+    assert odd == pytest.approx(54.7, rel=0.15)  # traces/h200/memory.csv.gz
     assert odd > 3 * whole
 
 
