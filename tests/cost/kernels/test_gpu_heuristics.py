@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel import hardware
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
 from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, special_per_us, transfer_us

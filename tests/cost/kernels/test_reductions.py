@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
-import perfmodel
 from perfmodel import hardware
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.reductions import launch
-from perfmodel.ops.rows import KERNEL, Rows
+from perfmodel.ops.rows import Rows
 
 H200, SMS = hardware.device("h200-sxm"), 132
 REDUCTIONS = coefficients("gpu.reductions")
