@@ -1,7 +1,9 @@
-"""What the house looks like: rooms from the top, their sizes and what each imports.
+"""What the house looks like: rooms from the top, their sizes, budgets and what each imports.
 
-    python tests/house.py        prints a table and the longest files
+    python tests/house.py [BASE]   prints a table and the longest files; the change since BASE, a
+                                   commit (default the last one)
 
+`tests/budget.toml` holds the most lines that each room may have. Who raises one says why there.
 The order of rooms is the contract of `lint-imports` in `pyproject.toml`, which holds the layers;
 imports count wherever they stand in a file.
 """
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "perfmodel"
+BUDGET = "tests/budget.toml"
 WHERE_CODE_IS = ("perfmodel", "tests", "benchmarks", "notebooks")
 MAX_LINES = 400
 REASON = re.compile(rf"longer than {MAX_LINES} lines", re.IGNORECASE)
@@ -115,16 +120,68 @@ def _beginning(path: Path) -> str:
     return "\n".join(path.read_text(encoding="utf-8").splitlines()[:FIRST_LINES])
 
 
+def budget(text: str) -> dict[str, dict[str, str | int]]:
+    """By room, its `lines` and `why` they were raised last, where they were."""
+    return tomllib.loads(text)
+
+
+def over_budget(known: list[Room], text: str, before: str) -> list[str]:
+    """Rooms above their budget, and budgets that were raised since `before` without a new reason;
+    `text` and `before` are contents of the budget's file."""
+    now, then = budget(text), budget(before)
+    allowed = {name: int(entry["lines"]) for name, entry in now.items()}
+    found = [
+        f"{room.name}: {sum(room.files.values())} lines, {allowed.get(room.name, 0)} allowed"
+        for room in known
+        if sum(room.files.values()) > allowed.get(room.name, 0)
+    ]
+    return found + [
+        f"{name}: raised to {lines} lines; say `why`"
+        for name, lines in allowed.items()
+        if name in then
+        and lines > int(then[name]["lines"])
+        and now[name].get("why", "") in ("", then[name].get("why", ""))
+    ]
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing where it fails, as outside of a checkout."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def changed(base: str) -> dict[str, int]:
+    """Lines more than in `base`, by room."""
+    more: dict[str, int] = {}
+    for line in _git("diff", "--numstat", base, "--", "perfmodel/*.py").splitlines():
+        added, removed, path = line.split("\t")
+        # A file that moved reads `perfmodel/{old => new}/name.py`.
+        path = re.sub(r"\{.* => (.*)\}", r"\1", path).split(" => ")[-1].replace("//", "/")
+        room = path.split("/")[1].removesuffix(".py")
+        more[room] = more.get(room, 0) + int(added) - int(removed)
+    return more
+
+
 def main() -> None:
-    print("| room | files | lines | longest | imports |\n|---|--:|--:|--:|---|")
-    for room in rooms():
-        counts = room.files.values()
-        cells = (room.name, len(counts), sum(counts), max(counts), ", ".join(room.imports))
-        print("| " + " | ".join(map(str, cells)) + " |")
+    base = sys.argv[1] if len(sys.argv) > 1 else "HEAD~1"
+    known, more = rooms(), changed(base)
+    text = (ROOT / BUDGET).read_text(encoding="utf-8")
+    allowed = budget(text)
+    print("| room | files | lines | budget | change | longest | imports |")
+    print("|---|--:|--:|--:|--:|--:|---|")
+    for room in known:
+        counts, most = room.files.values(), allowed.get(room.name, {}).get("lines", "")
+        cells = (room.name, len(counts), sum(counts), most, f"{more.get(room.name, 0):+}")
+        print("| " + " | ".join(map(str, (*cells, max(counts), ", ".join(room.imports)))) + " |")
+    ours = sources("perfmodel")
+    print(f"\nperfmodel: {len(ours)} files, {sum(ours.values())} lines", end="")
+    print(f" ({sum(more.values()):+} since {base})" if more else "")
     everything = sources(*WHERE_CODE_IS)
-    print(f"\n{len(everything)} files, {sum(everything.values())} lines; the longest:")
+    print(f"with tests: {len(everything)} files, {sum(everything.values())} lines; the longest:")
     for path in sorted(everything, key=lambda each: -everything[each])[:LONGEST]:
         print(f"{everything[path]:5} {path.relative_to(ROOT)}")
+    if problems := over_budget(known, text, _git("show", f"{base}:{BUDGET}")):
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":

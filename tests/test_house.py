@@ -49,6 +49,21 @@ def test_a_circle_is_found_also_within_functions(
     assert set(house.circle()) == {"perfmodel.a", "perfmodel.b"}
 
 
+def test_rooms_keep_to_their_budget() -> None:
+    text = (ROOT / house.BUDGET).read_text(encoding="utf-8")
+    assert not house.over_budget(house.rooms(), text, text)
+
+
+def test_a_budget_is_not_raised_without_a_reason(tmp_path: Path) -> None:
+    room = house.Room("trace", {tmp_path / "read.py": 30}, ())
+    old, raised = "[trace]\nlines = 20", '[trace]\nlines = 40\nwhy = "rocpd"'
+    assert house.over_budget([room], old, old) == ["trace: 30 lines, 20 allowed"]
+    assert house.over_budget([room], raised, old) == []
+    assert house.over_budget([room], raised.replace("40", "50"), raised) == [
+        "trace: raised to 50 lines; say `why`"
+    ]
+
+
 def test_every_package_is_in_the_table_of_the_architecture() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = text[text.index("## Packages") : text.index("## Reading")]

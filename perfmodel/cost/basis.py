@@ -28,14 +28,14 @@ _PARTS = {
     ACCELERATOR: (*_HOST, "accelerator"),
     "nic": (*_HOST, "nic"),
 }
-_OF_EVERY_GPU_KERNEL = ("heuristic", "program", "rates")
+_OF_EVERY_GPU_KERNEL = ("heuristic", "kernel", "program", "rates")
 _GPU_GROUPS = {
-    "attention": ("convolution", "streaming"),
+    "attention": ("attention", "streaming"),
     "channel": ("streaming", "reductions"),
     "convolution": ("convolution", "matmul", "streaming"),
     "embedding": ("embedding", "streaming"),
     "jagged": ("jagged", "streaming"),
-    "jagged_attention": ("convolution", "streaming"),
+    "jagged_attention": ("attention", "streaming"),
     "matmul": ("matmul",),
     "pooling": ("convolution", "streaming"),
     "recurrent": ("recurrent", "matmul"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ COST = ROOT / "perfmodel" / "cost"
 FILES = sorted((COST / "coefficients").glob("*.toml"))
 PAGE = ROOT / "docs" / "coefficients.md"
 KEYS = {
-    *("value", "unit", "meaning", "source", "fitted_on"),
+    *("value", "unit", "meaning", "source", "fitted_on", "rows"),
     *("range", "effect", "per_op", "by_op", "from_figures"),
 }
 METHODS = ("table", "tuples", "rows")
@@ -52,6 +53,13 @@ ALLOWED = {
     ("tiers/nic.py", 4.0): "range of the learned cost's inputs",
 }
 """Floats in code that are no coefficients, and why."""
+FEWEST_ROWS = 10
+PUBLIC = re.compile(
+    r"\baten/|ATen/|\b[\w-]+/[\w.-]+(@[0-9a-f]{8}|, )|\bPyTorch[ ,]|FBGEMM,|cuDNN \d|glibc|Linux"
+    r"|et al\.|Lavin and Gray|[Ww]hite ?paper|[Gg]uide|data ?sheet|descriptions"
+    r"|forums\.developer|standard|specification"
+)
+"""A data sheet, a paper or a line of public source."""
 INTRO = """# Coefficients and their sources
 
 Figures that were fitted, read from a source or assumed. They stand in
@@ -146,7 +154,12 @@ def page() -> str:
         if isinstance(value, dict):
             value = ", ".join(f"{each} {figure}" for each, figure in value.items())
         source = entry["source"]
-        for more, words in (("fitted_on", "fitted on"), ("range", "range"), ("effect", "effect")):
+        for more, words in (
+            ("fitted_on", "fitted on"),
+            ("rows", "rows"),
+            ("range", "range"),
+            ("effect", "effect"),
+        ):
             source += f"; {words}: {entry[more]}" if more in entry else ""
         cells = (f"`{key}`", value, entry["unit"], entry.get("meaning", ""), source)
         lines.append("| " + " | ".join(str(each).replace("|", "\\|") for each in cells) + " |")
@@ -170,6 +183,18 @@ def test_every_family_of_kernels_lists_what_its_models_use() -> None:
         each for each in coefficients_of("vector", "cuda") if each.name == "gpu.program.strided"
     )
     assert (strided.value, strided.unit) == (coefficients("gpu.program").strided, "ratio")
+
+
+@pytest.mark.parametrize(("name", "entry"), list(entries()))
+def test_each_is_measured_often_published_or_says_that_it_is_assumed(
+    name: str, entry: dict[str, Any]
+) -> None:
+    known, source = dict(entries()), entry["source"]
+    while same := re.match(r"as `(?:\w+\.)?(\w+)`", source):
+        entry = known[f"{name.rpartition('.')[0]}.{same[1]}"]
+        source = entry["source"]
+    is_grounded = re.match(r"assumed|by definition", source) or PUBLIC.search(source)
+    assert is_grounded or entry.get("rows", 0) >= FEWEST_ROWS, source
 
 
 @pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "epyc-7742"])

@@ -17,7 +17,7 @@ from perfmodel.ops.spec import OPS
 from perfmodel.workload import Workload, load_workload, op_graph
 from perfmodel.workload.jagged_attention import TIME_BUCKETS
 
-C = coefficients("gpu.convolution")
+C = coefficients("gpu.attention")
 H100 = device("h100-sxm")
 LENGTH, SAMPLES, HEADS = 2048.0, 256.0, 4.0
 DIMS = {

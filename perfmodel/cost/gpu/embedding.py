@@ -45,7 +45,7 @@ def missed_lookups(
     return np.minimum(missed, lookups), np.minimum(once.sum(axis=1), lookups)
 
 
-_C = coefficients("gpu.embedding")
+_C, _KERNEL = coefficients("gpu.embedding"), coefficients("gpu.kernel")
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
         return _one_table(memory, through_cache, device)
     in_long_runs = gradients * _in_long_runs(use)
     blocks = in_long_runs * (1.0 / _C.run_frac - 1.0)
-    around = _C.find_us + _C.blocks_us + _C.warps_us + idle
+    around = _C.update_start_us + idle
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
         "cache": rows_cache_us(through_cache + np.where(early, 0.0, blocks), early, device),
         "latency": np.where(early, 0.0, _longest_run_us(dims, use) + _short_runs_us(use, device)),
-        "start": np.where(early, _C.early_start_us, around),
+        "start": np.where(early, _KERNEL.start_us, around),
     }
 
 
@@ -191,7 +191,7 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
         "cache": summed * rows_cache_us(looked_up + others, early, device),
         "latency": summed * in_turn_us / ahead + _C.bag_us * more_waves,
         "dequantise": unpack_us(group.item_bytes, use.lookups, use.row_bytes, device),
-        "start": np.where(early, _C.early_start_us, _C.start_us),
+        "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
 
 
@@ -223,7 +223,7 @@ def _own_kernel_terms(
         "memory": rows_memory_us(use.missed * use.row_bytes, _C.lookup_frac, device),
         "cache": rows_cache_us(through_cache, everywhere, device),
         "latency": issued_us + waited_us,
-        "start": np.full_like(longest, _C.own_start_us),
+        "start": np.full_like(longest, _KERNEL.start_us),
     }
 
 

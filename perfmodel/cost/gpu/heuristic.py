@@ -76,7 +76,7 @@ class Heuristic:
     @property
     def spread(self) -> float:
         """The factor to either side that holds 90 % of times."""
-        return _C.table("spread")[self.family]
+        return _C.spread
 
     @property
     def formula(self) -> str:

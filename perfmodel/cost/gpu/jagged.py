@@ -14,7 +14,7 @@ from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
-_C = coefficients("gpu.jagged")
+_C, _KERNEL = coefficients("gpu.jagged"), coefficients("gpu.kernel")
 Passes = tuple[Floats, Floats]
 """How often all bytes move, and latency in microseconds."""
 
@@ -37,8 +37,8 @@ def analyse(group: Group, device: Device) -> Analysis:
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum.reduce([memory, latency, bound]) + _C.start_us,
-        shares={"memory": memory, "latency": latency + _C.start_us},
+        kernel_us=np.maximum.reduce([memory, latency, bound]) + _KERNEL.start_us,
+        shares={"memory": memory, "latency": latency + _KERNEL.start_us},
         flop=group.flop,
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
@@ -54,7 +54,7 @@ def _rounds(mean_length: Floats) -> Floats:
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     passes = np.full(len(group.index), _C.table("passes").get(group.op, 1.0))
-    latency = np.full(len(group.index), _C.table("latency_us").get(group.op, _C.short_us))
+    latency = np.full(len(group.index), _C.table("latency_us").get(group.op, _KERNEL.start_us))
     if group.op in _PASSES:
         passes, latency = _PASSES[group.op](group, device, (passes, latency))
     memory = transfer_us(passes * group.moved_bytes, device)
@@ -143,8 +143,8 @@ def _bucketize(group: Group, device: Device, usual: Passes) -> Passes:
 
 
 def _topk(group: Group, device: Device, usual: Passes) -> Passes:
-    by_passes = _C.short_us * (1.0 + _C.pass_shorts * usual[0])
-    return usual[0], np.where(_is_by_one_block(group.dims), 2.0 * _C.short_us, by_passes)
+    by_passes = _KERNEL.start_us * (1.0 + _C.pass_shorts * usual[0])
+    return usual[0], np.where(_is_by_one_block(group.dims), 2.0 * _KERNEL.start_us, by_passes)
 
 
 _WITH_PAYLOAD = {"sort_pairs"}

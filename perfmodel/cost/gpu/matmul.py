@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -26,13 +26,11 @@ from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import TORCH, Rows, framework_code
 from perfmodel.ops.spec import OPS
 
-_C = coefficients("gpu.matmul")
+_C, _KERNEL = coefficients("gpu.matmul"), coefficients("gpu.kernel")
 _SPLITS = np.array([1, 2, 4, 8, 16])[:, None]
 _K_STEP = 32
 _MIN_DEPTH = {False: _K_STEP, True: 4 * _K_STEP}
 """Of k per block, without and with a split: a shorter k does not make a split cheaper."""
-_SMALL_TILE = 32
-_IN_FP32 = frozenset({"fp32"})
 _AT_ONCE = 256
 """Rows whose candidates are compared at once: few enough for a processor's cache."""
 
@@ -67,7 +65,10 @@ def fastest(
 ) -> Tiling:
     """The tile and split of k that take least time, per row, as a library would choose."""
     unit = "matrix" if is_matrix_unit else "vector"
-    tiles = np.array(_C.rows(f"{unit}_tiles")).T[:, :, None, None]
+    rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
+    side = rows * columns / (rows + columns)
+    reached = side / (side + _C.table("tile_half_side")[unit])
+    tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
     alone_frac = _C.table("alone_frac")[unit]
     sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     parts = [
@@ -135,26 +136,6 @@ def by_vector_us(
     rate = _C.vector_l2_frac * l2_bytes_per_us(device)
     read_us = read_bytes / rate + k * item / _C.vector_bytes_per_us
     return np.asarray(np.where((m == 1.0) | (n == 1.0), read_us, np.inf))
-
-
-def _beside_us(dims: Mapping[str, Floats], dtypes: Sequence[str], device: Device) -> Floats:
-    """Of layers, other kernels than one product: the bias copied before a product with a vector; of
-    few tiles in fp32 what cuBLASLt does around and within it: outputs cleared and scaled, k in up
-    to five parts that add to them in turn, the bias added."""
-    m, n, k = dims["m"], dims["n"], dims["k"]
-    copied = np.where((n == 1.0) & (dims["bias"] > 0.0), _C.bias_copy_us, 0.0)
-    which, times = _C.table("few_tiles"), _C.table("few_tiles_us")
-    capability, in_fp32 = float(device.compute_capability or 0.0), _among(dtypes, _IN_FP32)
-    if device.target != "cuda" or capability < which["capability"] or not in_fp32.any():
-        return copied
-    tiles = np.ceil(m / _SMALL_TILE) * np.ceil(n / _SMALL_TILE)
-    few = (tiles <= which["per_sm"] * device.sm_count) & (m > which["rows_above"]) & (n > 1.0)
-    few &= (k <= which["deep"]) | (np.minimum(m, n) <= which["narrow"])
-    few &= in_fp32 & (dims["bias"] > 0.0) & (k > which["depth_above"])
-    parts = np.minimum(np.ceil(k / times["depth"]), times["parts"])
-    steps = np.ceil(k / (parts * times["depth"])) - 1.0
-    apart_us = times["around"] + times["part"] * parts + times["step"] * steps
-    return np.asarray(np.where(few, apart_us, copied))
 
 
 _AS_HALF = ("fp16", "bf16", "tf32")
@@ -248,14 +229,16 @@ def _of(rows: Rows, op: str, index: Ints, device: Device) -> Analysis:
     quantise_us = np.zeros(len(m))
     if quantised.any():
         moving_us = transfer_us(m * k * (activations + stored), device)
-        quantise_us = np.where(quantised, _C.quantise_us + moving_us, 0.0)
+        quantise_us = np.where(quantised, _KERNEL.start_us + moving_us, 0.0)
     item, on_units = _multiplied_bytes(dtypes), has_matrix_units(device, dtypes)
     by_element = ~_aligned(n, k, item, _ASYNCHRONOUS_BYTES) & on_units & (device.target == "cuda")
     memory = transfer_us(total, device) * np.where(by_element, _C.misaligned, 1.0)
     peak = matrix_flop_per_us(device, dtypes)
     peak_us = flop / peak
     aligned = _aligned(n, k, item, _ALIGNED_BYTES) | ~on_units
-    beside_us = _beside_us(dims, dtypes, device) if "bias" in dims else np.zeros(len(m))
+    # PyTorch copies a layer's bias before a product with a vector.
+    copied = (n == 1.0) & (dims["bias"] > 0.0) if "bias" in dims else np.zeros(len(m), bool)
+    beside_us = np.where(copied, _C.bias_copy_us, 0.0)
     bound = np.maximum(peak_us, bound_us(total, device))
     return Analysis(
         bound_us=bound,

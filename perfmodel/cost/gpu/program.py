@@ -31,11 +31,9 @@ from perfmodel.cost.gpu.streaming import (
     select_waits_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 
-HOPPER = "hopper"
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
@@ -57,12 +55,10 @@ class CacheState:
     """What it takes once started, if moving everything takes so long; as that or what its threads
     take, the longer."""
 
-    def latency_us(self, device: Device) -> float:
+    @property
+    def latency_us(self) -> float:
         """Of steps that wait for one another, such as the tree of a reduction."""
-        usual = _C.table("latency_us").get(self.like, 0.0)
-        if nearest_known(device.architecture, (HOPPER,)) is None:
-            return usual
-        return _C.table("hopper_latency_us").get(self.like, usual)
+        return _C.table("latency_us").get(self.like, 0.0)
 
     @property
     def traffic(self) -> float:
@@ -151,7 +147,7 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) ->
         unknown = 1.0 - measured_share[group.index]
         traffic, latency_us = (
             1.0 + unknown * (habit.traffic - 1.0),
-            unknown * habit.latency_us(device),
+            unknown * habit.latency_us,
         )
         if habit.by_vectors:
             traffic = np.where(habit.by_vectors(group, device), 1.0, traffic)

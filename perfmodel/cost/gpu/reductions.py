@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.gpu.rates import issued_per_us, missed_share, stream_bytes_per_us, transfer_us
+from perfmodel.cost.gpu.rates import issued_per_us, missed_share
 from perfmodel.hardware import Device
 
 _C, _STREAMING = coefficients("gpu.reductions"), coefficients("gpu.streaming")
@@ -87,11 +87,6 @@ def load_us(group: Group, device: Device) -> Floats:
     return _C.cached_load_us + missed * (_C.load_us - _C.cached_load_us)
 
 
-def _moving_us(moved: Floats, group: Group, device: Device) -> Floats:
-    from_memory = moved / stream_bytes_per_us(device)
-    return np.where(group.in_program, from_memory, transfer_us(moved, device))
-
-
 def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Turns of blocks whose threads wait for their values, a few at a time, while bytes move; then
     what adds the parts of an output that several blocks share.
@@ -114,18 +109,6 @@ def reduced_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     return np.asarray(turn_us + later_us * (turns - 1.0) + added_us)
 
 
-def row_lives_us(group: Group, device: Device) -> Floats:
-    """What blocks of threads that go through a row each take, however fast bytes move; 0 where
-    nothing is known of them, and of rows that a warp keeps."""
-    known = _C.tuples("row_lives").get(f"{device.target}_{group.op}_{group.direction}")
-    if known is None:
-        return np.zeros(len(group.index))
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    row_us, clocks, each, kept = known
-    lives_us = row_us + (clocks + each * cols) / device.boost_mhz
-    return np.where(cols > kept, lives_us * rows / device.sm_count, 0.0)
-
-
 def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A row that a warp keeps is loaded at once, others in passes; backward, after a kernel that
     multiplies the result with its gradient."""
@@ -135,11 +118,7 @@ def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     product_us: Floats | float = 0.0
     if (group.op, group.direction) in PRODUCT_FIRST:
         product_us = _C.second_kernel_us + moving_us
-    lives_us = row_lives_us(group, device)
-    is_known = (lives_us > 0.0) & (group.dims["strided"] == 0)
-    steps_us = np.where(is_known, lives_us, _softmax_steps_us(group, device))
-    busy_us: Floats = np.maximum(moving_us, steps_us)
-    return busy_us + loads_us + product_us
+    return np.maximum(moving_us, _softmax_steps_us(group, device)) + loads_us + product_us
 
 
 def _softmax_steps_us(group: Group, device: Device) -> Floats:
@@ -162,39 +141,12 @@ def layer_norm_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     instructions = np.where(group.item_bytes < _C.full_bytes, narrow, full)
     computed_us = instructions * rows * cols / issued_per_us(device)
     blocks_us = block_us * rows / resident_blocks(_C.layer_norm_threads, device)
-    lives_us = row_lives_us(group, device)
-    lives_us = np.where(lives_us > 0.0, lives_us, blocks_us + computed_us)
-    busy_us = load_us(group, device) + np.maximum(moving_us, lives_us)
+    busy_us = load_us(group, device) + np.maximum(moving_us, blocks_us + computed_us)
     if group.direction == "bwd":
         return busy_us
     turns = np.maximum(rows / resident_blocks(_STREAMING.row_block_threads, device), 1.0)
     apart_us = _STREAMING.moments_block_us * turns + _C.second_kernel_us
     return busy_us + np.where(cols % _C.most_vector != 0.0, apart_us, 0.0)
-
-
-def channels_down_us(group: Group, device: Device) -> Floats:
-    """Batch normalisation of rows whose channels lie side by side, without its start: statistics
-    down the columns, as many rows at once as blocks have threads for, then the normalisation."""
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    width = np.minimum(_power_below(cols, np.inf), _STREAMING.warp_threads)
-    fitting = np.ceil(rows / _C.least_values)
-    height = np.minimum(_power_below(fitting, np.inf), _C.most_threads / width)
-    width = np.minimum(_power_below(cols, np.inf), _C.most_threads / height)
-    parts = np.minimum(np.ceil(fitting / height), _C.most_channel_parts)
-    parts = np.where(parts < _C.least_channel_parts, 1.0, parts)
-    blocks = np.ceil(cols / width) * parts
-    turns = np.maximum(blocks / resident_blocks(width * height, device), 1.0)
-    kernels_us, full_us, narrow_us, parted_us = _C.tuples("channels_down")[group.direction]
-    step_us = load_us(group, device) + np.where(
-        group.item_bytes < _C.full_bytes, narrow_us, full_us
-    )
-    loads = step_us * np.ceil(rows / (parts * height) / _C.loads_at_once) * turns
-    computed = _C.moment_instructions * rows * cols / issued_per_us(device)
-    moved = _moving_us(group.read_bytes, group, device)
-    summed = loads + np.maximum(moved, computed)
-    blocks_us = _C.channel_block_us * (turns - 1.0) + np.where(parts > 1.0, parted_us, 0.0)
-    normalised = _moving_us(group.moved_bytes, group, device)
-    return np.asarray(kernels_us + summed + blocks_us + normalised)
 
 
 def together_us(moving_us: Floats, waited_us: Floats | float) -> Floats:

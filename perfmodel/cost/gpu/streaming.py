@@ -21,14 +21,13 @@ from perfmodel.cost.gpu.rates import (
     vector_flop_per_us,
 )
 from perfmodel.cost.gpu.reductions import (
-    channels_down_us,
     load_us,
     resident_blocks,
     together_us,
 )
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.spec import OPS
 
 
 @dataclass(frozen=True)
@@ -220,69 +219,32 @@ def programs_wait_us(group: Group, device: Device) -> Floats:
     return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
 
 
-@dataclass(frozen=True)
-class ChannelBlocks:
-    """A library's kernel of batch normalisation, a block of threads per channel."""
-
-    start_us: float
-    block_us: float
-    """Two sums over the threads of a block, and the loads before and after."""
-    per_sm: float
-    kept_bytes: float
-    """Of a channel, which its block keeps between its passes."""
-    bytes_per_us: float
-    """What one block draws from memory at most."""
-    stream_frac: float
-    """What all blocks draw that read their channels again, of a long stream."""
-
-
-def _channel_blocks(device: Device) -> ChannelBlocks:
-    known = _C.tuples("channel_blocks")
-    return ChannelBlocks(*known[nearest_known(device.architecture, known) or USUAL])
-
-
 @analyse_by_group
 def analyse_channels(group: Group, device: Device) -> Analysis:
-    """Passes over the channels at the memory's rate, or what the blocks draw that are at work."""
-    dims, way = group.dims, group.direction
-    blocks, rate = _channel_blocks(device), stream_bytes_per_us(device)
-    has_statistics = dims["statistics"] > 0
-    native = (dims["native"] > 0) & has_statistics
-    channel_bytes = dims["rows"] * group.item_bytes
-    (reads, writes), (kept_reads, kept_writes) = (
-        _C.tuples("passes")[way],
-        _C.tuples("on_chip_passes")[way],
-    )
-    kept = kept_reads * channel_bytes <= blocks.kept_bytes
-    at_once = np.minimum(dims["cols"], blocks.per_sm * device.sm_count)
-    drawn = np.where(kept, 1.0, blocks.stream_frac) * rate
-    passes = np.where(kept, kept_reads + kept_writes, reads + writes)
-    memory = (
-        passes * channel_bytes * dims["cols"] / np.minimum(drawn, at_once * blocks.bytes_per_us)
-    )
-    memory = np.where(has_statistics & ~native, memory, group.moved_bytes / rate)
-    library = np.where(has_statistics, blocks.block_us, 0.0) * np.ceil(dims["cols"] / at_once)
-    latency = np.where(native, _native_us(dims, way, device), library)
-    start_us = np.where(native, _C.channel_start_us, blocks.start_us)
+    """Passes over the channels at the memory's rate, or what the blocks of threads draw that are
+    at work: one per channel. A channel that its block keeps on chip is read once per pass less."""
+    rate = stream_bytes_per_us(device)
+    has_statistics = group.dims["statistics"] > 0
+    reads, writes, kept_reads = _C.tuples("passes")[group.direction]
+    channel_bytes, channels = group.dims["rows"] * group.item_bytes, group.dims["cols"]
+    is_kept = kept_reads * channel_bytes <= _C.channel_kept_bytes
+    at_once = np.minimum(channels, _C.channel_blocks_per_sm * device.sm_count)
+    together = np.where(is_kept, 1.0, _C.channel_stream_frac) * rate
+    drawn = np.minimum(together, at_once * _C.channel_bytes_per_us)
+    passes = writes + np.where(is_kept, kept_reads, reads)
+    memory = passes * channel_bytes * channels / drawn
+    memory = np.where(has_statistics, memory, group.moved_bytes / rate)
+    blocks_us = np.where(has_statistics, _C.channel_block_us, 0.0)
+    latency = _C.channel_start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
-    together = np.where(native & (way == "bwd"), np.maximum(memory, latency), memory + latency)
-    together = np.where(native & (dims["beside"] > 0), channels_down_us(group, device), together)
     return Analysis(
         bound_us=bound,
-        kernel_us=np.maximum(together, bound) + start_us,
-        shares={"memory": memory, "latency": latency + start_us},
+        kernel_us=np.maximum(memory, bound) + latency,
+        shares={"memory": memory, "latency": latency},
         flop=group.flop,
         read_bytes=group.read_bytes,
         written_bytes=group.written_bytes,
     )
-
-
-def _native_us(dims: Dims, direction: str, device: Device) -> Floats:
-    """Statistics and their update before the normalisation; backward all in one kernel."""
-    block_us, value_us = _C.tuples("native_us")[direction]
-    waves = np.maximum(1.0, dims["cols"] / (_C.blocks_per_sm * device.sm_count))
-    each = (block_us + value_us * dims["rows"]) * waves
-    return each + (_C.native_launch_us if direction == "fwd" else 0.0)
 
 
 @analyse_by_group

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.arrays import Floats, clipped
-from perfmodel.cost.gpu import convolution, matmul, streaming
+from perfmodel.cost.gpu import attention, convolution, matmul, streaming
 from perfmodel.cost.gpu.analysis import Analysis
-from perfmodel.cost.gpu.laid_out import stride
+from perfmodel.cost.gpu.convolution import stride
 from perfmodel.cost.gpu.rates import (
     l2_bytes_per_us,
     matrix_flop_per_us,
@@ -158,7 +158,7 @@ def convolutions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
 def attentions(rows: Rows, device: Device, tiles: Tiles) -> Columns:
     """Columns of fused attention."""
     dims = ("s", "head_dim", "kv_heads", "heads", "b", "window_size")
-    return _columns(rows, device, convolution.analyse_attention(rows, device), dims)
+    return _columns(rows, device, attention.analyse_attention(rows, device), dims)
 
 
 _BACKWARD = ("bwd_data", "bwd_weight")

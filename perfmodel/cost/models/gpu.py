@@ -6,7 +6,15 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
-from perfmodel.cost.gpu import convolution, embedding, jagged, matmul, recurrent, streaming
+from perfmodel.cost.gpu import (
+    attention,
+    convolution,
+    embedding,
+    jagged,
+    matmul,
+    recurrent,
+    streaming,
+)
 from perfmodel.cost.gpu.analysis import Analyse
 from perfmodel.cost.gpu.heuristic import Heuristic
 from perfmodel.hardware import Device
@@ -14,12 +22,12 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.host import RECORDED
 
 ANALYSES: dict[str, Analyse] = {
-    "attention": convolution.analyse_attention,
+    "attention": attention.analyse_attention,
     "channel": streaming.analyse_channels,
     "convolution": convolution.analyse_convolution,
     "embedding": embedding.analyse,
     "jagged": jagged.analyse,
-    "jagged_attention": convolution.analyse_jagged_attention,
+    "jagged_attention": attention.analyse_jagged_attention,
     "matmul": matmul.analyse,
     "optimizer": streaming.analyse,
     "pooling": convolution.analyse_pooling,

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel import hardware
-from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, KernelModel
 from perfmodel.cost.gpu.embedding import missed_lookups
 from perfmodel.cost.gpu.rates import bound_us, has_matrix_units, special_per_us, transfer_us
@@ -99,7 +98,7 @@ def test_blocks_on_the_diagonal_are_computed_whole() -> None:
 
     def scores_us(length: float, more_blocks: float = 0.0, **more: float) -> float:
         taken = time_us("jagged_attention", H100, "bf16", pairs=1e6 * length / 2, **dims, **more)
-        return taken - 3.0 - starts_us * (1.0 + more_blocks)
+        return taken - 2.0 - starts_us * (1.0 + more_blocks)
 
     short, long = scores_us(1024.0), scores_us(2048.0)
     assert long / short == pytest.approx((2048 + 64) / (1024 + 64), rel=1e-6)
@@ -347,34 +346,6 @@ def test_volta_reads_rows_of_the_cache_at_half_of_later_rates() -> None:
         for name in ("v100-sxm2-16gb", "a100-sxm-40gb")
     ]
     assert found == pytest.approx([1.05, 1.95], rel=0.08)
-
-
-def test_few_short_blocks_of_attention_take_their_turns() -> None:
-    """On AMD's GPUs, 141 positions are two blocks of keys, one after the other for each block of
-    queries; a thousand sequences more than fill the device, and take as long as their work."""
-    known = coefficients("gpu.convolution")
-    mi300x = hardware.device("mi300x")
-    dims = {"heads": 8.0, "head_dim": 64.0, "s": 141.0}
-    few = time_us("attention", mi300x, "bf16", b=1.0, **dims)
-    turn_us = known.table("key_block_us")["rocm"]
-    assert few == pytest.approx(known.attention_start_us + 2 * turn_us)
-    assert time_us("attention", mi300x, "bf16", b=1000.0, **dims) > 2 * few
-
-
-def test_no_more_turns_are_counted_than_were_seen() -> None:
-    """One query on 128 or 1,024 keys takes one turn or eight; on more, or in a window, no more."""
-    known = coefficients("gpu.convolution")
-    turn_us = known.table("key_block_us")["rocm"]
-    query = {"b": 1.0, "heads": 1.0, "head_dim": 64.0, "s": 1.0}
-
-    def turns(**more: float) -> float:
-        us = time_us("attention", hardware.device("mi300x"), "bf16", **query, **more)
-        return (us - known.attention_start_us) / turn_us
-
-    assert turns(s_kv=128.0) == pytest.approx(1.0)
-    assert turns(s_kv=1024.0) == pytest.approx(known.key_blocks)
-    assert turns(s_kv=4096.0) == pytest.approx(known.key_blocks)
-    assert turns(s_kv=4096.0, window_size=256.0) == pytest.approx(2.0)
 
 
 def test_random_numbers_are_work_of_their_own() -> None:

@@ -180,29 +180,6 @@ def test_a_product_with_a_vector_is_read_once() -> None:
     assert found > 8192 * 400 * 2 * 4 / rate
 
 
-@pytest.mark.parametrize(
-    ("change", "beside_us"),
-    [
-        ({}, 5.9 + 1.85 * 5),
-        ({"k": 8}, 5.9 + 1.85),
-        ({"k": 256}, 5.9 + 1.85 * 5 + 0.45 * 3),
-        ({"m": 16}, 0.0),
-        ({"m": 8192}, 0.0),
-        ({"bias": 0}, 0.0),
-        ({"dtype": "bf16"}, 0.0),
-        ({"n": 1}, 1.5),
-    ],
-)
-def test_layers_of_few_tiles_in_fp32_have_kernels_around_them(
-    change: dict[str, object], beside_us: float
-) -> None:
-    row = {"op": "linear", "dtype": "fp32", "m": 512, "n": 2, "k": 80, "bias": 1} | change
-    assert analysed(row).features["beside_us"][0] == pytest.approx(beside_us)
-    assert analysed(row, device="v100-sxm2-16gb").features["beside_us"][0] == (
-        1.5 if row["n"] == 1 else 0.0
-    )
-
-
 def test_of_a_maker_of_whom_none_was_measured_products_are_physics() -> None:
     """No AMD GPU was measured in 16 bits or fewer; in fp32 MI100 was."""
     device = hardware.device("mi300x")

@@ -1,0 +1,133 @@
+"""Physics of fused attention, plain and jagged (HSTU)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.arrays import Floats
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
+from perfmodel.cost.gpu.rates import (
+    bound_us,
+    issued_per_us,
+    l2_bytes_per_us,
+    matrix_flop_per_us,
+    special_per_us,
+    transfer_us,
+)
+from perfmodel.hardware import Device
+from perfmodel.ops.dtypes import item_bytes
+from perfmodel.ops.spec import Dims
+
+_C, _KERNEL = coefficients("gpu.attention"), coefficients("gpu.kernel")
+QUERY_GRADIENTS = 2.0
+"""Query gradients of a block are read and written for each block of keys."""
+
+
+@analyse_by_group
+def analyse_attention(group: Group, device: Device) -> Analysis:
+    """Both products at the matrix units' rate, in waves of blocks of queries."""
+    dims, flop = group.dims, group.flop
+    peak = matrix_flop_per_us(device, group.dtypes)
+    blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
+    waves = np.ceil(blocks / device.sm_count)
+    wave_frac = blocks / (waves * device.sm_count)
+    narrow = np.minimum(1.0, dims["head_dim"] / _C.head_dim) ** 0.5
+    filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
+    reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
+    compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    return Analysis(
+        bound_us=bound,
+        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
+        shares={"compute": compute, "memory": memory},
+        flop=flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
+    )
+
+
+@analyse_by_group
+def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
+    """Per score: its products, SiLU and mask, and its share of the blocks that are loaded.
+
+    Blocks on the diagonal are computed whole, and so is the last of each of `sequences`. Triton's
+    programs start anew for each block and do products and SiLU in turn, while the next block is
+    loaded; CUTLASS's warps take turns, so the slowest decides. A bias by distance in places and
+    time is looked up for each score of each head; its gradient (`bwd_bias`) is a kernel of its own,
+    which computes the scores again, sums over heads and adds each sum to the bucket of its time.
+    """
+    dims, flop, way = group.dims, group.flop, group.direction
+    peak = matrix_flop_per_us(device, group.dtypes)
+    overlapped = dims["cutlass"] > 0
+    rows = _C.table("tile_rows")
+    tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
+    sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
+    whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
+    scores = whole * dims["pairs"] * dims["heads"]
+    biased = np.where(dims["bias_buckets"] > 0.0, scores, 0.0)
+    adding = np.zeros(len(scores))
+    widths = dims["head_dim"] + dims["value_dim"]
+    if way == "bwd":
+        widths = widths + QUERY_GRADIENTS * dims["head_dim"]
+    elif way == "bwd_bias":
+        biased, widths = biased / dims["heads"], 2.0 * widths
+        adding = _adding_us(dims, device)
+    instructions = scores * _C.table("score_instructions")[way] + biased * _C.bias_instructions
+    instructions = instructions / issued_per_us(device)
+    specials = (scores * _C.score_specials + biased * _C.bias_specials) / special_per_us(device)
+    loads = scores * widths * group.item_bytes / tile_rows / l2_bytes_per_us(device)
+    parts = {
+        "products": whole * flop / (peak * device.gemm_peak_frac),
+        "elementwise": instructions + specials,
+        "cache": loads,
+    }
+    crowded = np.where(_sums_bytes(dims, way, tile_rows) > _most_sums(device), _C.crowded_frac, 1.0)
+    in_turn = (parts["products"] + parts["elementwise"]) / (_C.serial_frac * crowded)
+    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / _C.start_rows
+    starts = _C.program_us * blocks * dims["heads"] * dims["head_dim"] / _C.head_dim
+    serial = np.maximum(in_turn, loads) + starts / device.sm_count
+    pipelined = np.maximum.reduce(list(parts.values())) / _C.pipelined_frac
+    memory = transfer_us(group.moved_bytes, device)
+    bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
+    compute = np.where(overlapped, pipelined, serial) + adding
+    return Analysis(
+        bound_us=bound,
+        kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
+        shares={
+            "compute": parts["products"] + parts["elementwise"] + adding,
+            "cache": loads,
+            "memory": memory,
+        },
+        flop=flop,
+        read_bytes=group.read_bytes,
+        written_bytes=group.written_bytes,
+        features={"peak_us": flop / peak},
+    )
+
+
+def _sums_bytes(dims: Dims, way: str, tile_rows: Floats) -> Floats:
+    """What a program adds up on chip: its rows of the output, or of the gradients of keys and
+    values and half as many of those of queries."""
+    widths = dims["value_dim"]
+    if way == "bwd":
+        widths = widths + dims["head_dim"] + dims["head_dim"] / 2.0
+    return np.asarray(item_bytes(["fp32"]) * tile_rows * widths)
+
+
+def _most_sums(device: Device) -> float:
+    """Bytes of sums from which on a program takes more than half of the registers."""
+    return _C.table("register_bytes")[device.target] / 2.0
+
+
+def _adding_us(dims: Dims, device: Device) -> Floats:
+    """Additions to the buckets of a bias by time, one per pair: warps queue for the lines of their
+    table, on which the pairs are taken to be spread evenly."""
+    streaming = coefficients("gpu.streaming")
+    lines = np.maximum(
+        np.ceil(dims["bias_buckets"] * item_bytes(["fp32"]) / streaming.line_bytes), 1.0
+    )
+    warps = dims["pairs"] / streaming.table("lanes")[device.target]
+    return np.asarray(warps * streaming.table("atomic_line_us")[device.target] / lines)
