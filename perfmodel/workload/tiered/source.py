@@ -111,6 +111,7 @@ class Source(Protocol):
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Bring rows that a cache has not; with `rows_ahead` a pipeline calls it for a later step,
         with its attributes around it. Nothing where lookups go to the tier itself."""
+        return
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         """Pooled rows `[samples, total dim]` in device memory."""
