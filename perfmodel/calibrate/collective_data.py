@@ -85,15 +85,10 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
         except ModelError as error:
             raise ModelError(f"{curves_path}: {error}") from None
         left_out |= {curve: reason for curve, reason in reasons.items() if reason}
-        about = pd.DataFrame(
-            {
-                "curve_id": [row["curve_id"] for row in kept],
-                "repo": [str(row.get("repo") or curves_path) for row in kept],
-                "gpu": [str(row.get("gpu")) for row in kept],
-                "framework": [str(row.get("framework")) for row in kept],
-                "wires": wires,
-            }
-        )
+        texts = {name: [str(row.get(name)) for row in kept] for name in ("gpu", "framework")}
+        repos = [str(row.get("repo") or curves_path) for row in kept]
+        ids = [row["curve_id"] for row in kept]
+        about = pd.DataFrame({"curve_id": ids, "repo": repos, **texts, "wires": wires})
         about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
         frames.append(points.merge(about, on="curve_id"))
     joined = pd.concat(frames, ignore_index=True)
