@@ -269,10 +269,8 @@ View = tuple[dict[int, int], NicHits]
 def _views(
     tables: tuple[Table, ...], placement: Placement, plan: Plan, batch: int, ranks: int, linked: int
 ) -> tuple[View, ...]:
-    """That of each group: what a group asks of another one's tables is what that one is asked.
-
-    Groups that ask tables that are alike find the same in them.
-    """
+    """That of each group: what a group asks of another one's tables is what that one is asked;
+    groups that ask equal tables find the same in them."""
     cache = next(cache for cache in placement.caches if cache.at == REMOTE)
     order = query_order(tables, batch, cache.order)
     cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]

@@ -21,11 +21,11 @@ class Software:
     """`record` records a step; the rest says which workloads it cannot run.
 
     `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
-    `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
-    `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
-    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
-    group of linked ranks is a node, also where links join several nodes. `overheads`: the package's
-    profile that times its host, on any machine.
+    `fused_optimizers`: rows are updated in the backward pass, by any optimizer, else by SGD alone;
+    `int32_keys` on the wire; `fp8` products. Software of `placements` runs a placement of tables,
+    and cannot be named by a workload. `groups_by_node`: a group of linked ranks is a node, also
+    where links join several. `overheads`: the package's profile that times its host, on any
+    machine.
     """
 
     record: RecordStep

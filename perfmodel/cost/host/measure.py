@@ -125,20 +125,15 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     """Every host overhead of one rank as one sample, in microseconds.
 
     A *top-level op* is the outermost operator on its thread; those that start within the steps
-    count, and one between two steps belongs to the earlier. T1 is the gap before an op (named
-    after that op; never across a step start), T2 its start to its first launch call, T3 the end
-    of its last launch call to its end, T4 each launch call, T5 the gap between its consecutive
-    launch calls; an op that launches nothing is one sample of `op_without_launch`. A launch
-    belongs to an op only if it also ends within it. Where neighbours overlap (files in whole
-    microseconds, an op that outlives its caller) the earlier ends where the later begins.
-
-    `profiler_us_per_event`: microseconds that the profiler spends on recording one host event.
-    That much is taken off a sample per event recorded inside it, and once more off T1 (for the
-    op that follows) and T4 (for the call itself); no sample falls below 0. Lin et al. take 2;
-    the default 0 leaves everything as measured.
-
-    Raises `UsageError` when `profiler_us_per_event` is negative or not a number.
-    Source: Lin et al. 2022, section IV-C; the blocking rule is in `perfmodel.cost.host.measure`.
+    count, one between two steps for the earlier. T1 is the gap before an op (named after it; never
+    across a step start), T2 its start to its first launch call, T3 the end of its last launch call
+    to its end, T4 each launch call, T5 the gap between its consecutive launch calls; an op that
+    launches nothing is a sample of `op_without_launch`. A launch belongs to an op only if it also
+    ends within it. Where neighbours overlap (rounding, an op that outlives its caller) the earlier
+    ends where the later begins. `profiler_us_per_event` is what the profiler spends on one host
+    event: taken off a sample per event recorded inside it, and once more off T1 (for the op that
+    follows) and T4 (for the call); no sample falls below 0. Raises `UsageError` where it is
+    negative or not a number.
     """
     if not (math.isfinite(profiler_us_per_event) and profiler_us_per_event >= 0):
         raise UsageError(
