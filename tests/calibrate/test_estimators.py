@@ -14,7 +14,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from benchmarks.nic_cache import HitRateRegressor
-from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
     GENERAL_TREES,
     Bounded,
@@ -59,9 +58,7 @@ def test_a_framework_apart_is_answered_by_its_own_rows_each_alike() -> None:
     assert fitted.predict(rows).tolist() == pytest.approx([2.0, 2.0, 1.0, 1.0])
 
 
-@pytest.mark.parametrize(
-    "made", [CollectiveRegressor(), HitRateRegressor(), boosted({}, "a", seed=0)]
-)
+@pytest.mark.parametrize("made", [HitRateRegressor(), boosted({}, "a", seed=0)])
 def test_estimators_of_tables_are_cloned_and_configured(made: object) -> None:
     again = clone(made)
     assert type(again) is type(made)
