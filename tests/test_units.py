@@ -48,12 +48,11 @@ DIMENSIONLESS = {
     "share_of_node": "as share",
     "error_of": "as error",
     "logit": "log of odds",
-    "odds": "chance over its complement",
-    "finding": "a probability",
-    "mass": "a share of lookups",
-    "moved_to": "as share",
     "scv": "squared coefficient of variation",
     "pooling": "lookups per bag",
+    "features": "inputs of a learned model",
+    "features_of": "as features",
+    "per_table": "sums, in the unit of what is summed",
     "rank_correlation": "Spearman's",
 }
 """Names without a unit, and what they are."""

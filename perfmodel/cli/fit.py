@@ -270,7 +270,7 @@ def _said_of_logs(fitted: Calibrated) -> str:
 
 def _said_of_curves(model: Learned) -> str:
     reach = ", ".join(
-        f"{name} {min(each.sd):.2f} to {max(each.sd):.2f}" for name, each in model.spreads.items()
+        f"{name} {min(each):.2f} to {max(each):.2f}" for name, each in model.spreads.items()
     )
     rows = model.about["rows"]
     return f"{rows} points; spread of log time on repositories left out: {reach}"
