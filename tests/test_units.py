@@ -47,12 +47,12 @@ DIMENSIONLESS = {
     "scale": "of parts' power to the node's",
     "error_of": "as error",
     "logit": "log of odds",
-    "odds": "chance over its complement",
-    "finding": "a probability",
-    "mass": "a share of lookups",
-    "moved_to": "as share",
     "scv": "squared coefficient of variation",
     "pooling": "lookups per bag",
+    "features": "inputs of a learned model",
+    "features_of": "as features",
+    "per_table": "sums, in the unit of what is summed",
+    "rank_correlation": "Spearman's",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {

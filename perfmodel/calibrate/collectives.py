@@ -1,27 +1,34 @@
 """The collective model from published curves: constants, trees on what they leave.
 
-Errors and intervals come from repositories that were left out.
+Curves that are left out are left out by name. Errors and intervals come from repositories that were
+left out.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.model_selection import LeaveOneGroupOut
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
-from perfmodel.arrays import Floats
-from perfmodel.calibrate.collective_data import MAX_ALIKE, SCORED_BYTES, Measured, read_measured
-from perfmodel.cost.collectives.calls import Calls, Texts
+from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.cost.collectives.calls import CUSTOM, NCCL, PCIE, Calls, Texts
+from perfmodel.cost.collectives.curves import (
+    OPS,
+    calls_of_wires,
+    read_curves,
+    read_points,
+    wires_of,
+)
 from perfmodel.cost.collectives.heuristic import Constants, costs_of
 from perfmodel.cost.collectives.learned import (
     KERNELS,
@@ -39,6 +46,120 @@ from perfmodel.cost.trees import of_dumps
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known
 from perfmodel.progress import Begin, begun, silent
+
+MIN_BYTES = 512
+SCORED_BYTES = 65_536
+"""Errors count from this size on."""
+MAX_ALIKE = 2
+"""Curves of one repository on equal wires that are fitted to; more would outweigh the rest."""
+_FLAWS = ("coarse_timer", "reported_slow", "typed_from_excerpt", "host_differs", "uncertain")
+_FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+_SMALL_WEIGHT = 0.3
+_FASTER_THAN_WIRES = 0.9
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Points of many curves, one per row."""
+
+    calls: Calls
+    time_us: Floats
+    curve: Texts
+    repo: Texts
+    alike: Floats
+    """How many curves before this one are of its repository and on its wires."""
+    weight: Floats
+    """Each curve counts alike within its repository, GPU and reach, and these by their root."""
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+    def take(self, index: Ints) -> Measured:
+        """The rows at `index`."""
+        columns: tuple[Any, ...] = (self.time_us, self.curve, self.repo, self.alike, self.weight)
+        return Measured(take_calls(self.calls, index), *(each[index] for each in columns))
+
+    def where(self, chosen: Mask) -> Measured:
+        """The rows that are `chosen`."""
+        return self.take(np.flatnonzero(chosen).astype(np.int64))
+
+
+def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
+    """(points of all tables, curve left out to the reason); raises `ModelError` for bad tables.
+
+    `pairs` are a table of curves and a table of points each.
+    """
+    left_out: dict[str, str] = {}
+    frames = []
+    for curves_path, points_path in pairs:
+        curves = read_curves(curves_path).to_dict("records")
+        points = read_points(points_path)[["curve_id", "size_bytes", "time_us"]]
+        known = {row["curve_id"] for row in curves}
+        strange = next((each for each in points["curve_id"].unique() if each not in known), None)
+        if strange is not None:
+            raise ModelError(f"{points_path}: {curves_path} does not describe {strange[:60]!r}")
+        try:
+            reasons = {row["curve_id"]: _flaw(row) for row in curves}
+            kept = [row for row in curves if not reasons[row["curve_id"]]]
+            wires = list(map(wires_of, kept))
+        except ModelError as error:
+            raise ModelError(f"{curves_path}: {error}") from None
+        left_out |= {curve: reason for curve, reason in reasons.items() if reason}
+        texts = {name: [str(row.get(name)) for row in kept] for name in ("gpu", "framework")}
+        repos = [str(row.get("repo") or curves_path) for row in kept]
+        ids = [row["curve_id"] for row in kept]
+        about = pd.DataFrame({"curve_id": ids, "repo": repos, **texts, "wires": wires})
+        about["alike"] = about.groupby(["repo", "framework", "wires"], sort=False).cumcount()
+        frames.append(points.merge(about, on="curve_id"))
+    joined = pd.concat(frames, ignore_index=True)
+    joined = joined[joined["size_bytes"] >= MIN_BYTES].reset_index(drop=True)
+    if not len(joined):
+        raise ModelError(f"{pairs[0][1]}: no points of usable curves")
+    calls = calls_of_wires(list(joined["wires"]), joined["size_bytes"].to_numpy(np.float64))
+    measured = Measured(
+        calls,
+        joined["time_us"].to_numpy(np.float64),
+        joined["curve_id"].to_numpy(np.str_),
+        joined["repo"].to_numpy(np.str_),
+        joined["alike"].to_numpy(np.float64),
+        _weights(joined),
+    )
+    impossible = _curves_faster_than_wires(measured)
+    left_out |= {str(curve): "faster than its wires" for curve in impossible}
+    return measured.where(~np.isin(measured.curve, impossible)), left_out
+
+
+def _flaw(row: dict[str, object]) -> str:
+    flags = str(row.get("quality_flags") or "")
+    for flaw in _FLAWS:
+        if flaw in flags:
+            return flaw
+    network = str(row.get("network"))
+    if network in ("unknown", "tcp") or "tcp_fallback" in flags:
+        return f"network {network}"
+    if str(row.get("variant") or "").startswith(CUSTOM) and wires_of(row).link == PCIE:
+        return "a framework's collective without links"
+    op = str(row.get("collective"))
+    return "" if OPS.get(op, op) in _FITTED else f"op {op} is not fitted"
+
+
+def _weights(points: pd.DataFrame) -> Floats:
+    reach = [(each.nodes > 1, each.variant) for each in points["wires"]]
+    per_curve = points.groupby("curve_id")["time_us"].transform("size")
+    curves = points.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
+    small = np.where(points["size_bytes"] < SCORED_BYTES, _SMALL_WEIGHT, 1.0)
+    weight = small / (per_curve * np.sqrt(curves))
+    library = np.array([each.variant == NCCL for each in points["wires"]])
+    return np.asarray(weight / weight[library if library.any() else ~library].mean(), np.float64)
+
+
+def _curves_faster_than_wires(measured: Measured) -> NDArray[np.str_]:
+    calls = measured.calls
+    rate = np.where(calls.is_remote, calls.rank_nic_gb_per_s, calls.link_gb_per_s) * 1e3
+    least_us = calls.size_bytes / rate
+    fast = (calls.op == "send_recv") & (measured.time_us < _FASTER_THAN_WIRES * least_us)
+    return np.unique(measured.curve[fast])
+
 
 PRIOR_WEIGHT = 0.5
 """What a constant costs that is e times its start, in units of the residuals."""
@@ -147,16 +268,16 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     measured, left_out = read_measured(pairs)
     _require_several(measured, pairs[0][0])
     begin("all repositories", 0, 0)
-    X, y = _table(measured.calls), np.log(measured.time_us)
+    calls, y = measured.calls, np.log(measured.time_us)
     weight = np.where(measured.alike < MAX_ALIKE, measured.weight, 0.0)
-    model = CollectiveRegressor().fit(X, y, weight).model_
-    groups = np.where(measured.calls.is_custom, measured.calls.architecture, measured.repo)
-    folds, log_us = list(LeaveOneGroupOut().split(X, y, groups)), np.empty(len(X))
-    for taught, left in begun(folds, begin, lambda fold: f"without {groups[fold[1][0]]}"):
-        fitted = CollectiveRegressor().fit(X.iloc[taught], y[taught], weight[taught])
-        log_us[left] = fitted.predict(X.iloc[left])
+    model, log_us = _fitted_model(calls, y, weight), np.empty(len(y))
+    groups = np.where(calls.is_custom, calls.architecture, measured.repo)
+    for group in begun(np.unique(groups).tolist(), begin, lambda group: f"without {group}"):
+        left = np.flatnonzero(groups == group).astype(np.int64)
+        fitted = _fitted_model(calls, y, np.where(groups == group, 0.0, weight))
+        log_us[left] = fitted.log_us(take_calls(calls, left))[0]
     spreads: dict[str, tuple[float, ...]] = {}
-    library, is_remote = ~measured.calls.is_custom, measured.calls.is_remote
+    library, is_remote = ~calls.is_custom, calls.is_remote
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
     for kind, chosen in kinds.items():
         if not chosen.any():
@@ -183,62 +304,34 @@ def _require_several(measured: Measured, where: str) -> None:
             )
 
 
-class CollectiveRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Logarithm of a collective's microseconds: constants by least squares, then trees on the rest.
-
-    `X` is a frame with the columns of `Calls`. Rows of weight 0 are left out of the fit.
-    """
-
-    def __init__(self, trees: Any = _TREES) -> None:
-        self.trees = trees
-
-    def fit(self, X: pd.DataFrame, y: Floats, sample_weight: Floats) -> CollectiveRegressor:
-        """Intervals of `model_` are placeholders until repositories were left out."""
-        weighted = np.flatnonzero(sample_weight)
-        calls, y = _calls(X.iloc[weighted]), np.asarray(y)[weighted]
-        weight = sample_weight[weighted]
-        constants = fit_constants(calls, y, weight)
-        costs = costs_of(calls, constants)
-        features = pd.DataFrame(features_of(calls, costs))
-        target = y - np.log(costs.total_us)
-        own = ~calls.is_custom
-        trees = clone(self.trees).fit(features[own], target[own], sample_weight=weight[own])
-        dumps = trees.get_booster().get_dump(dump_format="json")
-        columns = tuple(features)
-        self.model_ = Learned(
-            name=NAME,
-            constants=constants,
-            columns=columns,
-            trees=of_dumps(dumps, 0.0, columns),
-            most=MOST,
-            spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
-            fitted={
-                kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
-                for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
-            },
-        )
-        return self
-
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """As the stored model will, before it is smoothed over sizes."""
-        check_is_fitted(self)
-        return self.model_.log_us(_calls(X))[0]
-
-
-def _table(calls: Calls) -> pd.DataFrame:
-    return pd.DataFrame({each.name: getattr(calls, each.name) for each in fields(calls)})
-
-
-def _calls(table: pd.DataFrame) -> Calls:
-    texts = table.select_dtypes(exclude=["number", "bool"])
-    columns = {name: table[name].to_numpy() for name in table}
-    return Calls(**columns | {name: table[name].to_numpy(np.str_) for name in texts})
+def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
+    """Constants by least squares, then trees on the rest of the library's collectives; rows of
+    weight 0 are left out. Intervals are placeholders until repositories were left out."""
+    used = np.flatnonzero(weight).astype(np.int64)
+    calls, log_us, weight = take_calls(calls, used), log_us[used], weight[used]
+    constants = fit_constants(calls, log_us, weight)
+    costs, own = costs_of(calls, constants), ~calls.is_custom
+    features = pd.DataFrame(features_of(calls, costs))
+    target = log_us - np.log(costs.total_us)
+    trees = clone(_TREES).fit(features[own], target[own], sample_weight=weight[own])
+    columns = tuple(features)
+    return Learned(
+        name=NAME,
+        constants=constants,
+        columns=columns,
+        trees=of_dumps(trees.get_booster().get_dump(dump_format="json"), 0.0, columns),
+        most=MOST,
+        spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
+        fitted={
+            kind: tuple(np.unique(calls.op[own & (calls.is_remote == is_remote)]).tolist())
+            for kind, is_remote in ((ONE_NODE, False), (SEVERAL, True))
+        },
+    )
 
 
 def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> tuple[float, ...]:
     """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
     time that is latency."""
-    from sklearn.linear_model import QuantileRegressor
 
     near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
     line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")

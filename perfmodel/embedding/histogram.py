@@ -203,11 +203,8 @@ def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popular
 
 
 def _weights(grid: Floats, least: Floats, most: Floats, rows: Floats, looked_up: Floats) -> Floats:
-    """Rows of each rate `[rates]`.
-
-    Of a Poisson count, the chance that it lies in a bin and its mean there are `[bins, rates]`; the
-    mean of a count within limits is the rate times the chance of a count one lower.
-    """
+    """Rows of each rate `[rates]`. The mean of a Poisson count within limits is the rate times the
+    chance of a count one lower."""
     from scipy.optimize import nnls
     from scipy.special import gammaincc
 
@@ -224,10 +221,8 @@ def _weights(grid: Floats, least: Floats, most: Floats, rows: Floats, looked_up:
 
 
 def _within(weights: Floats, rates: Floats, most_rows: float) -> tuple[Floats, Floats]:
-    """The rarest rows joined into fewer and more popular ones, so that `most_rows` remain.
-
-    `rates` ascending; lookups are kept.
-    """
+    """The rarest rows joined into fewer and more popular ones, so that `most_rows` remain: `rates`
+    ascending, lookups kept."""
     surplus = weights.sum() - most_rows
     if surplus <= 0:
         return weights, rates

@@ -145,11 +145,11 @@ def _learned(tables: Sequence[TableAccess], budget_bytes: float, sampled: float)
 
 
 def _counted(classes: RowClasses, budget_bytes: float, expected: Floats) -> Floats:
-    """The chance that a row's count per byte is above the least that fits, and a part of those
-    at it.
+    """The chance that a row's count per byte is above the least that fits, and a part of those at
+    it.
 
     Halves what lies between two counts per byte, from twice and half the one that would fit if
-    counts were what is expected. Only classes whose chance differs between the two are asked again.
+    counts were as expected; only classes whose chance differs between the two are computed again.
     """
     sizes, used = np.unique(classes.row_bytes), classes.used_bytes
     low, many = 0.0, poisson_above_frac(expected, 0.0)

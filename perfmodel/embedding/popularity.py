@@ -127,7 +127,7 @@ def _chance(rows: Floats, share: Floats) -> Floats:
 
 _HEAD, _TAIL = 192, 256
 """Ranks that are a class of their own, and classes that share the others evenly by logarithm."""
-_STEEPEST = 10.0
+_MAX_ALPHA = 10.0
 _HALVINGS = 24
 """Of the exponents up to the steepest, down to 1e-6."""
 
@@ -148,9 +148,9 @@ def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -
     Raises `WorkloadError` where there are not row numbers, or `alpha` is not within 0 to 10.
     """
     _require_rows(rows)
-    if not 0.0 <= alpha <= _STEEPEST or not 0.0 <= shift < rows:
+    if not 0.0 <= alpha <= _MAX_ALPHA or not 0.0 <= shift < rows:
         raise WorkloadError(
-            f"zipf: alpha {alpha:g}, shift {shift:g}: 0 to {_STEEPEST:g}, 0 to rows"
+            f"zipf: alpha {alpha:g}, shift {shift:g}: 0 to {_MAX_ALPHA:g}, 0 to rows"
         )
     if alpha == 0.0:
         return uniform(rows)

@@ -13,6 +13,7 @@ from perfmodel.hardware.catalogue import (
     devices,
     figures,
     find,
+    frame,
     from_driver_name,
     host,
     load,
@@ -37,7 +38,6 @@ from perfmodel.hardware.parts import (
     kind_of,
 )
 from perfmodel.hardware.settings import with_settings
-from perfmodel.hardware.views import frame
 
 __all__ = [
     "KINDS",

@@ -87,16 +87,9 @@ def drawn_queries(tables: tuple[Table, ...], queries: int, *, seed: int = 0) -> 
 def joined_popularity(tables: tuple[Table, ...]) -> Popularity:
     """All tables as one, each looked up as often as it is."""
     total = sum(table.pooling for table in tables)
-    popularities = [table.popularity() for table in tables]
-    return Popularity(
-        np.concatenate([each.rows for each in popularities]),
-        np.concatenate(
-            [
-                each.share * (table.pooling / total)
-                for each, table in zip(popularities, tables, strict=True)
-            ]
-        ),
-    )
+    rows = np.concatenate([table.popularity().rows for table in tables])
+    shares = [table.popularity().share * (table.pooling / total) for table in tables]
+    return Popularity(rows, np.concatenate(shares))
 
 
 def _pairs(table: Table, batch: int) -> float:
@@ -191,12 +184,6 @@ def adapter_use(run: Run) -> AdapterUse | None:
     return _use(tables, run.placement, run.plan, run.batch, run.ranks, run.rank, run.linked)
 
 
-def answered_fracs(run: Run) -> tuple[float, ...]:
-    """See `AdapterUse`; empty where no adapter has a cache."""
-    use = adapter_use(run)
-    return () if use is None else use.answered_fracs(run)
-
-
 @lru_cache(maxsize=64)
 def _use(
     tables: tuple[Table, ...],
@@ -221,9 +208,11 @@ def _use(
         views = _views(tables, placement, plan, batch, ranks, linked)
         own = views[rank // linked]
         for number in (n for n in count if _has(placement, n, REMOTE)):
-            theirs = [view for view in views if number in view.places]
-            seen = [own] if number in own.places else theirs or [own]
-            parts = [(view.found, view.place_of(number)) for view in seen]
+            theirs = [view for view in views if number in view[0]]
+            seen = [own] if number in own[0] else theirs or [own]
+            # of a table that lies partly in every group, the place of the one next to it
+            nearest = [min(places, key=lambda n: abs(n - number)) for places, _ in seen]
+            parts = [(hits, places[n]) for (places, hits), n in zip(seen, nearest, strict=True)]
             left = 1.0 - float(np.mean([hits.hit_frac[place] for hits, place in parts]))
             bags = float(np.mean([hits.bags_hit_frac[place] for hits, place in parts]))
             changed = asked[number].lookups * ranks
@@ -272,28 +261,16 @@ def _asked_of(table: Table, dtype: str, number: int, batch: int) -> NicTable:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """What the remote caches of one group of linked ranks find of others' tables, and the places of
-    these tables in it."""
-
-    places: Mapping[int, int]
-    found: NicHits
-
-    def place_of(self, number: int) -> int:
-        """Of a table; of one that lies partly in every group, the one next to it."""
-        near = min(self.places, key=lambda other: abs(other - number))
-        return self.places[near]
+View = tuple[dict[int, int], NicHits]
+"""Places of others' tables in what the remote caches of one group of linked ranks find of them."""
 
 
 @lru_cache(maxsize=8)
 def _views(
     tables: tuple[Table, ...], placement: Placement, plan: Plan, batch: int, ranks: int, linked: int
-) -> tuple[_View, ...]:
-    """That of each group: what a group asks of another one's tables is what that one is asked.
-
-    Groups that ask tables that are alike find the same in them.
-    """
+) -> tuple[View, ...]:
+    """That of each group: what a group asks of another one's tables is what that one is asked;
+    groups that ask equal tables find the same in them."""
     cache = next(cache for cache in placement.caches if cache.at == REMOTE)
     order = query_order(tables, batch, cache.order)
     cached = [n for n in range(len(tables)) if _has(placement, n, REMOTE)]
@@ -306,7 +283,7 @@ def _views(
         alike = tuple((tables[n], placement.tables[n].dtype) for n in numbers)
         if alike not in made:
             made[alike] = _found({n: asked[n] for n in numbers}, cache, batch, order)
-        views.append(_View({n: place for place, n in enumerate(numbers)}, made[alike]))
+        views.append(({n: place for place, n in enumerate(numbers)}, made[alike]))
     return tuple(views)
 
 

@@ -126,10 +126,8 @@ def fused_cross(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
 
 @rule_of_one(CROSS, "hugectr::multi_cross_backward")
 def _cross_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Per layer one kernel for two products with what came, and four matrix products.
-
-    What comes is added to the gradient of a layer's input in the epilogue of the last of them.
-    """
+    """Per layer one kernel for two products with what came, and four matrix products; what comes is
+    added to the gradient of a layer's input in the epilogue of the last of them."""
     first, (kept,) = node.inputs[0], node.saved
     total = r.tensor(first.shape, first.dtype)
     r.leaf("hugectr::zero", (), total)
@@ -260,10 +258,8 @@ class _Hybrid:
         return look_up(r, self.others, *_keys(r, self.sent), self.sent, self.dtype)
 
     def _reduced(self, r: Recorder, gradient: Tensor, reset_rows: int) -> Tensor:
-        """Sums of the own samples' gradients of frequent rows.
-
-        They are fp32 and stay in the cache while the samples are added, which are read as they are.
-        """
+        """Sums of the own samples' gradients of frequent rows: in fp32, they stay in the cache
+        while the samples are added, which are read as they are."""
         exact = r.tensor((self.frequent_rows, self.dim))
         streaming_kernel(r, "reset_gradients", (), _part(r, exact, reset_rows))
         sums = r.tensor(exact.shape, self.dtype)
@@ -278,10 +274,8 @@ class _Hybrid:
             self._compute_indices(r)
 
     def _compute_indices(self, r: Recorder) -> None:
-        """Which of a global batch's rows this rank holds: every rank looks at all of them.
-
-        Ahead, on a stream of low priority beside the step; here where the step waits for a sum.
-        """
+        """Which of a global batch's rows this rank holds: every rank looks at all of them. Ahead,
+        on a stream of low priority beside the step; here where the step waits for a sum."""
         tables = self.run.workload.tables
         samples = self.run.global_batch * len(tables)
         keys, places = (r.tensor((samples,), dtype) for dtype in ("int32", "int64"))

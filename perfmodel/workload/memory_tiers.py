@@ -86,13 +86,12 @@ def tier_use(
             )
     optimizer = workload.training.table_optimizer if train else None
     pairs = list(zip(workload.tables, placement.tables, strict=True))
-    ranks = _Ranks(machine.node.gpus, machine.gpus, optimizer)
-    held = {tier: _tables(pairs, ranks, tier) for tier in all_memories()}
+    held = {tier: _tables(pairs, machine, optimizer, tier) for tier in all_memories()}
     hot_bytes = sum(
         min(placed.hot_rows, table.rows) * _row_bytes(table, placed, optimizer)
         for table, placed in pairs
     )
-    of_kinds = [_uses(placement, ranks, held, hot_bytes, *kind) for kind in machine.kinds]
+    of_kinds = [_uses(placement, held, hot_bytes, *kind) for kind in machine.kinds]
 
     def beyond_bytes(use: TierUse) -> float:
         return -inf if use.capacity_bytes is None else use.total_bytes - use.capacity_bytes
@@ -106,7 +105,6 @@ def tier_use(
 
 def _uses(
     placement: Placement,
-    ranks: _Ranks,
     held: dict[str, list[float]],
     hot_bytes: float,
     node: Node,
@@ -115,7 +113,7 @@ def _uses(
     """Per tier what the fullest of the ranks `own`, or of their nodes, needs; `held` has tables."""
 
     def fullest(tier: str) -> float:
-        size = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
+        size = 1 if MEMORIES[tier].is_of_rank else node.gpus
         return max(held[tier][own.start // size : own.stop // size])
 
     device = TierUse(
@@ -206,13 +204,6 @@ def fitting(
     return frozenset(chosen)
 
 
-@dataclass(frozen=True)
-class _Ranks:
-    per_node: int
-    count: int
-    optimizer: str | None
-
-
 def _row_bytes(table: Table, placed: TablePlacement, optimizer: str | None) -> float:
     alignment = GPU_ALIGNMENT_BYTES if placed.tier == HBM else CPU_ALIGNMENT_BYTES
     stored = _stored_bytes(placed.dtype, table.dim, alignment)
@@ -224,14 +215,19 @@ def _stored_bytes(dtype: str, dim: int, alignment_bytes: int) -> float:
     return float(row_bytes(dtype, dim, alignment_bytes=alignment_bytes))
 
 
-def _tables(pairs: Sequence[tuple[Table, TablePlacement]], ranks: _Ranks, tier: str) -> list[float]:
+def _tables(
+    pairs: Sequence[tuple[Table, TablePlacement]],
+    machine: Cluster,
+    optimizer: str | None,
+    tier: str,
+) -> list[float]:
     """Bytes per rank of device memory, per node of others."""
-    shared_by = 1 if MEMORIES[tier].is_of_rank else ranks.per_node
-    bytes_of = [0.0] * -(-ranks.count // shared_by)
+    shared_by = 1 if MEMORIES[tier].is_of_rank else machine.node.gpus
+    bytes_of = [0.0] * -(-machine.gpus // shared_by)
     for table, placed in pairs:
         if placed.tier != tier:
             continue
-        size = shard_bytes(table, placed, ranks.optimizer)
+        size = shard_bytes(table, placed, optimizer)
         if placed.hot_rows and tier != HBM:
             size /= len(bytes_of)
         places = [rank // shared_by for rank in placed.ranks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.workload.adapter_caches import answered_fracs, is_across_network
+from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call
 from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.creation import copy, to_dtype
@@ -136,18 +136,18 @@ def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
     """The exchange itself; what others have from a cache is not sent."""
     received, sizes = link.received, link.on_wire
     assert received is not None
-    share = answered_fracs(link.adapters) if link.adapters is not None else ()
-    if link.adapters is not None and share:
+    use = None if link.adapters is None else adapter_use(link.adapters)
+    if link.adapters is not None and use is not None:
+        share = use.answered_fracs(link.adapters)
         add_remote_rows(r, link.adapters, received)
         apart = [is_across_network(link.adapters, rank) for rank in range(link.ranks)]
-        own = [
-            round(size * share[link.rank]) if far else size
-            for size, far in zip(own, apart, strict=True)
-        ]
-        sizes = [
-            round(size * part) if far else size
-            for size, part, far in zip(sizes, share, apart, strict=True)
-        ]
+        own, sizes = (
+            [
+                round(size * part) if far else size
+                for size, part, far in zip(whole, parts, apart, strict=True)
+            ]
+            for whole, parts in ((own, [share[link.rank]] * link.ranks), (sizes, share))
+        )
         buffer = r.view(buffer, (sum(own),), (1,))
         received = r.view(received, (sum(sizes),), (1,))
     all_to_all_call(

@@ -21,11 +21,11 @@ class Software:
     """`record` records a step; the rest says which workloads it cannot run.
 
     `mixed_dims`: tables of several dims; `layer_precisions`: a precision per layer;
-    `fused_optimizers`: rows are updated in the backward pass, by any optimizer; else by SGD alone;
-    `int32_keys`: indices of 32 bits on the wire; `fp8`: products of it. Software of
-    `placements` runs a placement of tables, and cannot be asked for by name. `groups_by_node`: a
-    group of linked ranks is a node, also where links join several nodes. `overheads`: the package's
-    profile that times its host, on any machine.
+    `fused_optimizers`: rows are updated in the backward pass, by any optimizer, else by SGD alone;
+    `int32_keys` on the wire; `fp8` products. Software of `placements` runs a placement of tables,
+    and cannot be named by a workload. `groups_by_node`: a group of linked ranks is a node, also
+    where links join several. `overheads`: the package's profile that times its host, on any
+    machine.
     """
 
     record: RecordStep
@@ -226,39 +226,30 @@ SECTIONS: dict[str, type] = {
 
 MAX_TABLES = 100_000
 LIMITS = {
-    "rows": Limits(1, 1e13),
-    "dim": Limits(1, 1e5),
-    "pooling": Limits(1e-3, 1e6),
-    "alpha": Limits(0, 10),
-    "key_rows": Limits(0, 1e13),
-    "histogram": Limits(1e-15, 1e9),
-    "count": Limits(1, MAX_TABLES),
-    "batch": Limits(1, 1e9),
-    "layers": Limits(1, 100),
-    "rank": Limits(1, 1e5),
-    "heads": Limits(1, 1024),
-    "attention_dim": Limits(1, 4096),
-    "hidden_dim": Limits(1, 4096),
-    "content_hidden": Limits(1, 1e5),
-    "length_std": Limits(0, 1e6),
-    "max_length": Limits(1, 1e6),
-    "samples_per_user": Limits(1, 1e6),
-    "unique_frac": Limits(1e-6, 1),
-    "pad_to": Limits(1, 4096),
-    "dense_features": Limits(1, 1e6),
-    "bottom_mlp": Limits(1, 1e6),
-    "top_mlp": Limits(1, 1e6),
-    "data_parallel_max_bytes": Limits(0, 1e15),
-    "remote_data_parallel_max_bytes": Limits(0, 1e15),
-    "unmodelled_sample_bytes": Limits(0, 1e9),
-    "every_samples": Limits(0, 1e15),
-    "samples": Limits(0, 1e15),
-    "batch_factor": Limits(1, 1e6),
-    "beyond_us": Limits(0, 1e12),
-    "ddp_bucket_bytes": Limits(1, 1e12),
-    "samples_per_s": Limits(0, 1e12),
-    "gb_per_s": Limits(0, 1e6),
-    "bytes_per_sample": Limits(0, 1e12),
+    key: Limits(low, high)
+    for low, high, keys in (
+        (0, 10, ("alpha",)),
+        (0, 1e6, ("length_std", "gb_per_s")),
+        (0, 1e9, ("unmodelled_sample_bytes",)),
+        (0, 1e12, ("beyond_us", "samples_per_s", "bytes_per_sample")),
+        (0, 1e13, ("key_rows",)),
+        (0, 1e15, ("data_parallel_max_bytes", "remote_data_parallel_max_bytes")),
+        (0, 1e15, ("every_samples", "samples")),
+        (1e-15, 1e9, ("histogram",)),
+        (1e-6, 1, ("unique_frac",)),
+        (1e-3, 1e6, ("pooling",)),
+        (1, 100, ("layers",)),
+        (1, 1024, ("heads",)),
+        (1, 4096, ("attention_dim", "hidden_dim", "pad_to")),
+        (1, 1e5, ("dim", "rank", "content_hidden")),
+        (1, MAX_TABLES, ("count",)),
+        (1, 1e6, ("max_length", "samples_per_user", "dense_features", "bottom_mlp", "top_mlp")),
+        (1, 1e6, ("batch_factor",)),
+        (1, 1e9, ("batch",)),
+        (1, 1e12, ("ddp_bucket_bytes",)),
+        (1, 1e13, ("rows",)),
+    )
+    for key in keys
 }
 """Of the numbers of a key."""
 

@@ -74,10 +74,8 @@ def _placed(
     table_cost: float,
     capacity_rows: float,
 ) -> tuple[Layout, int | None]:
-    """The largest part first, each to the bucket with the least work that can take it.
-
-    With the number of the first table that no bucket can take.
-    """
+    """The largest part first, each to the bucket with the least work that can take it; with the
+    number of the first table that no bucket can take."""
     held: Layout = [[] for _ in range(buckets)]
     work, rows = [0.0] * buckets, [0.0] * buckets
     for number in _by_part(tables, parts):

@@ -13,7 +13,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from benchmarks.nic_cache import HitRateRegressor
-from perfmodel.calibrate.collectives import CollectiveRegressor
 from perfmodel.calibrate.estimators import (
     TREES,
     Bounded,
@@ -38,9 +37,7 @@ def test_they_are_estimators(estimator: object, check: Callable[[object], None])
     check(estimator)
 
 
-@pytest.mark.parametrize(
-    "made", [CollectiveRegressor(), HitRateRegressor(), boosted({}, "a", seed=0)]
-)
+@pytest.mark.parametrize("made", [HitRateRegressor(), boosted({}, "a", seed=0)])
 def test_estimators_of_tables_are_cloned_and_configured(made: object) -> None:
     again = clone(made)
     assert type(again) is type(made)

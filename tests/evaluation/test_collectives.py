@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.calibrate.collective_data import read_measured
+from perfmodel.calibrate.collectives import read_measured
 from perfmodel.errors import ModelError
 from perfmodel.evaluation.collectives import evaluate_collectives
 

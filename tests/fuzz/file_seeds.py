@@ -205,7 +205,7 @@ def points() -> bytes:
 @cache
 def nic_trees() -> bytes:
     """The trees of the adapter's cache."""
-    return (PACKAGE / "cost" / "tiers" / "nic" / "cache.json").read_bytes()
+    return (PACKAGE / "workload" / "adapter_hits.json").read_bytes()
 
 
 @cache

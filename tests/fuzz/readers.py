@@ -212,8 +212,7 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     """What a fit starts from, and how far the shipped model is off."""
     import numpy as np
 
-    from perfmodel.calibrate.collective_data import read_measured
-    from perfmodel.calibrate.collectives import initial_constants
+    from perfmodel.calibrate.collectives import initial_constants, read_measured
     from perfmodel.cost.collectives.heuristic import costs_of
     from perfmodel.cost.collectives.learned import features_of
     from perfmodel.evaluation.collectives import evaluate_collectives

@@ -225,11 +225,9 @@ def _known(name: str | None) -> str | None:
 
 
 def _nccl_row(line: str) -> tuple[float, float] | None:
-    """(bytes, out-of-place microseconds) of a row: size count type redop [root] time algbw busbw …
-
-    Both ways take three or four numbers each, so that an odd one is the root, which old logs lack.
-    Only what was not checked is a text among them. A row whose data arrived wrong is none.
-    """
+    """(bytes, out-of-place us) of a row: size count type redop [root] time algbw busbw … Both ways
+    take three or four numbers each, so that an odd one is the root, which old logs lack. Only what
+    was not checked is a text among them. A row whose data arrived wrong is none."""
     words = line.split()
     if len(words) < 7 or not words[0].isdigit() or not words[1].isdigit():
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,12 @@ def wires_of(row: dict[str, Any]) -> Wires:
     """What one row of a table of curves says; raises `ModelError` for what it lacks."""
     where = f"curve {row.get('curve_id')}"
     ranks = _number(row, "n_gpus")
-    nodes = _number(row, "n_nodes") or _usual_nodes(row, ranks)
+    network = _text(row, "network")
+    nodes = _number(row, "n_nodes")
+    if not nodes:  # by the GPUs of one, else one unless a network is named
+        usual = ranks if network in _NO_NETWORK else _C.usual_node_gpus
+        each = _number(row, "gpus_per_node") or usual
+        nodes = float(np.ceil(ranks / each)) if each >= 1 else 1.0
     if not ranks or ranks < 2 or nodes > ranks:
         raise ModelError(f"{where}: n_gpus is {row.get('n_gpus')}, n_nodes {row.get('n_nodes')}")
     architecture = architecture_of(_text(row, "gpu"))
@@ -70,8 +75,10 @@ def wires_of(row: dict[str, Any]) -> Wires:
     rate = _number(row, "intra_gb_per_s_per_gpu")
     link = _link(words, rate, architecture)
     box = _BOX.search(words)
-    network = _text(row, "network")
     nic = _number(row, "node_nic_gb_per_s")
+    variant = _text(row, "variant")
+    is_custom = variant.startswith(CUSTOM)
+    variant = (EAGER if "eager" in variant else CUSTOM) if is_custom else NCCL
     return Wires(
         op=OPS.get(_text(row, "collective"), _text(row, "collective")),
         ranks=ranks,
@@ -82,43 +89,22 @@ def wires_of(row: dict[str, Any]) -> Wires:
         architecture=architecture,
         network=INFINIBAND if network in _NO_NETWORK else network,
         node_nic_gb_per_s=nic or _C.unknown_nic_gb_per_s * ranks / nodes,
-        variant=_variant(_text(row, "variant")),
+        variant=variant,
     )
-
-
-def _usual_nodes(row: dict[str, Any], ranks: float) -> float:
-    """Where the table has no `n_nodes`: by the GPUs of one, else one unless a network is named."""
-    named = _text(row, "network") not in _NO_NETWORK
-    each = _number(row, "gpus_per_node") or (_C.usual_node_gpus if named else ranks)
-    return float(np.ceil(ranks / each)) if each >= 1 else 1.0
-
-
-def _variant(words: str) -> str:
-    if not words.startswith(CUSTOM):
-        return NCCL
-    return EAGER if "eager" in words else CUSTOM
 
 
 def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
     """One call of `size_bytes` bytes per element of `wires`."""
 
-    def texts(name: str) -> Any:
-        return np.array([getattr(each, name) for each in wires], np.str_)
-
-    def numbers(name: str) -> Floats:
-        return np.array([getattr(each, name) for each in wires], np.float64)
-
-    ranks, nodes = numbers("ranks"), numbers("nodes")
-    link, architecture = texts("link"), texts("architecture")
-    nic = numbers("node_nic_gb_per_s")
-    rate, peers = wired(
-        link == MESH,
-        numbers("link_gb_per_s"),
-        ranks / nodes,
-        np.maximum(numbers("domain_ranks") - 1, 1.0),
-    )
+    of: dict[str, Any] = {
+        each.name: np.array([getattr(one, each.name) for one in wires]) for each in fields(Wires)
+    }
+    ranks, nodes, link = of["ranks"], of["nodes"], of["link"]
+    nic, architecture = of["node_nic_gb_per_s"], of["architecture"]
+    peers = np.maximum(of["domain_ranks"] - 1, 1.0)
+    rate, peers = wired(link == MESH, of["link_gb_per_s"], ranks / nodes, peers)
     return Calls(
-        op=texts("op"),
+        op=of["op"],
         size_bytes=size_bytes,
         ranks=ranks,
         domains=nodes,
@@ -128,12 +114,12 @@ def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
         architecture=architecture,
         has_multicast=(link == SWITCH)
         & np.array([reduces_in_switch(each) for each in architecture], bool),
-        network=texts("network"),
+        network=of["network"],
         nic_gb_per_s=nic,
         rank_nic_gb_per_s=nic * nodes / ranks,
         exchange_frac=np.zeros(len(ranks)),
         in_network=np.zeros(len(ranks), bool),
-        variant=texts("variant"),
+        variant=of["variant"],
     )
 
 

@@ -202,11 +202,8 @@ def load_of(sends_bytes: ArrayLike, domains: int = 1) -> Load:
 
 
 def _even_size_bytes(load: Load, call: Calls) -> float:
-    """The `size_bytes` of the even all-to-all `call` (one row) that takes as long as `load`.
-
-    Within a domain that of the busiest rank; beyond, of the busiest domain's adapters, unless
-    links are what the even one waits for.
-    """
+    """The `size_bytes` of the even all-to-all `call` (one row) that takes as long as `load`: beyond
+    a domain, of its busiest adapters, unless links are what the even one waits for."""
     ranks, local = load.ranks, float(call.local[0])
     by_rank = load.rank_bytes * ranks / max(ranks - 1, 1)
     if call.domains[0] <= 1:

@@ -88,18 +88,15 @@ class SubEvents:
 
     def between(self, first_row: Ints, second_row: Ints) -> Ints:
         """Events that begin after that of `first_row` and before that of `second_row`."""
-        count: Ints = np.maximum(self._at[second_row] - self._at[first_row] - 1, 0)
-        return count
+        return np.asarray(np.maximum(self._at[second_row] - self._at[first_row] - 1, 0))
 
     def rest_of_op(self, op: Ints, row: Ints) -> Ints:
         """Events in operator `op` (an index into `ops`) that begin after that of `row`."""
-        count: Ints = np.maximum(self._past[op] - self._at[row] - 1, 0)
-        return count
+        return np.asarray(np.maximum(self._past[op] - self._at[row] - 1, 0))
 
     def gap(self, op: Ints, next_op: Ints) -> Ints:
         """Events between the end of operator `op` and the start of `next_op` on its thread."""
-        count: Ints = np.maximum(self._at[self._ops[next_op]] - self._past[op], 0)
-        return count
+        return np.asarray(np.maximum(self._at[self._ops[next_op]] - self._past[op], 0))
 
 
 @dataclass(frozen=True)
@@ -128,20 +125,15 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
     """Every host overhead of one rank as one sample, in microseconds.
 
     A *top-level op* is the outermost operator on its thread; those that start within the steps
-    count, and one between two steps belongs to the earlier. T1 is the gap before an op (named
-    after that op; never across a step start), T2 its start to its first launch call, T3 the end
-    of its last launch call to its end, T4 each launch call, T5 the gap between its consecutive
-    launch calls; an op that launches nothing is one sample of `op_without_launch`. A launch
-    belongs to an op only if it also ends within it. Where neighbours overlap (files in whole
-    microseconds, an op that outlives its caller) the earlier ends where the later begins.
-
-    `profiler_us_per_event`: microseconds that the profiler spends on recording one host event.
-    That much is taken off a sample per event recorded inside it, and once more off T1 (for the
-    op that follows) and T4 (for the call itself); no sample falls below 0. Lin et al. take 2;
-    the default 0 leaves everything as measured.
-
-    Raises `UsageError` when `profiler_us_per_event` is negative or not a number.
-    Source: Lin et al. 2022, section IV-C; the blocking rule is in `perfmodel.cost.host.measure`.
+    count, one between two steps for the earlier. T1 is the gap before an op (named after it; never
+    across a step start), T2 its start to its first launch call, T3 the end of its last launch call
+    to its end, T4 each launch call, T5 the gap between its consecutive launch calls; an op that
+    launches nothing is a sample of `op_without_launch`. A launch belongs to an op only if it also
+    ends within it. Where neighbours overlap (rounding, an op that outlives its caller) the earlier
+    ends where the later begins. `profiler_us_per_event` is what the profiler spends on one host
+    event: taken off a sample per event recorded inside it, and once more off T1 (for the op that
+    follows) and T4 (for the call); no sample falls below 0. Raises `UsageError` where it is
+    negative or not a number.
     """
     if not (math.isfinite(profiler_us_per_event) and profiler_us_per_event >= 0):
         raise UsageError(
@@ -159,7 +151,9 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
         value -= profiler_us_per_event * _recorded(rank, links, intervals)
 
     roles = tuple(dict.fromkeys(links.roles.values()))
-    role_of_op = _role_of_op(rank, links, roles)
+    threads, inverse = np.unique(rank.thread[ops], return_inverse=True)
+    codes = [roles.index(links.roles[thread]) for thread in threads.tolist()]
+    role_of_op = np.array(codes, np.int32)[inverse]
     thread = role_of_op[op]
     blocking = waits_in_thread(rank, rank.thread[ops[op]], start, end)
     handed_over = np.zeros(len(op), bool)
@@ -205,14 +199,6 @@ def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:
     return inside
 
 
-def _role_of_op(rank: RankTrace, links: Links, roles: tuple[str, ...]) -> Ints:
-    """Per top-level op: index into `roles` of its thread's role."""
-    threads, inverse = np.unique(rank.thread[links.top_ops], return_inverse=True)
-    place = {role: at for at, role in enumerate(roles)}
-    codes = [place[links.roles[thread]] for thread in threads.tolist()]
-    return np.array(codes, np.int32)[inverse]
-
-
 def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
     thread = rank.thread[links.top_ops]
     follows = inside[:-1] & inside[1:] & (step[:-1] == step[1:]) & (thread[:-1] == thread[1:])
@@ -241,18 +227,14 @@ def _intervals(
     """Type code, operator, start and end of every sample, type after type."""
     op_start, op_end = rank.start_us[links.top_ops], _cut_ends_us(rank, links.top_ops)
     call_start, call_end = rank.start_us[intervals.launches], rank.end_us[intervals.launches]
-    launching = intervals.owner[intervals.first]
+    launching, left = intervals.owner[intervals.first], intervals.left
     last_end = np.maximum.reduceat(call_end, intervals.first) if len(intervals.first) else call_end
     parts = {
         T1: (intervals.after, op_end[intervals.after - 1], op_start[intervals.after]),
         T2: (launching, op_start[launching], call_start[intervals.first]),
         T3: (launching, last_end, op_end[launching]),
         T4: (intervals.owner, call_start, np.minimum(call_end, op_end[intervals.owner])),
-        T5: (
-            intervals.owner[intervals.left],
-            call_end[intervals.left],
-            call_start[intervals.left + 1],
-        ),
+        T5: (intervals.owner[left], call_end[left], call_start[left + 1]),
         OP_WITHOUT_LAUNCH: (intervals.silent, op_start[intervals.silent], op_end[intervals.silent]),
     }
     op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
@@ -18,10 +18,6 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 T1, T2, T3, T4, T5 = "T1", "T2", "T3", "T4", "T5"
 OP_WITHOUT_LAUNCH = "op_without_launch"
@@ -212,26 +208,6 @@ class Samples:
             if free[rows].any():
                 tables["no_blocking"][kind] = _cell(value[rows][free[rows]])
         return columns
-
-    def frame(self) -> pd.DataFrame:
-        """The samples as a pandas frame, one row each, with names in place of indices."""
-        import pandas as pd
-
-        names = np.array([*self.names, None], dtype=object)
-        return pd.DataFrame(
-            {
-                "rank": self.rank,
-                "type": np.array(TYPES, dtype=object)[self.type],
-                "thread": np.array(self.threads, dtype=object)[self.thread],
-                "op": names[self.op],
-                "call": names[self.call],
-                "step": np.array(self.steps, dtype=object)[self.step],
-                "start_us": self.start_us,
-                "value_us": self.value_us,
-                "blocking": self.blocking,
-                "handed_over": self.handed_over,
-            }
-        )
 
     def _where(self, keep: Mask | Ints) -> Samples:
         return replace(self, **{name: getattr(self, name)[keep] for name in _COLUMNS})

@@ -32,14 +32,9 @@ BLOCK_BYTES = 4096
 """What read rates of drives are given for."""
 
 
-def sector_bytes(drive: Storage) -> int:
-    """What one read moves at least."""
-    return drive.sector_bytes or BLOCK_BYTES
-
-
 def moved_bytes(drive: Storage, row_bytes: ArrayLike) -> Floats:
     """Bytes that a read of one row moves: whole sectors, as few as can be."""
-    sector = sector_bytes(drive)
+    sector = drive.sector_bytes or BLOCK_BYTES
     return np.asarray(np.ceil(np.asarray(row_bytes, np.float64) / sector) * sector)
 
 
@@ -56,7 +51,7 @@ def reads_per_s(drive: Storage, row_bytes: ArrayLike) -> Floats:
     moved = moved_bytes(drive, row_bytes)
     block_s = 1 / drive.read_iops
     least_s = 1 / drive.small_read_iops if drive.small_read_iops else block_s
-    sector = sector_bytes(drive)
+    sector = drive.sector_bytes or BLOCK_BYTES
     share = np.clip((moved - sector) / max(BLOCK_BYTES - sector, 1), 0.0, 1.0)
     each_s = least_s + (block_s - least_s) * share
     return np.asarray(1 / np.maximum(each_s, moved / (drive.read_gb_per_s * 1e9)))
@@ -70,12 +65,11 @@ def unloaded_latency_us(drive: Storage) -> float:
 
 
 def read_latency_us(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
-    """Latency of a read while `in_flight`, it among them, are there all the time."""
+    """Latency of a read while `in_flight`, including it, are there all the time."""
     depth = np.maximum(np.asarray(in_flight, np.float64), 1.0)
     each_us = 1e6 / reads_per_s(drive, row_bytes)
-    return np.asarray(
-        np.maximum(unloaded_latency_us(drive) + (depth - 1) * each_us / 2, depth * each_us)
-    )
+    queued_us = unloaded_latency_us(drive) + (depth - 1) * each_us / 2
+    return np.asarray(np.maximum(queued_us, depth * each_us))
 
 
 def read_iops(drive: Storage, in_flight: ArrayLike, row_bytes: ArrayLike) -> Floats:
@@ -122,16 +116,6 @@ _C = coefficients("tiers.drives")
 NAME = f"{STORAGE}/heuristic"
 
 
-def drives_of(machine: Cluster) -> tuple[Storage, int]:
-    """The drives of one node; `ModelError` where it has none."""
-    node = machine.node
-    if node.storage is None:
-        raise ModelError(
-            f"{machine.name}: tables are on drives, but the node has no storage: add it to its file"
-        )
-    return node.storage, node.drives or 1
-
-
 def expansion_as_drive(part: Expansion) -> Storage:
     """A drive of the figures of expansion memory: where none says how many rows it starts, as many
     as its bandwidth has lines."""
@@ -148,25 +132,25 @@ def expansion_as_drive(part: Expansion) -> Storage:
     )
 
 
-def expansion_of(machine: Cluster) -> Expansion:
-    """The expansion memory of one node; `ModelError` where it has none."""
-    part = machine.node.expansion
-    if part is None:
-        raise ModelError(
-            f"{machine.name}: tables are in expansion memory, but the node has none: add "
-            "[expansion] to its file"
-        )
-    return part
-
-
 def _by_store(rows: Rows, machine: Cluster) -> Iterator[tuple[str, Ints, Storage, int]]:
     """Rows by op and by where they are: with the drive, and how many there are of it."""
+    node = machine.node
     for op, index in rows.groups():
         is_expansion = rows.dims_of(op, index)["expansion"] > 0
         if is_expansion.any():
-            yield op, index[is_expansion], expansion_as_drive(expansion_of(machine)), 1
+            if node.expansion is None:
+                raise ModelError(
+                    f"{machine.name}: tables are in expansion memory, but the node has none: add "
+                    "[expansion] to its file"
+                )
+            yield op, index[is_expansion], expansion_as_drive(node.expansion), 1
         if not is_expansion.all():
-            yield op, index[~is_expansion], *drives_of(machine)
+            if node.storage is None:
+                raise ModelError(
+                    f"{machine.name}: tables are on drives, but the node has no storage: add it to "
+                    "its file"
+                )
+            yield op, index[~is_expansion], node.storage, node.drives or 1
 
 
 def _row_us(machine: Cluster, dims: Dims) -> float:

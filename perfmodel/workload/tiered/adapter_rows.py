@@ -181,9 +181,7 @@ def _asked(group: Group) -> float:
 
 def _row_bytes(group: Group) -> float:
     """Mean over the group's lookups."""
-    counts = [table.lookups(group.samples) for table in group.tables]
-    sizes = [float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables]
-    return sum(c * s for c, s in zip(counts, sizes, strict=True)) / sum(counts)
+    return group.mean(float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables)
 
 
 @TIERED.register("hbm/nic_local", "hbm/nic_remote", "hbm/nic_local/nic_remote")

@@ -1,30 +1,45 @@
-"""Tables read by table-batched kernels: in device memory, over the bus, or in their cache.
+"""Tables read by the device: in its memory, over the bus, or in a cache that it keeps.
 
 What it stands for: FBGEMM's table-batched embeddings with weights in unified memory that stays on
 the host (`EmbeddingLocation.MANAGED`), the optimizer's state with them.
+
+And the frequency-aware cache of CachedEmbedding, kept by PyTorch's operators step by step. All
+tables are one, its rows numbered by how often the data has them. Before a step: the distinct rows
+of the batch, those of them that the cache has not, as many that it can do without, these to the
+host, those from there. The host waits at every count. Source: hpcaitech/ColossalAI,
+colossalai/legacy/nn/parallel/layers/cache_embedding/cache_mgr.py, `prepare_ids` without buffer and
+without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both sides are many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.arithmetic import LEARNING_RATE
+from perfmodel.workload.eager.creation import to_device
+from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
+from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.jagged import Jagged, offsets
+from perfmodel.workload.eager.views import reshape, transpose
+from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookups
 from perfmodel.workload.tiered.source import (
+    HOST_MEMORY,
     TIERED,
     Group,
     RowCacheUse,
+    Source,
     prefetch_attributes,
     row_cache_use,
 )
 
 
 @dataclass(frozen=True)
-class DeviceTables:
+class DeviceTables(Source):
     """See `source.Source`."""
 
     tables: Batched
@@ -32,9 +47,6 @@ class DeviceTables:
     @property
     def parameters(self) -> tuple[Tensor, ...]:
         return (self.tables.weights,)
-
-    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
-        """Nothing: all rows are there."""
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         read, bags = group.read
@@ -99,7 +111,7 @@ class KernelCache(DeviceTables):
         width = max(round(use.row_bytes / 4), 1)
         cached = r.tensor((slots * width,), group.placed.dtype)
         elements = tables.weights.shape
-        rows = r.tensor(elements, group.placed.dtype, place="cpu")
+        rows = r.tensor(elements, group.placed.dtype, place=HOST)
         return cls(replace(tables, weights=cached), r.tensor((slots, 2), "int64"), rows)
 
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
@@ -134,3 +146,197 @@ def _about(use: RowCacheUse, state: Tensor) -> dict[str, str]:
     figures = {name: getattr(use, name) for name in names}
     figures |= {"sets": float(max(state.shape[0] // WAYS, 1)), "ways": float(WAYS)}
     return {name: repr(value) for name, value in figures.items()}
+
+
+LOOK_UP = "tiered::cached_bag"
+
+
+@dataclass(frozen=True)
+class OperatorCache(Source):
+    """See `source.Source`; the maps have an int64 for every row there is."""
+
+    cache: Tensor
+    held: Tensor
+    """Per place of the cache, the row that it holds."""
+    number_of: Tensor
+    place_of: Tensor
+    host_rows: Tensor
+
+    @classmethod
+    def of(cls, r: Recorder, group: Group) -> OperatorCache:
+        dims = {table.dim for table in group.tables}
+        if len(dims) > 1:
+            raise WorkloadError("a cache kept by operators holds rows of one width: tables differ")
+        if group.run.workload.training.table_optimizer != "sgd":
+            raise WorkloadError("a cache kept by operators holds no optimizer state: use sgd")
+        (name,) = group.placed.caches
+        use, dim = row_cache_use(group, name), dims.pop()
+        places, rows = max(round(use.held_rows), 1), sum(table.rows for table in group.tables)
+        return cls(
+            r.tensor((places, dim), group.placed.dtype),
+            r.tensor((places,), "int64"),
+            r.tensor((rows,), "int64"),
+            r.tensor((rows,), "int64"),
+            r.tensor((rows, dim), group.placed.dtype, place=HOST),
+        )
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.cache,)
+
+    def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
+        (name,) = group.placed.caches
+        _prepare(r, self, row_cache_use(group, name), keys.values)
+
+    def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
+        places = _select(r, self.place_of, _select(r, self.number_of, keys.values))
+        about = lookups(group.tables, group.samples).to_attributes()
+        tape, r.tape = r.tape, None
+        starts = offsets(r, keys)
+        bags = r.view(starts, (group.bags,), (1,))
+        pooled = embedding_bag(r, self.cache, places, bags, about)
+        by_table = reshape(r, pooled, (len(group.tables), group.samples, -1))
+        out = reshape(r, transpose(r, by_table, 0, 1), (group.samples, -1))
+        r.tape = tape
+        track(r, LOOK_UP, (self.cache,), out, self.cache, places, bags, about)
+        return out
+
+
+@rule_of_one(LOOK_UP, "EmbeddingBagBackward0")
+def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+    """A sparse gradient of the rows in the cache, and SGD on them."""
+    cache, places, bags, about = node.saved
+    tables = bags.shape[0] // gradient.shape[0]
+    by_sample = reshape(r, gradient, (gradient.shape[0], tables, -1))
+    each = reshape(r, transpose(r, by_sample, 0, 1), (bags.shape[0], -1))
+    nothing = r.tensor((0,), "int64")
+    sparse = embedding_bag_backward(r, each, cache, (places, bags, nothing, bags, nothing), about)
+    add_sparse(r, cache, sparse, -LEARNING_RATE, about)
+    return [None]
+
+
+def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) -> None:
+    """Rows of one batch, or its part of a fetch for several, into the cache."""
+    unique, missed = max(round(use.unique_rows), 1), round(use.missed_rows)
+    every = cache.held.shape[0]  # one batch's part, which a fetch for several passes over once
+    held = r.view(cache.held, (max(min(every, -(-every // use.cache.batches_ahead)), 1),), (1,))
+    numbers = _select(r, cache.number_of, keys)
+    distinct, repeats = (r.tensor((unique,), "int64") for _ in range(2))
+    r.leaf("aten::_unique2", (numbers, True, False, True), distinct, None, repeats)
+    absent = _is_in(r, distinct, held)
+    wanted = _masked(r, distinct, absent, max(missed, 1))
+    counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
+    r.leaf("aten::sum", (counts,), r.tensor((), "int64"))
+    if not missed:
+        return
+    wanted_host = to_device(r, wanted, HOST)
+    _evict(r, cache, held, distinct, missed, use.row_bytes)
+    is_free = r.tensor(held.shape, "bool")
+    r.leaf("aten::eq", (held, -1), is_free)
+    slots = _nonzero(r, is_free, missed)
+    _admit(r, cache, wanted, wanted_host, slots, use.row_bytes)
+
+
+def _evict(
+    r: Recorder, cache: OperatorCache, held: Tensor, distinct: Tensor, missed: int, row_bytes: float
+) -> None:
+    """As many of the least frequent rows as come, none of the batch's, back to the host."""
+    kept = max(distinct.shape[0] - missed, 1)
+    in_batch = _is_in(r, held, distinct)
+    barred = _nonzero(r, in_batch, kept)
+    saved = _masked(r, held, in_batch, kept)
+    r.leaf("aten::clone", (saved, None), r.tensor(saved.shape, "int64"))
+    r.leaf("aten::index_fill_", (held, 0, barred, -2), held)
+    values, leaving = r.tensor((missed,), "int64"), r.tensor((missed,), "int64")
+    r.leaf("aten::topk", (held, missed, -1, True, True), values, leaving)
+    r.leaf("aten::index_copy_", (held, 0, barred, saved), held)
+    numbers = _select(r, held, leaving)
+    rows = to_device(r, _select(r, cache.cache, leaving), HOST)
+    to_device(r, numbers, HOST)
+    _host(r, "host_scatter", (rows, cache.host_rows), cache.host_rows, missed, row_bytes)
+    r.leaf("aten::index_fill_", (held, 0, leaving, -1), held)
+    r.leaf("aten::index_fill_", (cache.place_of, 0, numbers, -1), cache.place_of)
+
+
+def _admit(
+    r: Recorder,
+    cache: OperatorCache,
+    wanted: Tensor,
+    wanted_host: Tensor,
+    slots: Tensor,
+    row_bytes: float,
+) -> None:
+    """Rows gathered on the host, into pinned memory, to the device, to their places."""
+    missed = wanted.shape[0]
+    shape = (missed, cache.cache.shape[1])
+    gathered, pinned = (r.tensor(shape, cache.cache.dtype, place=HOST) for _ in range(2))
+    _host(r, "host_gather", (cache.host_rows, wanted_host), gathered, missed, row_bytes)
+    _host(r, "host_gather", (gathered,), pinned, missed, row_bytes)
+    came = to_device(r, pinned, r.place, non_blocking=True)
+    r.leaf("aten::index_copy_", (cache.cache, 0, slots, came), cache.cache)
+    r.leaf("aten::index_copy_", (cache.held, 0, slots, wanted), cache.held)
+    r.leaf("aten::index_copy_", (cache.place_of, 0, wanted, slots), cache.place_of)
+
+
+def _host(
+    r: Recorder, op: str, given: tuple[Tensor, ...], out: Tensor, rows: int, row_bytes: float
+) -> None:
+    dims = {"lookups": float(rows), "row_bytes": row_bytes}
+    record_row_op(r, op, given, out, stream=HOST_MEMORY, dims=dims, blocks=True)
+
+
+def _select(r: Recorder, table: Tensor, index: Tensor) -> Tensor:
+    out = r.tensor((index.shape[0], *table.shape[1:]), table.dtype)
+    r.leaf("aten::index_select", (table, 0, index), out)
+    return out
+
+
+def _is_in(r: Recorder, x: Tensor, among: Tensor) -> Tensor:
+    """Which of the distinct `x` are `among`: both made distinct, sorted together, compared.
+
+    Source: aten/src/ATen/native/TensorCompare.cpp, `isin_sorting`.
+    """
+    n, both = x.shape[0], x.shape[0] + among.shape[0]
+    r.begin("aten::isin", x, among, False, True)
+    inverse = r.tensor((n,), "int64")
+    r.leaf("aten::_unique2", (x, False, True, False), r.tensor((n,), "int64"), inverse, None)
+    r.leaf("aten::_unique2", (among, False, False, False), r.tensor(among.shape, "int64"))
+    joined, ordered, order = (r.tensor((both,), "int64") for _ in range(3))
+    r.leaf("aten::cat", ((x, among), 0), joined)
+    r.leaf("aten::sort", (joined, True, 0, False), ordered, order)
+    same, mask = r.tensor((both - 1,), "bool"), r.tensor((both,), "bool")
+    left, right = (r.view(ordered, (both - 1,), (1,)) for _ in range(2))
+    r.leaf("aten::ne", (left, right), same)
+    r.leaf("aten::index_copy_", (mask, 0, order, mask), mask)
+    out = r.tensor((n,), "bool")
+    r.leaf("aten::index_select", (mask, 0, inverse), out)
+    r.end(out)
+    return out
+
+
+def _nonzero(r: Recorder, mask: Tensor, count: int) -> Tensor:
+    out = r.tensor((count,), "int64")
+    r.leaf("aten::nonzero", (mask,), out)
+    return out
+
+
+def _masked(r: Recorder, x: Tensor, mask: Tensor, count: int) -> Tensor:
+    """`x[mask]`: where the mask is true, counted by the host, then those values."""
+    places = _nonzero(r, mask, count)
+    out = r.tensor((count,), x.dtype)
+    r.leaf("aten::index", (x, (places,)), out)
+    return out
+
+
+CACHES: Mapping[str, Callable[[Recorder, Group], Source]] = {
+    "kernels": KernelCache.of,
+    "operators": OperatorCache.of,
+}
+"""By `RowCache.kept_by`."""
+
+
+@TIERED.register("host/hbm")
+def cached_tables(r: Recorder, group: Group) -> Source:
+    """Weights in host memory, the cache's part of them in the device's."""
+    (name,) = group.placed.caches
+    return CACHES[row_cache_use(group, name).cache.kept_by](r, group)

@@ -247,17 +247,12 @@ def _parted(group: Group) -> dict[str, float]:
 
 def _dims(group: Group, rows: float) -> dict[str, float]:
     """Dims of an op on so many rows, one lookup each: means over the group's lookups."""
-    counts = [table.lookups(group.samples) for table in group.tables]
     optimizer = group.run.workload.training.table_optimizer
-
-    def mean(values: list[float]) -> float:
-        return sum(v * n for v, n in zip(values, counts, strict=True)) / sum(counts)
-
     return {
         "lookups": rows,
         "unique_rows": rows,
-        "row_bytes": mean([row_bytes(table, group.placed.dtype) for table in group.tables]),
-        "state_bytes": mean([state_bytes(table, optimizer) for table in group.tables]),
+        "row_bytes": group.mean(row_bytes(table, group.placed.dtype) for table in group.tables),
+        "state_bytes": group.mean(state_bytes(table, optimizer) for table in group.tables),
     }
 
 

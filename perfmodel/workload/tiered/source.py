@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -86,6 +86,11 @@ class Group:
     def total_dim(self) -> int:
         return sum(table.dim for table in self.tables)
 
+    def mean(self, values: Iterable[float]) -> float:
+        """The mean of a value per table over the group's lookups."""
+        counts = [table.lookups(self.samples) for table in self.tables]
+        return sum(n * x for n, x in zip(counts, values, strict=True)) / sum(counts)
+
     @property
     def waits_for_writes(self) -> bool:
         """Whether a step ends with its rows written."""
@@ -111,6 +116,7 @@ class Source(Protocol):
     def fetch(self, r: Recorder, group: Group, keys: Jagged) -> None:
         """Bring rows that a cache has not; with `rows_ahead` a pipeline calls it for a later step,
         with its attributes around it. Nothing where lookups go to the tier itself."""
+        return
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         """Pooled rows `[samples, total dim]` in device memory."""
@@ -230,19 +236,18 @@ HOST_MEMORY = "host_memory"
 def row_dims(group: Group) -> dict[str, float]:
     """Dims of an op on the rows that a group looks up: means over its lookups, sums kept."""
     counts = [table.lookups(group.samples) for table in group.tables]
-    total = sum(counts)
     dtype, optimizer = group.placed.dtype, group.run.workload.training.table_optimizer
-    pairs = list(zip(group.tables, counts, strict=True))
+    sizes = [row_bytes(table, dtype) for table in group.tables]
     unique = [table.unique_rows(group.samples) for table in group.tables]
     states = [state_bytes(table, optimizer) for table in group.tables]
     sets = sum(
-        distinct_in_parts(table, count, PART, len(WORKING_SETS)) * row_bytes(table, dtype)
-        for table, count in pairs
+        distinct_in_parts(table, count, PART, len(WORKING_SETS)) * size
+        for table, count, size in zip(group.tables, counts, sizes, strict=True)
     )
     return {
         **dict(zip(WORKING_SETS, np.asarray(sets).tolist(), strict=True)),
-        "lookups": total,
-        "row_bytes": sum(row_bytes(table, dtype) * count for table, count in pairs) / total,
+        "lookups": sum(counts),
+        "row_bytes": group.mean(sizes),
         "unique_rows": sum(unique),
         "state_bytes": sum(s * u for s, u in zip(states, unique, strict=True)) / sum(unique),
         "bags": group.bags,
