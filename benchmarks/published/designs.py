@@ -1,10 +1,9 @@
 """Published figures of co-designs, predicted again: the runner of `perfmodel evaluate designs`.
 
-The figures are data and no part of the package: a folder of TOML files, one per source,
-`traces/published` in a checkout. A file names steps (a workload on a machine) and variants (a
-design with its settings), and lists figures, each with the quantity that predicts it. Quantities
-are registered in `evaluation/published_quantities.py`; `MODULE.py:FUNCTION` is a function in a file
-in the TOML's folder.
+The figures are data: a folder of TOML files, one per source, `traces/published` in a checkout. A
+file names steps (a workload on a machine) and variants (a design with its settings), and lists
+figures, each with the quantity that predicts it. Quantities are registered in `quantities.py`;
+`MODULE.py:FUNCTION` is a function in a file in the TOML's folder.
 """
 
 from __future__ import annotations

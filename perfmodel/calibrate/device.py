@@ -31,6 +31,7 @@ from perfmodel.cost.cpu.drift import LEVELS, REFERENCE, SPREAD, Drift
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.errors import UsageError
 from perfmodel.hardware import Device
+from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import HOST, STEP
 from perfmodel.progress import Begin, silent
 
@@ -246,7 +247,11 @@ def fit_device(
         other = [step for step in steps if step.name in held]
         if len(known) >= MIN_STEPS and len(other) >= MIN_STEPS:
             half = replace(base, calibration=_with_steps(trained, known, half))
-            step_errors, within = _step_errors(other, half)
+            predicted = steps_us(other, half)
+            true = np.array([step.step_us for step in other])
+            halves = np.nan_to_num([step.halves_frac for step in other])
+            step_errors = _error("step", "unwatched", predicted, true, halves)
+            within = _spread(np.abs(np.log(predicted / true)))
             spreads[section_of(HOST, STEP)] = {"spread_frac": within}
     tables = _calibrated(measured, base, "all", begin)
     if len(steps) >= MIN_STEPS:
@@ -274,29 +279,29 @@ def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
 
 def _calibrated(measured: Measured, base: Device, half: str, begin: Begin) -> Tables:
     tables: Tables = {}
-    done, by_model = 0, list(_by_model(measured))
-    total = sum(len(index) for _, index in by_model)
-    for model, index in by_model:
-        kinds = np.array([measured.kind[row] for row in index.tolist()], object)
-        for kind in dict.fromkeys(kinds.tolist()):
-            part = measured.take(index[kinds == kind])
-            begin(f"{half}: {model.family} {kind}, {len(part)} rows", done, total)
-            done += len(part)
-            tables |= fit_family(model, part, base)
+    done, parts = 0, list(_parts(measured))
+    total = sum(len(part) for _, _, part in parts)
+    for model, kind, part in parts:
+        begin(f"{half}: {model.family} {kind}, {len(part)} rows", done, total)
+        done += len(part)
+        tables |= fit_family(model, part, base)
     if not tables:
         raise UsageError("no row is of a family that has a model of CPUs: nothing to fit")
     return tables
 
 
-def _by_model(measured: Measured) -> Iterator[tuple[CpuFamily, NDArray[np.int64]]]:
-    """The rows by the CPU model that answers for them: families may share one's parameters."""
-    families: dict[str, tuple[CpuFamily, list[int]]] = {}
-    for family, index in measured.families().items():
-        model = KERNELS.get(f"cpu/{family}/heuristic")
+def _parts(measured: Measured) -> Iterator[tuple[CpuFamily, str, Measured]]:
+    """The rows by the CPU model that answers for them, whose parameters families may share, and by
+    how they were measured."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    models: dict[str, CpuFamily] = {}
+    for row, (op, kind) in enumerate(zip(measured.rows.op, measured.kind, strict=True)):
+        model = KERNELS.get(f"cpu/{OPS[op].family}/heuristic")
         if isinstance(model, CpuFamily):
-            families.setdefault(model.family, (model, []))[1].extend(index.tolist())
-    for model, rows in families.values():
-        yield model, np.array(sorted(rows), np.int64)
+            models.setdefault(model.family, model)
+            rows.setdefault((model.family, kind), []).append(row)
+    for (family, kind), own in rows.items():
+        yield models[family], kind, measured.take(np.array(own, np.int64))
 
 
 def _with_steps(tables: Tables, steps: Sequence[MeasuredStep], device: Device) -> Tables:
@@ -309,41 +314,20 @@ def _errors(held: Measured, device: Device) -> tuple[list[Errors], Tables]:
     """Errors by family and kind; per family and section what nine of ten residuals are within."""
     errors: list[Errors] = []
     spreads: Tables = {}
-    for model, index in _by_model(held):
-        part = held.take(index)
+    for model, kind, part in _parts(held):
         predicted = model.estimate(part.rows, device).duration_us
-        kinds = np.array(part.kind, object)
-        for kind in dict.fromkeys(part.kind):
-            own = kinds == kind
-            times = predicted[own], part.duration_us[own], part.spread_frac[own]
-            errors.append(_error(model.family, kind, *times))
-            _note_spreads(spreads, model, part.take(np.flatnonzero(own)), predicted[own], device)
+        errors.append(_error(model.family, kind, predicted, part.duration_us, part.spread_frac))
+        residual = np.abs(np.log(predicted / part.duration_us))
+        for index, call in model.calls(part.rows, device):
+            place = ALONE if call.alone else ""
+            spreads.setdefault(f"{place}{model.family}", {"spread_frac": _spread(residual)})
+            if len(index) >= MIN_FOR_SPREAD:
+                spreads[f"{place}{call.section}"] = {"spread_frac": _spread(residual[index])}
     return errors, spreads
-
-
-def _note_spreads(
-    spreads: Tables, model: CpuFamily, part: Measured, predicted: Floats, device: Device
-) -> None:
-    """Into `spreads`, per family and op, what nine of ten residuals of one kind are within."""
-    residual = np.abs(np.log(predicted / part.duration_us))
-    for index, call in model.calls(part.rows, device):
-        place = ALONE if call.alone else ""
-        spreads.setdefault(f"{place}{model.family}", {"spread_frac": _spread(residual)})
-        if len(index) >= MIN_FOR_SPREAD:
-            spreads[f"{place}{call.section}"] = {"spread_frac": _spread(residual[index])}
 
 
 def _spread(residual: Floats) -> float:
     return float(np.clip(np.expm1(np.quantile(residual, COVERED_FRAC)), 0.005, 3.0))
-
-
-def _step_errors(steps: Sequence[MeasuredStep], device: Device) -> tuple[Errors, float]:
-    """Errors of whole steps, and what nine of ten of them are within."""
-    predicted = steps_us(steps, device)
-    measured = np.array([step.step_us for step in steps])
-    spread = np.array([step.halves_frac for step in steps])
-    within = _spread(np.abs(np.log(predicted / measured)))
-    return _error("step", "unwatched", predicted, measured, np.nan_to_num(spread)), within
 
 
 def _error(

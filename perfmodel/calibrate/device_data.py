@@ -304,27 +304,21 @@ def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
     probes = frame["phase"] == "probe"
     _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
     try:
-        ops = step_operators(frame)
+        rows, part = step_operators(frame.reset_index(drop=True))
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
-    readings = readings_of(frame, str(path))
-    first = {
-        name: row for row, name in reversed(list(enumerate(frame["configuration"].astype(str))))
-    }
-    total_us = ops.duration_us * ops.count
-    weight = np.empty(len(total_us))
-    names = np.array(ops.configuration, object)
-    for name in set(ops.configuration):
-        own = names == name
-        weight[own] = MIN_WEIGHT + own.sum() * total_us[own] / total_us[own].sum()
+    duration_us = part["duration_us"].to_numpy(np.float64)
+    median_us = part["median_us"].to_numpy(np.float64) if "median_us" in part else duration_us
+    total_us = part["duration_us"] * part["count"]
+    usual_us = total_us.groupby(part["configuration"]).transform("mean")
     return Measured(
-        ops.rows,
-        ops.duration_us,
-        ops.spread_frac,
-        weight,
-        ops.configuration,
-        (IN_STEP,) * len(total_us),
-        readings[[first[name] for name in ops.configuration]],
+        rows,
+        duration_us,
+        median_us / duration_us - 1,
+        (MIN_WEIGHT + total_us / usual_us).to_numpy(np.float64),
+        tuple(part["configuration"]),
+        (IN_STEP,) * len(part),
+        readings_of(frame, str(path))[part.index],
     )
 
 

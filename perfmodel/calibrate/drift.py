@@ -57,12 +57,6 @@ def shares_of(times: Callable[[Device], Floats], device: Device) -> Floats:
     return shares
 
 
-def ratio_of(shares: Floats, log_ratios: Floats) -> Floats:
-    """How much longer each row took than at the level; 1 where there is no reading."""
-    ratios: Floats = np.exp((shares * np.nan_to_num(log_ratios)).sum(axis=1))
-    return ratios
-
-
 @dataclass(frozen=True)
 class StepDrifts:
     """How far a machine moved between its calibration and steps: over all, and for each of them.

@@ -6,8 +6,7 @@ Operators are lowered to rows of the vocabulary as a prediction does.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.call import WATCHED
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.frames import read_frame
-from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, is_first, written_bytes
+from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, written_bytes
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target
@@ -212,32 +211,22 @@ _LEADING = {"aten::convolution": 3}
 _LAYOUTS = {"sparse_coo": "sparse"}
 
 
-@dataclass(frozen=True)
-class Operators:
-    """Measured operators that became one piece each, and the rows of the table that they were."""
-
-    rows: Rows
-    duration_us: Floats
-    spread_frac: Floats
-    configuration: tuple[str, ...]
-    count: Floats
-    skipped: dict[str, int]
-    """Operators that no rule lowers to one piece, and how many rows there are of each."""
-
-
 def is_op_table(frame: pd.DataFrame) -> bool:
     """Whether a table was written by `collect ops`."""
     return set(OP_COLUMNS) <= set(frame.columns)
 
 
-def step_operators(frame: pd.DataFrame) -> Operators:
-    """Operators of real steps in `frame`; probes, and what ran only to be watched, left out.
+def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
+    """Operators of real steps that lower to one piece each, as rows, and their rows of `frame`.
 
-    Raises `ModelError` that names the row of an operator whose shapes or scalars are damaged.
+    Probes, and what ran only to be watched, are left out. Raises `ModelError` that names the row of
+    an operator whose shapes or scalars are damaged.
     """
-    real = (frame["phase"] != "probe").to_numpy()
+    import pandas as pd
+
+    real = frame["phase"] != "probe"
     if "artefact" in frame:
-        real = real & (frame["artefact"].fillna(0).to_numpy() == 0)
+        real &= frame["artefact"].fillna(0) == 0
     frame = frame[real]
     ops = tuple(_checked(row, record) for row, record in enumerate(frame.to_dict("records")))
     lowered = lower(OpGraph(ops), TARGET)
@@ -247,25 +236,14 @@ def step_operators(frame: pd.DataFrame) -> Operators:
         for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
         if pieces_of[owner] == 1 and piece.op != UNKNOWN
     ]
-    used = {row for row, _ in kept}
-    skipped = Counter(op.name for row, op in enumerate(ops) if row not in used)
-    index = np.array([row for row, _ in kept], np.int64)
-    part = frame.iloc[index]
-    rows = Rows.of([_row(piece) for _, piece in kept])
-    duration = part["duration_us"].to_numpy(np.float64)
-    median = part["median_us"].to_numpy(np.float64) if "median_us" in part else duration
-    names = tuple(part["configuration"].astype(str))
+    rows, part = Rows.of([_row(piece) for _, piece in kept]), frame.iloc[[row for row, _ in kept]]
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
-    step_bytes = _per_configuration(names, written_bytes(rows) * count)
-    step_dims = {STEP_BYTES: step_bytes, FIRST_FRAC: _first(rows, names) / count}
-    return Operators(
-        rows=replace(rows, dims={**rows.dims, **step_dims}),
-        duration_us=duration,
-        spread_frac=median / duration - 1,
-        configuration=names,
-        count=count,
-        skipped=dict(skipped),
-    )
+    part = part.assign(configuration=part["configuration"].astype(str), count=count)
+    of = part["configuration"].to_numpy()
+    written = pd.Series(written_bytes(rows) * count).groupby(of).transform("sum")
+    again = pd.DataFrame({"of": of, "op": rows.op, "direction": rows.direction}).duplicated()
+    step_dims = {STEP_BYTES: written.to_numpy(), FIRST_FRAC: np.where(again, 0.0, 1.0) / count}
+    return replace(rows, dims={**rows.dims, **step_dims}), part
 
 
 def _checked(row: int, record: dict[str, Any]) -> Op:
@@ -351,22 +329,3 @@ def _dtype(word: str) -> str:
 
 def _plain(value: Any) -> Argument:
     return tuple(_plain(item) for item in value) if isinstance(value, list) else value
-
-
-def _first(rows: Rows, names: tuple[str, ...]) -> Floats:
-    """1 for the row that holds the first place of its op in its configuration."""
-    firsts = np.zeros(len(names))
-    owners = np.array(names, object)
-    for name in dict.fromkeys(names):
-        index = np.flatnonzero(owners == name)
-        firsts[index] = is_first(rows.take(index))
-    return firsts
-
-
-def _per_configuration(names: Iterable[str], values: Floats) -> Floats:
-    """The sum of `values` over the rows of the same configuration."""
-    total: dict[str, float] = {}
-    names = tuple(names)
-    for name, value in zip(names, values.tolist(), strict=True):
-        total[name] = total.get(name, 0.0) + value
-    return np.array([total[name] for name in names])

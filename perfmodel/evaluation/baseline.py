@@ -27,23 +27,10 @@ SCHEMA = "perfmodel.baseline/1"
 _FAMILY = SCHEMA.rpartition("/")[0]
 _MAX_BYTES = 50_000_000
 
-_Size = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    trace: str
-    kind: Kind
-    name: str
-    n: Annotated[int, msgspec.Meta(ge=1)]
-    mape_pct: _Size
-    median_pct: _Size
-    worst_pct: _Size
-    bias_pct: float
-
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
-    rows: Annotated[list[_Row], msgspec.Meta(min_length=1)]
+    rows: Annotated[list[Row], msgspec.Meta(min_length=1)]
 
 
 class _Head(msgspec.Struct):
@@ -67,13 +54,9 @@ def read_baseline(path: Path) -> list[Row]:
             "rewrite it with `perfmodel check --update`"
         )
     try:
-        file = msgspec.json.decode(content, type=_File)
+        rows = msgspec.json.decode(content, type=_File).rows
     except _DAMAGES as error:
         raise UsageError(f"{path}: not a valid baseline: {error}") from None
-    rows = [
-        Row(r.trace, r.kind, r.name, r.n, *(float(getattr(r, key)) for key in FIGURES))
-        for r in file.rows
-    ]
     for key, count in Counter(row.key for row in rows).items():
         if count > 1:
             raise UsageError(f"{path}: not a valid baseline: {' '.join(key)} appears twice")

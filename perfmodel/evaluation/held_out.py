@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,94 +19,69 @@ from perfmodel.prediction.leave_out import left_out_change_us, naive_predictions
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.timeline.steps import by_rank_and_step
 from perfmodel.trace import Trace
-from perfmodel.trace.columns import text_codes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-@dataclass(frozen=True)
-class DeviceWork:
-    """Kernels, copies and collectives within steps; one element per operation."""
-
-    node: Ints
-    step: Ints
-    rank: Ints
-    """Index of its rank."""
-    families: tuple[str, ...]
-    family: Ints
-    """Index into `families`."""
-    duration_us: Floats
-    groups: tuple[Ints, ...]
-    """Per level, finest first: operations of one group stand in for one another."""
-
-    @classmethod
-    def of(cls, graph: ExecutionGraph) -> DeviceWork:
-        """The device work of all ranks."""
-        node = graph.device_span()[1]
-        step = step_of_nodes(graph)[node]
-        marks = graph.marks
-        ranks, rank = np.unique(graph.nodes_.rank[node], return_inverse=True)
-        row = np.searchsorted(np.unique(marks.rank), ranks)[rank]
-        inside = step >= 0
-        node, step, row = node[inside], step[inside], row[inside]
-        labels = [graph.labels[n] for n in node]
-        label = text_codes(labels)
-        names = families_of_kernels(labels)
-        families = tuple(sorted(set(names)))
-        family = np.array([families.index(name) for name in names], np.int64)
-        nth = _occurrence_in_step(graph.nodes_.start_us[node], row, step, label)
-        groups = (_group_ids(row, label, nth), _group_ids(row, label), _group_ids(row, family))
-        duration = graph.nodes_.duration_us[node]
-        return cls(node, step, row, families, family, duration, groups)
-
-    def predicted_us(self, step: int, teachers: Ints) -> Floats:
-        """Per operation of `step`: the mean duration of its finest group among `teachers` (steps).
-
-        The n-th launch of a kernel in its step learns from the n-th, else from all of its name,
-        else from all of its family; nan where no teacher has any.
-        """
-        in_step, taught = self.step == step, np.isin(self.step, teachers)
-        result = np.full(int(in_step.sum()), np.nan)
-        for group in self.groups:
-            size = int(group.max()) + 1 if len(group) else 0
-            count = np.bincount(group[taught], minlength=size)
-            total = np.bincount(group[taught], self.duration_us[taught], minlength=size)
-            with np.errstate(invalid="ignore"):
-                mean = (total / count)[group[in_step]]
-            result = np.where(np.isnan(result), mean, result)
-        mean_us = self.duration_us[taught].mean() if taught.any() else np.nan
-        return np.where(np.isnan(result), mean_us, result)
+_ALIKE = (["rank", "label", "nth"], ["rank", "label"], ["rank", "family"])
+"""What operations have in common that stand in for one another, finest first: of a rank, the n-th
+launch of a kernel in its step, its name, its family."""
 
 
-def family_rows(trace: str, work: DeviceWork, steady: Ints, held: Ints) -> list[Row]:
+def device_work(graph: ExecutionGraph) -> pd.DataFrame:
+    """Kernels, copies and collectives within steps, a row each, numbered per label and step."""
+    import pandas as pd
+
+    node = graph.device_span()[1]
+    labels = [graph.labels[row] for row in node.tolist()]
+    work = pd.DataFrame(
+        {
+            "node": node,
+            "step": step_of_nodes(graph)[node],
+            "rank": np.searchsorted(np.unique(graph.marks.rank), graph.nodes_.rank[node]),
+            "family": families_of_kernels(labels),
+            "label": labels,
+            "start_us": graph.nodes_.start_us[node],
+            "duration_us": graph.nodes_.duration_us[node],
+        }
+    )
+    work = work[work["step"] >= 0].sort_values("start_us", kind="stable")
+    return work.assign(nth=work.groupby(["rank", "step", "label"]).cumcount()).sort_index()
+
+
+def work_us(work: pd.DataFrame, step: int, teachers: Ints) -> pd.Series:
+    """Per operation of `step`: the mean duration of those most alike in the steps `teachers`; of
+    all of them where none is alike, nan where there is none."""
+    own, taught = work[work["step"] == step], work[work["step"].isin(teachers)]
+    result = own["duration_us"] * np.nan
+    for keys in _ALIKE:
+        mean_us = taught.groupby(keys)["duration_us"].mean().rename("mean_us")
+        result = result.fillna(own.join(mean_us, on=keys)["mean_us"])
+    return result.fillna(taught["duration_us"].mean())
+
+
+def family_rows(trace: str, work: pd.DataFrame, steady: Ints, held: Ints) -> list[Row]:
     """Per kernel family: errors of its device time per rank and held step."""
-    if not len(work.node) or len(steady) < 2:
+    if not len(work) or len(steady) < 2:
         return []
-    size = (len(held), int(work.rank.max()) + 1, len(work.families))
-    predicted, true = np.zeros(size), np.zeros(size)
-    for at, step in enumerate(held.tolist()):
-        in_step = work.step == step
-        cell = work.rank[in_step], work.family[in_step]
-        np.add.at(predicted[at], cell, work.predicted_us(step, np.setdiff1d(steady, [step])))
-        np.add.at(true[at], cell, work.duration_us[in_step])
-    rows = []
-    for at, family in enumerate(work.families):
-        rows += rows_of(trace, Kind.FAMILY, family, predicted[..., at], true[..., at])
-    return rows
+    import pandas as pd
 
-
-def _group_ids(*columns: Ints) -> Ints:
-    if not len(columns[0]):
-        return columns[0]
-    return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-
-
-def _occurrence_in_step(start_us: Floats, rank: Ints, step: Ints, label: Ints) -> Ints:
-    """Per operation: how many of its name came before it in its step."""
-    result = np.zeros(len(start_us), np.int64)
-    seen: dict[tuple[int, int, int], int] = {}
-    for row in np.argsort(start_us, kind="stable").tolist():
-        key = (int(rank[row]), int(step[row]), int(label[row]))
-        result[row] = seen[key] = seen.get(key, -1) + 1
-    return result
+    own = work[work["step"].isin(held)]
+    left_out = [work_us(work, step, np.setdiff1d(steady, [step])) for step in held.tolist()]
+    own = own.assign(predicted_us=pd.concat(left_out))
+    sums = own.groupby(["family", "step", "rank"])[["predicted_us", "duration_us"]].sum()
+    return [
+        row
+        for family, each in sums.groupby(level="family")
+        for row in rows_of(
+            trace,
+            Kind.FAMILY,
+            str(family),
+            each["predicted_us"].to_numpy(),
+            each["duration_us"].to_numpy(),
+        )
+    ]
 
 
 def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row]:
@@ -163,12 +138,12 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def held_out_step_us(graph: ExecutionGraph, work: DeviceWork, steady: Ints, held: Ints) -> Floats:
+def held_out_step_us(graph: ExecutionGraph, work: pd.DataFrame, steady: Ints, held: Ints) -> Floats:
     """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
     given_us = graph.nodes_.duration_us.copy()
     for index in held.tolist():
         others = np.setdiff1d(steady, [index])
-        given_us[work.node[work.step == index]] = work.predicted_us(index, others)
+        given_us[work["node"][work["step"] == index]] = work_us(work, index, others)
     change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
     return (by_rank_and_step(graph, schedule(graph).step_us) + change_us)[:, held]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
 from perfmodel.evaluation.held_out import (
-    DeviceWork,
     coverage_frac,
+    device_work,
     family_rows,
     held_out_step_us,
     held_out_steps,
@@ -188,7 +188,7 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     graph = timeline.graph
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
-    work = DeviceWork.of(graph)
+    work = device_work(graph)
     left = held_out_step_us(graph, work, steady, held)
     shapes, model = shapes_of(trace), predicted_in_model_mode(trace)
     rows = [

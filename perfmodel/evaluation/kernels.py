@@ -6,7 +6,8 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,7 @@ def _on_host(device: Device, measured: pd.DataFrame) -> Device:
 
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_HEADER_BYTES = 4096
-_COLUMNS = (b"op", b"device", b"duration_us")
+_COLUMNS = ("op", "device", "duration_us")
 _MAX_BYTES = 500_000_000
 
 
@@ -143,12 +143,13 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
             for file in sorted(files):
                 path = Path(folder) / file
                 described = _device_file(path.parent, root)
-                if described is None or not _is_table(path):
+                row = None if described is None else _first_row(path)
+                if described is None or row is None:
                     continue
                 digest = hashlib.sha256(read_bytes(path, max_bytes=_MAX_BYTES)).hexdigest()
                 if digest in described.read_text(encoding="utf-8", errors="replace"):
                     continue
-                if _is_of_another(path, described):
+                if _is_of_another(row, described):
                     continue
                 below = (Path(root.name) / path.relative_to(root)).as_posix()
                 jobs.append(TableJob(below, given / path.relative_to(root), described))
@@ -182,24 +183,23 @@ def _device_file(folder: Path, root: Path) -> Path | None:
     return None
 
 
-def _is_of_another(path: Path, described: Path) -> bool:
-    """Whether the first row of a CSV file is of a device of the catalogue that runs other code."""
+def _first_row(path: Path) -> dict[str, str] | None:
+    """The first row of a CSV file of measured kernels, {} of Parquet; None of another file."""
     if path.suffix == ".parquet":
-        return False
-    text = read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
-    rows = csv.DictReader(io.StringIO(text))
-    try:
-        named = next(rows, {}).get("device") or ""
-        return device(named).target != device(described).target
-    except (HardwareError, csv.Error):
-        return False
-
-
-def _is_table(path: Path) -> bool:
+        return {}
     if not path.name.lower().endswith(_SUFFIXES):
+        return None
+    text = read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
+    rows, is_table = csv.DictReader(io.StringIO(text)), False
+    with suppress(csv.Error):  # what reads the table says what is wrong with it
+        is_table = set(_COLUMNS) <= set(rows.fieldnames or ())
+        return next(rows, {}) if is_table else None
+    return {} if is_table else None
+
+
+def _is_of_another(row: Mapping[str, str], described: Path) -> bool:
+    """Whether a row is of a device of the catalogue that runs other code."""
+    try:
+        return device(row.get("device") or "").target != device(described).target
+    except HardwareError:
         return False
-    if path.suffix == ".parquet":
-        return True
-    head = read_bytes(path, max_bytes=_MAX_BYTES)[:_HEADER_BYTES].partition(b"\n")[0]
-    columns = head.strip().split(b",")
-    return all(column in columns for column in _COLUMNS)

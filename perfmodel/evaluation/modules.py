@@ -50,6 +50,7 @@ class ModuleError(Compared):
     mode: str
     is_training: bool
     hardware: str
+    measured_us: float
     host_predicted_us: float
     host_us: float
     device_predicted_us: float

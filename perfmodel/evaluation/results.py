@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats
@@ -100,22 +101,23 @@ NULLS = (Kind.NULL, Kind.NULL_GPU, Kind.NULL_LAST)
 """What needs no model: their errors say how steps scatter, not how good a prediction is."""
 
 
-@dataclass(frozen=True)
-class Row:
+_Size = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Errors of one thing over the steps and ranks of one trace, in percent of what was measured.
 
-    `mape_pct`, `median_pct` and `worst_pct` are of absolute errors; `bias_pct` is the mean with
-    its sign.
+    `n` errors; `mape_pct`, `median_pct` and `worst_pct` are of absolute ones, `bias_pct` is their
+    mean with its sign.
     """
 
     trace: str
     kind: Kind
     name: str
-    n: int
-    """Errors that the figures are of."""
-    mape_pct: float
-    median_pct: float
-    worst_pct: float
+    n: Annotated[int, msgspec.Meta(ge=1)]
+    mape_pct: _Size
+    median_pct: _Size
+    worst_pct: _Size
     bias_pct: float
 
     @property
@@ -123,10 +125,11 @@ class Row:
         return self.trace, self.kind.value, self.name
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"kind": self.kind.value}
+        return msgspec.structs.asdict(self) | {"kind": self.kind.value}
 
 
-FIGURES = tuple(f.name for f in fields(Row) if f.name.endswith("_pct"))
+COLUMNS = list(Row.__struct_fields__)
+FIGURES = tuple(name for name in COLUMNS if name.endswith("_pct"))
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,7 @@ class Evaluation:
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        columns = [f.name for f in fields(Row)]
-        return pd.DataFrame([row.to_dict() for row in self.rows], columns=columns)
+        return pd.DataFrame([row.to_dict() for row in self.rows], columns=COLUMNS)
 
     def __repr__(self) -> str:
         return (
@@ -190,8 +192,7 @@ class Evaluation:
     def _repr_html_(self) -> str:
         from perfmodel.plot import table_html
 
-        columns = [f.name for f in fields(Row)]
-        return table_html([[*row.to_dict().values()] for row in self.rows], columns, "Errors")
+        return table_html([[*row.to_dict().values()] for row in self.rows], COLUMNS, "Errors")
 
 
 def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floats) -> list[Row]:

@@ -16,7 +16,7 @@ from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
 
-Ranges = Mapping[str, tuple[int, int]]
+Ranges = dict[str, tuple[int, int]]
 Maker = Callable[[Backend, Case], Callable[[], Any]]
 FORWARD = ("fwd", "")
 
