@@ -11,27 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    CodecOption,
-    EditOption,
-    HardwareOption,
-    MaxMemoryOption,
-    ModelsOption,
-    NodesOption,
-    RemoveOption,
-    ScaleOption,
-    SetOption,
-    StepsByOption,
-    StepsOption,
-    StrictOption,
-    TrustModelsOption,
-    flag,
-    kernel_models,
-    max_bytes,
-    option,
-    steps_slice,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import flag, option
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -108,9 +89,9 @@ class PredictionOptions:
         int | None,
         option("Samples per step, of all ranks together; of a trace, shapes are rescaled.", min=1),
     ] = None
-    hardware: HardwareOption = None
-    nodes: NodesOption = None
-    settings: SetOption = None
+    hardware: opts.HardwareOption = None
+    nodes: opts.NodesOption = None
+    settings: opts.SetOption = None
     mode: Annotated[
         Mode | None,
         option(
@@ -121,10 +102,10 @@ class PredictionOptions:
         ),
     ] = None
     replay: Annotated[bool, flag("--replay", "The same as --mode replay.")] = False
-    scale: ScaleOption = None
-    remove: RemoveOption = None
-    edit: EditOption = None
-    codec: CodecOption = None
+    scale: opts.ScaleOption = None
+    remove: opts.RemoveOption = None
+    edit: opts.EditOption = None
+    codec: opts.CodecOption = None
     keep_contention: Annotated[
         bool,
         flag(
@@ -136,13 +117,13 @@ class PredictionOptions:
     overheads: Annotated[
         str | None, option("Take host costs from this saved profile.", "NAME|FILE")
     ] = None
-    models: ModelsOption = None
-    trust_models: TrustModelsOption = False
+    models: opts.ModelsOption = None
+    trust_models: opts.TrustModelsOption = False
     leave_one_step_out: Annotated[
         bool, flag("--leave-one-step-out", "Take each step's host costs from the other steps.")
     ] = False
-    steps: StepsOption = None
-    steps_by: StepsByOption = None
+    steps: opts.StepsOption = None
+    steps_by: opts.StepsByOption = None
     source_device: Annotated[
         str | None,
         option(
@@ -151,8 +132,8 @@ class PredictionOptions:
             "--source",
         ),
     ] = None
-    strict: StrictOption = False
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB
+    strict: opts.StrictOption = False
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
@@ -160,9 +141,9 @@ class PredictionOptions:
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
-        max_bytes(self.max_memory)
+        opts.max_bytes(self.max_memory)
         if self.steps:
-            steps_slice(self.steps)
+            opts.steps_slice(self.steps)
         self.request("")
         if self.overheads:
             load_profile(self.overheads)
@@ -202,9 +183,9 @@ class PredictionOptions:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read
 
-        limit = max_bytes(self.max_memory)
+        limit = opts.max_bytes(self.max_memory)
         reading: dict[str, Any] = {"strict": self.strict, "max_bytes": limit}
-        reading |= {"steps": steps_slice(self.steps) if self.steps else None}
+        reading |= {"steps": opts.steps_slice(self.steps) if self.steps else None}
         reading |= {"steps_by": self.steps_by or ""}
         demo = None
         with working(f"reading {trace or 'the bundled demo'}"):
@@ -300,7 +281,7 @@ def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None
     @wraps(command)
     def run(**given: Any) -> None:
         options = PredictionOptions(**{name: given.pop(name) for name in shared})
-        with kernel_models(options.models, trusted=options.trust_models):
+        with opts.kernel_models(options.models, trusted=options.trust_models):
             command(**given, options=options)
 
     del run.__wrapped__
