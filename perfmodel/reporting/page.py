@@ -15,7 +15,7 @@ from perfmodel import __version__
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
-from perfmodel.plot.figure import svg_text
+from perfmodel.plot.style import svg_text
 from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
 from perfmodel.reporting.tables import Table, columns
