@@ -227,10 +227,9 @@ def predict(
         with working("predicting"):
             prediction = options.predict(content)
             if demo and prediction.results[0].mode == Mode.REPLAY:
-                demo = demo.with_left_out(options.predict(content, leave_one_step_out=True))
-                prediction = replace(
-                    prediction, source=prediction.source | {"demo": demo.to_dict()}
-                )
+                others = options.predict(content, leave_one_step_out=True).results[0].rank.steps
+                demo["left_out_us"] = tuple(round(step.step_us, 4) for step in others)
+                prediction = replace(prediction, source=prediction.source | {"demo": demo})
         if options.strict:
             refuse_cautions(content.source, prediction.cautions)
         if save_overheads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -29,26 +29,9 @@ DEMO_NAME = "dlrm_cpu"
 DEMO_SOURCE = "bundled demo"
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What the trace itself does not say. Microseconds."""
-
-    model: str
-    machine: str
-    unprofiled_us: float
-    """Median step of the same run without the profiler."""
-    unprofiled_p10_us: float
-    unprofiled_p90_us: float
-    left_out_us: tuple[float, ...] = ()
-    """Per step: predicted with the host costs of the other steps."""
-
-    def with_left_out(self, left_out: Prediction) -> Demo:
-        """With the steps of a prediction that left each of them out."""
-        steps = left_out.results[0].rank.steps
-        return replace(self, left_out_us=tuple(round(step.step_us, 4) for step in steps))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+Demo = dict[str, Any]
+"""What the demo's trace itself does not say, as JSON has it: `left_out_us` are its steps, each
+predicted with the host costs of the others; `unprofiled` ones are of the same run."""
 
 
 def read_demo(**options: Any) -> tuple[Trace, Demo]:
@@ -58,15 +41,16 @@ def read_demo(**options: Any) -> tuple[Trace, Demo]:
     folder = Path(__file__).parents[1] / "demo"
     trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
     facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
-    workload, machine = facts["workload"], facts["machine"]
-    demo = Demo(
-        model=f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
-        machine=f"{machine['device']}, {machine['intra_op_threads']} threads, "
-        f"torch {machine['torch']}",
-        unprofiled_us=facts["unprofiled"]["median_us"],
-        unprofiled_p10_us=facts["unprofiled"]["p10_us"],
-        unprofiled_p90_us=facts["unprofiled"]["p90_us"],
-    )
+    workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
+    threads = f"{machine['intra_op_threads']} threads"
+    demo = {
+        "model": f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
+        "machine": f"{machine['device']}, {threads}, torch {machine['torch']}",
+        "unprofiled_us": unprofiled["median_us"],
+        "unprofiled_p10_us": unprofiled["p10_us"],
+        "unprofiled_p90_us": unprofiled["p90_us"],
+        "left_out_us": (),
+    }
     return replace(trace, source=DEMO_SOURCE), demo
 
 
