@@ -227,8 +227,9 @@ def predict(
         with working("predicting"):
             prediction = options.predict(content)
             if demo and prediction.results[0].mode == Mode.REPLAY:
-                others = options.predict(content, leave_one_step_out=True).results[0].rank.steps
-                demo["left_out_us"] = tuple(round(step.step_us, 4) for step in others)
+                left_out = options.predict(content, leave_one_step_out=True).results[0]
+                steps_us = (round(step.step_us, 4) for step in left_out.rank.steps)
+                demo["left_out_us"] = tuple(steps_us)
                 prediction = replace(prediction, source=prediction.source | {"demo": demo})
         if options.strict:
             refuse_cautions(content.source, prediction.cautions)
