@@ -72,7 +72,7 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
         )
     for result, answer in zip(results, answers, strict=True):
         if len(answer["per_rank"]) > 1:
-            console.show(ranks_table(answer, f"Ranks, {_name(result)}", device))
+            console.show(ranks_table(answer, f"Ranks, {_name(result)}", result.rank.rank, device))
             console.say(straggler_text(answer["straggler"]))
     modelled = first["mode"] == "model"
     named = [(_name(result), answer) for result, answer in zip(results, answers, strict=True)]

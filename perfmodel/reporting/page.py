@@ -255,7 +255,7 @@ def _tables(result: Result, answer: Record) -> Iterator[Table]:
     name = result.hardware
     if answer["families"]:
         yield Table(f"Kernels by family, {name}", _FAMILIES, answer["families"])
-    yield ranks_table(answer, f"Ranks, {name}")
+    yield ranks_table(answer, f"Ranks, {name}", result.rank.rank)
     yield steps_table(answer, f" of rank {result.rank.rank}, {name}")
     pieces: dict[tuple[str, str], list[float]] = {}
     for piece in answer["critical_path"]:
