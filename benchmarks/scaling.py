@@ -28,8 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.rounds import on_one_thread
-from perfmodel.plot.figure import open_frame
-from perfmodel.plot.style import FURTHER_COLOURS, look
+from perfmodel.plot.style import FURTHER_COLOURS, look, open_frame
 
 MAX_EXPONENT = 1.15
 MIN_S = 0.5

@@ -28,8 +28,7 @@ from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.plot import save
-from perfmodel.plot.figure import new_figure
-from perfmodel.plot.style import FAINT, look
+from perfmodel.plot.style import FAINT, look, new_figure
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured

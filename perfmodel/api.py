@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.evaluation.results import Evaluation
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
-    from perfmodel.hardware import Cluster, Part
+    from perfmodel.hardware import Part
     from perfmodel.prediction import Prediction
     from perfmodel.prediction.comparison import Comparison
     from perfmodel.prediction.request import Hardware
@@ -117,6 +117,7 @@ def compare(
     start from the layout of the file `plan`, where there is one.
     """
     from perfmodel.designs.composed import UNDESIGNED, composed
+    from perfmodel.hardware import Device, cluster, node_of
     from perfmodel.prediction.compare import compare_designs, with_default
     from perfmodel.prediction.running_cost import Prices
 
@@ -125,7 +126,9 @@ def compare(
     texts = _setting_texts(settings)
     own = _of_designs(texts, names)
     asked = [composed(name, own) for name in names]
-    model, machine = changed_workload(workload, texts), _machine(hardware, nodes, texts)
+    model = changed_workload(workload, texts)
+    part = hardware_part(hardware, [text for text in texts if _first(text) in OF_HARDWARE])
+    machine = cluster(replace(node_of(part), gpus=1) if isinstance(part, Device) else part, nodes)
     prices = {} if usd_per_kwh is None else {"usd_per_kwh": usd_per_kwh}
     placement = None
     if plan is not None:
@@ -258,11 +261,10 @@ def _setting_texts(settings: Mapping[str, object] | Sequence[str]) -> list[str]:
     """`{"node.gpus": 4}` as `--set` has it, `node.gpus=4`."""
     if not isinstance(settings, Mapping):
         return [settings] if isinstance(settings, str) else list(settings)
-    return [f"{name}={_value(value)}" for name, value in settings.items()]
-
-
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in settings.items()
+    ]
 
 
 def _names(designs: str | Sequence[str]) -> list[str]:
@@ -310,15 +312,6 @@ def changed_workload(workload: str | Path | Workload, settings: Sequence[str]) -
         changes[name.strip().replace(".", "__")] = parse_value(value)
     loaded = load_workload(workload) if isinstance(workload, (str, Path)) else workload
     return loaded.with_(**changes) if changes else loaded
-
-
-def _machine(named: str | Path | Part, nodes: int | None, settings: Sequence[str]) -> Cluster:
-    from perfmodel.hardware import Device, cluster, node_of
-
-    part = hardware_part(named, [text for text in settings if _first(text) in OF_HARDWARE])
-    if isinstance(part, Device):
-        part = replace(node_of(part), gpus=1)
-    return cluster(part, nodes)
 
 
 def hardware_part(named: str | Path | Part, settings: Sequence[str]) -> Part:

@@ -10,18 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli.options import (
-    MAX_SAMPLES,
-    FormatOption,
-    InferenceOption,
-    NodesOption,
-    OutputOption,
-    OverheadsOption,
-    RateOption,
-    WorkloadOption,
-    option,
-    set_option,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import option
 from perfmodel.cli.output import Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
@@ -33,18 +23,19 @@ DESIGN_LIST = "perfmodel.designs/1"
 
 
 def compare(
-    workload: WorkloadOption = None,
+    workload: opts.WorkloadOption = None,
     hardware: Annotated[str | None, option("A device, node or cluster.", "NAME|FILE")] = None,
     designs: Annotated[
         str | None,
         option("Designs, combined with + (A+B); `list` lists them. [default: all]", "A,B,A+B|all"),
     ] = None,
     batch: Annotated[
-        int | None, option("Global batch. [default: the workload's]", "N", min=1, max=MAX_SAMPLES)
+        int | None,
+        option("Global batch. [default: its own]", "N", min=1, max=opts.MAX_SAMPLES),
     ] = None,
-    nodes: NodesOption = None,
-    inference: InferenceOption = False,
-    rate: RateOption = None,
+    nodes: opts.NodesOption = None,
+    inference: opts.InferenceOption = False,
+    rate: opts.RateOption = None,
     p99_ms: Annotated[
         float | None,
         option(
@@ -63,12 +54,12 @@ def compare(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        set_option(
+        opts.set_option(
             "a design (hotline.hot_mib=256), the workload (workload.training.loss=mse) or the "
             "hardware (node.gpus=4)"
         ),
     ] = None,
-    overheads: OverheadsOption = None,
+    overheads: opts.OverheadsOption = None,
     plan: Annotated[
         Path | None,
         option("All designs start from the layout of this plan (see `perfmodel plan`).", "FILE"),
@@ -79,8 +70,8 @@ def compare(
     latency: Annotated[
         Path | None, option("Draw latency over the rate at which samples come.", "FILE")
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """Co-designs side by side: time, energy, cost, memory.
 

@@ -6,25 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from perfmodel.cli import evaluate_published
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    FormatOption,
-    MaxMemoryOption,
-    MeasuredKernelsOption,
-    ModelsOption,
-    OutputOption,
-    OverheadsOption,
-    SetOption,
-    StrictOption,
-    TrustModelsOption,
-    argument,
-    flag,
-    kernel_models,
-    max_bytes,
-    no_configuration,
-    option,
-    verb_of,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import argument, flag, option
 from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 
@@ -41,10 +24,10 @@ def traces(
             "[FOLDER|TRACE...]",
         ),
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
+    strict: opts.StrictOption = False,
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
 ) -> None:
     """How far predictions are from what was measured, per step, host overhead and kernel family.
 
@@ -58,7 +41,7 @@ def traces(
       perfmodel evaluate traces --format json -o errors.json
     """
     target = Output(format, output)
-    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
+    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=opts.max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_traces
 
@@ -78,14 +61,14 @@ def evaluate_paths(
 
 
 def kernels(
-    data: MeasuredKernelsOption,
-    models: ModelsOption = None,
-    trust_models: TrustModelsOption = False,
+    data: opts.MeasuredKernelsOption,
+    models: opts.ModelsOption = None,
+    trust_models: opts.TrustModelsOption = False,
     figure: Annotated[
         Path | None, option("Draw every row with its interval (.png, .svg, .pdf).", "FILE")
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """Errors of kernel models on tables of measured kernels, per op, device and dtype.
 
@@ -103,7 +86,7 @@ def kernels(
     from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
-    with working("evaluating"), kernel_models(models, trusted=trust_models):
+    with working("evaluating"), opts.kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
@@ -120,8 +103,8 @@ def collectives(
     model: Annotated[
         Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
 
@@ -162,7 +145,7 @@ def ops(
         argument(
             "Traces with shapes: files, or folders, searched recursively.",
             "[FOLDER|TRACE...]",
-            callback=no_configuration,
+            callback=opts.no_configuration,
         ),
     ] = None,
     lookups: Annotated[
@@ -174,9 +157,9 @@ def ops(
     alone: Annotated[
         bool, flag("--alone", "Only ops during which no other stream was busy.")
     ] = False,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
 
@@ -194,7 +177,7 @@ def ops(
     from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
-    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
+    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), opts.max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
@@ -209,10 +192,10 @@ def modules(
     hardware: Annotated[
         str | None, option("What to predict for, if not the table's device.", "NAME|FILE")
     ] = None,
-    settings: SetOption = None,
-    overheads: OverheadsOption = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    settings: opts.SetOption = None,
+    overheads: opts.OverheadsOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device.
 
@@ -251,8 +234,8 @@ def steps(
     hardware: Annotated[
         str, option("The CPU, best as `fit device` calibrated it, or the GPU.", "NAME|FILE")
     ],
-    settings: SetOption = None,
-    overheads: OverheadsOption = None,
+    settings: opts.SetOption = None,
+    overheads: opts.OverheadsOption = None,
     blind: Annotated[
         bool, option("Predict only: leave out what was measured, and the errors.")
     ] = False,
@@ -261,8 +244,8 @@ def steps(
         Path | None,
         option("… and the same steps measured again: how far the machine moved since.", "FILE"),
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare.
 
@@ -310,9 +293,9 @@ def pairs(
     traces: Annotated[
         list[str], argument("Pairs of traces: one program on two GPUs.", "ONE OTHER...")
     ],
-    format: FormatOption = None,
-    output: OutputOption = None,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
 ) -> None:
     """How far a trace moved to another GPU is from the trace of the same program there.
 
@@ -329,7 +312,7 @@ def pairs(
     from perfmodel.cli.error_tables import show_pairs
     from perfmodel.evaluation.pairs import evaluate_pairs
 
-    limit = max_bytes(max_memory)
+    limit = opts.max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
     target.write_result(evaluation, show_pairs)
@@ -350,7 +333,7 @@ Examples:
   perfmodel evaluate designs                  what papers published about co-designs
   perfmodel evaluate NOUN --help              more, with examples
 """
-evaluate = verb_of(
+evaluate = opts.verb_of(
     HELP,
     collectives,
     traces,

@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    Format,
-    FormatOption,
-    MaxMemoryOption,
-    MeasuredKernelsOption,
-    NodesOption,
-    ProfilerOverheadOption,
-    argument,
-    max_bytes,
-    no_configuration,
-    option,
-    verb_of,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import argument, option
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
@@ -53,7 +41,7 @@ def device(
         str | None, option("Of tables of several, the one to fit.", "NAME", "--device")
     ] = None,
     seed: Annotated[int, option("Which half is held out for the errors.", min=0, max=MAX_SEED)] = 0,
-    format: FormatOption = None,
+    format: opts.FormatOption = None,
 ) -> None:
     """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
 
@@ -62,7 +50,7 @@ def device(
       perfmodel fit device --data kernels.csv -o my-machine.toml
       perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
     """
-    target = Output(format or Format.TABLE, None)
+    target = Output(format or opts.Format.TABLE, None)
     check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
@@ -100,7 +88,7 @@ def drift(
     output: Annotated[
         Path | None, option("The machine as it is now (TOML).", "FILE", "-o", "--output")
     ] = None,
-    format: FormatOption = None,
+    format: opts.FormatOption = None,
 ) -> None:
     """Whether a calibration still holds: how far the machine has moved since.
 
@@ -109,7 +97,7 @@ def drift(
       python -m perfmodel.collect reference -o measured
       perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
     """
-    target = Output(format or Format.TABLE, None)
+    target = Output(format or opts.Format.TABLE, None)
     if output is not None:
         check_target(output)
 
@@ -133,7 +121,7 @@ def drift(
 
 
 def kernels(
-    data: MeasuredKernelsOption,
+    data: opts.MeasuredKernelsOption,
     output: Annotated[Path, option("The new directory of models.", "DIR", "-o", "--output")],
     test: Annotated[
         list[Path] | None,
@@ -203,7 +191,7 @@ def collectives(
     ranks: Annotated[
         int | None, option("The ranks, where the log does not list them.", "N")
     ] = None,
-    nodes: NodesOption = None,
+    nodes: opts.NodesOption = None,
     curves: Annotated[
         list[Path] | None, option("Refit the model to tables of curves …", "CURVES.csv")
     ] = None,
@@ -249,11 +237,13 @@ def overheads(
     traces: Annotated[
         list[str],
         argument(
-            "Kineto traces, archives or folders of ranks.", "TRACE...", callback=no_configuration
+            "Kineto traces, archives or folders of ranks.",
+            "TRACE...",
+            callback=opts.no_configuration,
         ),
     ],
     output: Annotated[Path, option("Where the profile goes (JSON).", "FILE", "-o", "--output")],
-    profiler_overhead: ProfilerOverheadOption = 0.0,
+    profiler_overhead: opts.ProfilerOverheadOption = 0.0,
     host: Annotated[
         list[str] | None, option("The CPU that the traces ran on (`perfmodel hardware list`).")
     ] = None,
@@ -264,7 +254,7 @@ def overheads(
         Path | None,
         option("Table of `collect ops` there: what operators take without a profiler.", "FILE"),
     ] = None,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
 ) -> None:
     """Take the host overheads T1 to T5 of traces, for predictions of what has no trace.
 
@@ -274,7 +264,7 @@ def overheads(
       perfmodel fit overheads a.json.gz b.json.gz --profiler-overhead 2 -o mine.json
       perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
     """
-    limit = max_bytes(max_memory)
+    limit = opts.max_bytes(max_memory)
     check_target(output)
 
     from perfmodel.calibrate.overheads import fit_overheads, unprofiled
@@ -311,4 +301,4 @@ Examples:
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
 """
-fit = verb_of(HELP, collectives, device, drift, kernels, overheads)
+fit = opts.verb_of(HELP, collectives, device, drift, kernels, overheads)

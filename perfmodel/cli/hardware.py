@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfmodel.cli.options import (
-    FormatOption,
-    NodesOption,
-    OutputOption,
-    SetOption,
-    argument,
-    option,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import argument, option
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -35,10 +29,10 @@ def hardware(
     kind: Annotated[
         str | None, option("List only this kind: device, host, link, nic, storage, node, ...")
     ] = None,
-    settings: SetOption = None,
-    nodes: NodesOption = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    settings: opts.SetOption = None,
+    nodes: opts.NodesOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """The hardware catalogue: list, show, check files of your own.
 

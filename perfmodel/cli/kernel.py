@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfmodel.cli.options import (
-    FormatOption,
-    ModelsOption,
-    OutputOption,
-    TrustModelsOption,
-    argument,
-    kernel_models,
-    option,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import argument, option
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -41,10 +34,10 @@ def kernel(
     hardware: Annotated[
         list[str] | None, option("The device. May be repeated.", "NAME|FILE")
     ] = None,
-    models: ModelsOption = None,
-    trust_models: TrustModelsOption = False,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    models: opts.ModelsOption = None,
+    trust_models: opts.TrustModelsOption = False,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """How long one kernel takes on a device, and why.
 
@@ -66,7 +59,7 @@ def kernel(
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    with kernel_models(models, trusted=trust_models):
+    with opts.kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
 
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"

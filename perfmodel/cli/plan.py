@@ -7,15 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from perfmodel.cli.options import (
-    MAX_SAMPLES,
-    FormatOption,
-    InferenceOption,
-    NodesOption,
-    OutputOption,
-    option,
-    set_option,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import option
 from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.files import write_text
 from perfmodel.reporting.tables import Table, columns, counted, interval
@@ -39,11 +32,11 @@ class Estimator(StrEnum):
 def plan(
     workload: Annotated[str, option("The model configuration to lay out.", "NAME|FILE")],
     hardware: Annotated[str, option("The node or cluster to lay it out on.", "NAME|FILE")],
-    nodes: NodesOption = None,
+    nodes: opts.NodesOption = None,
     batch: Annotated[
-        int | None, option("Samples per step, of all ranks together.", min=1, max=MAX_SAMPLES)
+        int | None, option("Samples per step, of all ranks together.", min=1, max=opts.MAX_SAMPLES)
     ] = None,
-    inference: InferenceOption = False,
+    inference: opts.InferenceOption = False,
     estimator: Annotated[
         Estimator, option("Whose costs decide: the step as predicted, or TorchRec's formulas.")
     ] = Estimator.PERFMODEL,
@@ -52,15 +45,15 @@ def plan(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        set_option(
+        opts.set_option(
             "the workload (workload.table.alpha=0.8) or the hardware (node.host_memory_bytes=4e11)"
         ),
     ] = None,
     torchrec: Annotated[
         Path | None, option("Write the plan as TorchRec's sharding plan as well.", "FILE")
     ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """Where each table should lie so that a step takes least time.
 

@@ -6,16 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfmodel.cli.options import (
-    ExplainOption,
-    FormatOption,
-    InferenceOption,
-    OutputOption,
-    RateOption,
-    TraceOrDemoArgument,
-    flag,
-    option,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import flag, option
 from perfmodel.cli.output import (
     Output,
     check_figure,
@@ -107,15 +99,15 @@ def _list(target: Output) -> None:
 
 @takes_prediction_options
 def predict(
-    trace: TraceOrDemoArgument = None,
+    trace: opts.TraceOrDemoArgument = None,
     workload: Annotated[
         str | None,
         option(
             "A model configuration instead of a trace (`--workload list` lists them).", "NAME|FILE"
         ),
     ] = None,
-    inference: InferenceOption = False,
-    rate: RateOption = None,
+    inference: opts.InferenceOption = False,
+    rate: opts.RateOption = None,
     p99_ms: Annotated[
         float | None, option("With --inference: the largest rate with this p99.", "MS", "--p99-ms")
     ] = None,
@@ -161,9 +153,9 @@ def predict(
     roofline: Annotated[
         Path | None, option("Draw the kernels below the device's roofs, by shapes.", "FILE")
     ] = None,
-    explain: ExplainOption = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
+    explain: opts.ExplainOption = None,
+    format: opts.FormatOption = None,
+    output: opts.OutputOption = None,
 ) -> None:
     """How long a batch of a trace, a configuration or a module takes.
 
@@ -235,10 +227,10 @@ def predict(
         with working("predicting"):
             prediction = options.predict(content)
             if demo and prediction.results[0].mode == Mode.REPLAY:
-                demo = demo.with_left_out(options.predict(content, leave_one_step_out=True))
-                prediction = replace(
-                    prediction, source=prediction.source | {"demo": demo.to_dict()}
-                )
+                left_out = options.predict(content, leave_one_step_out=True).results[0]
+                steps_us = (round(step.step_us, 4) for step in left_out.rank.steps)
+                demo["left_out_us"] = tuple(steps_us)
+                prediction = replace(prediction, source=prediction.source | {"demo": demo})
         if options.strict:
             refuse_cautions(content.source, prediction.cautions)
         if save_overheads:

@@ -49,7 +49,7 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
     answers = [result.to_dict() for result in results]
     console.say(_title(source))
     if demo:
-        console.say(f"{demo.model}; captured on {demo.machine}")
+        console.say(f"{demo['model']}; captured on {demo['machine']}")
     has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = DEVICE if has_device else []
     console.show(_summary(results, answers, device))
@@ -60,19 +60,19 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
-        left_out_us = demo.left_out_us if demo and first["mode"] == "replay" else ()
+        left_out_us = demo["left_out_us"] if demo and first["mode"] == "replay" else ()
         console.show(steps_table(first, rank, left_out_us))
         _say_steps(console, first["steps"])
     if demo:
         console.print()
+        keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
+        median, p10, p90 = (human_us(demo[key]) for key in keys)
         console.say(
-            f"Without the profiler a step takes {human_us(demo.unprofiled_us)} "
-            f"(median; 10 to 90 %: {human_us(demo.unprofiled_p10_us)} to "
-            f"{human_us(demo.unprofiled_p90_us)})."
+            f"Without the profiler a step takes {median} (median; 10 to 90 %: {p10} to {p90})."
         )
     for result, answer in zip(results, answers, strict=True):
         if len(answer["per_rank"]) > 1:
-            console.show(ranks_table(answer, f"Ranks, {_name(result)}", device))
+            console.show(ranks_table(answer, f"Ranks, {_name(result)}", result.rank.rank, device))
             console.say(straggler_text(answer["straggler"]))
     modelled = first["mode"] == "model"
     named = [(_name(result), answer) for result, answer in zip(results, answers, strict=True)]

@@ -5,33 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    CodecOption,
-    EditOption,
-    HardwareOption,
-    MaxMemoryOption,
-    ModelsOption,
-    NodesOption,
-    RemoveOption,
-    ScaleOption,
-    SetOption,
-    StepsByOption,
-    StepsOption,
-    StrictOption,
-    TrustModelsOption,
-    flag,
-    kernel_models,
-    max_bytes,
-    option,
-    steps_slice,
-)
+from perfmodel.cli import options as opts
+from perfmodel.cli.options import flag, option
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -48,26 +29,9 @@ DEMO_NAME = "dlrm_cpu"
 DEMO_SOURCE = "bundled demo"
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What the trace itself does not say. Microseconds."""
-
-    model: str
-    machine: str
-    unprofiled_us: float
-    """Median step of the same run without the profiler."""
-    unprofiled_p10_us: float
-    unprofiled_p90_us: float
-    left_out_us: tuple[float, ...] = ()
-    """Per step: predicted with the host costs of the other steps."""
-
-    def with_left_out(self, left_out: Prediction) -> Demo:
-        """With the steps of a prediction that left each of them out."""
-        steps = left_out.results[0].rank.steps
-        return replace(self, left_out_us=tuple(round(step.step_us, 4) for step in steps))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+Demo = dict[str, Any]
+"""What the demo's trace itself does not say, as JSON has it: `left_out_us` are its steps, each
+predicted with the host costs of the others; `unprofiled` ones are of the same run."""
 
 
 def read_demo(**options: Any) -> tuple[Trace, Demo]:
@@ -77,15 +41,16 @@ def read_demo(**options: Any) -> tuple[Trace, Demo]:
     folder = Path(__file__).parents[1] / "demo"
     trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
     facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
-    workload, machine = facts["workload"], facts["machine"]
-    demo = Demo(
-        model=f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
-        machine=f"{machine['device']}, {machine['intra_op_threads']} threads, "
-        f"torch {machine['torch']}",
-        unprofiled_us=facts["unprofiled"]["median_us"],
-        unprofiled_p10_us=facts["unprofiled"]["p10_us"],
-        unprofiled_p90_us=facts["unprofiled"]["p90_us"],
-    )
+    workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
+    threads = f"{machine['intra_op_threads']} threads"
+    demo = {
+        "model": f"{workload['model']} ({workload['preset']}), batch {workload['batch_per_rank']}",
+        "machine": f"{machine['device']}, {threads}, torch {machine['torch']}",
+        "unprofiled_us": unprofiled["median_us"],
+        "unprofiled_p10_us": unprofiled["p10_us"],
+        "unprofiled_p90_us": unprofiled["p90_us"],
+        "left_out_us": (),
+    }
     return replace(trace, source=DEMO_SOURCE), demo
 
 
@@ -108,9 +73,9 @@ class PredictionOptions:
         int | None,
         option("Samples per step, of all ranks together; of a trace, shapes are rescaled.", min=1),
     ] = None
-    hardware: HardwareOption = None
-    nodes: NodesOption = None
-    settings: SetOption = None
+    hardware: opts.HardwareOption = None
+    nodes: opts.NodesOption = None
+    settings: opts.SetOption = None
     mode: Annotated[
         Mode | None,
         option(
@@ -121,10 +86,10 @@ class PredictionOptions:
         ),
     ] = None
     replay: Annotated[bool, flag("--replay", "The same as --mode replay.")] = False
-    scale: ScaleOption = None
-    remove: RemoveOption = None
-    edit: EditOption = None
-    codec: CodecOption = None
+    scale: opts.ScaleOption = None
+    remove: opts.RemoveOption = None
+    edit: opts.EditOption = None
+    codec: opts.CodecOption = None
     keep_contention: Annotated[
         bool,
         flag(
@@ -136,13 +101,13 @@ class PredictionOptions:
     overheads: Annotated[
         str | None, option("Take host costs from this saved profile.", "NAME|FILE")
     ] = None
-    models: ModelsOption = None
-    trust_models: TrustModelsOption = False
+    models: opts.ModelsOption = None
+    trust_models: opts.TrustModelsOption = False
     leave_one_step_out: Annotated[
         bool, flag("--leave-one-step-out", "Take each step's host costs from the other steps.")
     ] = False
-    steps: StepsOption = None
-    steps_by: StepsByOption = None
+    steps: opts.StepsOption = None
+    steps_by: opts.StepsByOption = None
     source_device: Annotated[
         str | None,
         option(
@@ -151,8 +116,8 @@ class PredictionOptions:
             "--source",
         ),
     ] = None
-    strict: StrictOption = False
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB
+    strict: opts.StrictOption = False
+    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
@@ -160,9 +125,9 @@ class PredictionOptions:
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
-        max_bytes(self.max_memory)
+        opts.max_bytes(self.max_memory)
         if self.steps:
-            steps_slice(self.steps)
+            opts.steps_slice(self.steps)
         self.request("")
         if self.overheads:
             load_profile(self.overheads)
@@ -202,9 +167,9 @@ class PredictionOptions:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read
 
-        limit = max_bytes(self.max_memory)
+        limit = opts.max_bytes(self.max_memory)
         reading: dict[str, Any] = {"strict": self.strict, "max_bytes": limit}
-        reading |= {"steps": steps_slice(self.steps) if self.steps else None}
+        reading |= {"steps": opts.steps_slice(self.steps) if self.steps else None}
         reading |= {"steps_by": self.steps_by or ""}
         demo = None
         with working(f"reading {trace or 'the bundled demo'}"):
@@ -300,7 +265,7 @@ def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None
     @wraps(command)
     def run(**given: Any) -> None:
         options = PredictionOptions(**{name: given.pop(name) for name in shared})
-        with kernel_models(options.models, trusted=options.trust_models):
+        with opts.kernel_models(options.models, trusted=options.trust_models):
             command(**given, options=options)
 
     del run.__wrapped__

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from perfmodel.plot.curves import curves_figure as curves_figure
     from perfmodel.plot.curves import shares_figure as shares_figure
     from perfmodel.plot.curves import steps_figure as steps_figure
-    from perfmodel.plot.figure import save as save
     from perfmodel.plot.names import table_html as table_html
     from perfmodel.plot.scatter import errors_figure as errors_figure
     from perfmodel.plot.scatter import rates_figure as rates_figure
     from perfmodel.plot.scatter import roofline_figure as roofline_figure
     from perfmodel.plot.style import colours_of as colours_of
+    from perfmodel.plot.style import save as save
     from perfmodel.plot.timeline import timeline_figure as timeline_figure
 
 __getattr__, __all__ = exports(__name__)

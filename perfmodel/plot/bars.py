@@ -9,17 +9,21 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import (
+from perfmodel.plot.style import (
+    INK,
+    OTHER_COLOUR,
     Entry,
     Frame,
+    colours_of,
     draw_legend,
     drawing,
     figure_of,
     floats,
+    is_dark,
+    readable,
     texts,
     time_axis,
 )
-from perfmodel.plot.style import INK, OTHER_COLOUR, colours_of, is_dark, readable
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:

@@ -10,11 +10,15 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import (
+from perfmodel.plot.style import (
+    FAINT,
+    FURTHER_COLOURS,
+    INK,
     Frame,
     drawing,
     figure_of,
     floats,
+    look,
     new_figure,
     open_frame,
     texts,
@@ -22,7 +26,6 @@ from perfmodel.plot.figure import (
     title_above,
     write_numbers,
 )
-from perfmodel.plot.style import FAINT, FURTHER_COLOURS, INK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

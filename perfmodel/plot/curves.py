@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.plot.figure import (
+from perfmodel.plot.style import (
+    FAINT,
     Frame,
+    colours_of,
     drawing,
     figure_of,
     floats,
     log_axes,
+    look,
     new_figure,
     open_frame,
     texts,
     write_numbers,
 )
-from perfmodel.plot.style import FAINT, colours_of, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

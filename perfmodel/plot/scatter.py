@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plot.figure import (
+from perfmodel.plot.style import (
+    FAINT,
+    GRID,
+    INK,
     Frame,
+    colours_of,
     drawing,
     figure_of,
     floats,
     log_axes,
+    look,
     new_figure,
     open_frame,
+    readable,
     texts,
     title_above,
     write_numbers,
 )
-from perfmodel.plot.style import FAINT, GRID, INK, colours_of, look, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""One colour per thing and one look for all figures; nothing global is changed.
+"""One look for all figures: colours, canvas, axes, legends, files; nothing global is changed.
 
 The strong colours are those of Okabe and Ito, which people with colour-blindness can distinguish:
 work of the device stands out, the host is pale, waiting is pink to brown, what has no reason is
@@ -9,9 +9,25 @@ Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import UsageError
+from perfmodel.files import atomic_write
+from perfmodel.units import US_PER_MS, US_PER_S, human_us
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 INK = "#222222"
 FAINT = "#8A8A8A"
@@ -139,3 +155,222 @@ def is_dark(colour: str) -> bool:
     """
     red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.25)
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Per format that can be written: what keeps two runs alike, byte by byte."""
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure in this project's style, drawn without pyplot and without a display.
+
+    It shows itself in a notebook also where pyplot was never imported. Call within `look()`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+@contextmanager
+def drawing(width_in: float, height_in: float) -> Iterator[Axes]:
+    """The axes of a new figure, to be drawn on in this project's style."""
+    with look():
+        yield new_figure(width_in, height_in).add_subplot()
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure that `drawing` made."""
+    return cast("Figure", axes.figure)
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Write `figure` to `path` as its suffix says (png, svg or pdf), whole or not at all.
+
+    Raises `UsageError` for any other suffix and `PerfmodelError` where it cannot be written.
+    """
+    path = Path(path)
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in _METADATA:
+        known = ", ".join(f".{name}" for name in _METADATA)
+        raise UsageError(f"{path}: figures are written as one of {known}; found '{path.suffix}'")
+    with look(), atomic_write(path) as file:
+        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+
+
+def svg_text(figure: Figure) -> str:
+    """`figure` as an `<svg>` element, no wider than its place; its height follows, texts stay."""
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format="svg", metadata=_METADATA["svg"])
+    document = content.getvalue().decode()
+    head, rest = document[document.index("<svg") :].strip().split(">", 1)
+    return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
+
+
+def _png(figure: Figure) -> bytes:
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format="png", dpi=figure.dpi)
+    return content.getvalue()
+
+
+class Frame(Protocol):
+    """Columns by name."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+
+def floats(frame: Frame, name: str) -> NDArray[np.float64]:
+    """The column `name` as numbers. Raises `UsageError` where there is none."""
+    return np.asarray(_column(frame, name), dtype=np.float64)
+
+
+def texts(frame: Frame, name: str, nothing: str = "") -> NDArray[np.object_]:
+    """The column `name` as texts. Raises `UsageError` where there is none, and with the message
+    `nothing` where it is empty."""
+    found = np.asarray([str(value) for value in _column(frame, name)], dtype=object)
+    if nothing and not len(found):
+        raise UsageError(nothing)
+    return found
+
+
+def _column(frame: Frame, name: str) -> Any:
+    if name not in frame:
+        raise UsageError(f"the frame has no column '{name}'")
+    return frame[name]
+
+
+def time_unit(span_us: float) -> tuple[float, str]:
+    """(microseconds per unit, name) of the unit in which a span reads best on an axis."""
+    if span_us >= 10 * US_PER_S:
+        return US_PER_S, "s"
+    if span_us >= 2 * US_PER_MS:
+        return US_PER_MS, "ms"
+    return 1.0, "us"
+
+
+_MAX_CAUSES = 8
+
+
+class Entry(NamedTuple):
+    """One line of a legend; without a colour it is a heading."""
+
+    colour: str | None
+    text: str
+
+
+def cause_entries(
+    heading: str, cause: NDArray[np.object_], time_us: NDArray[np.float64], window_us: float
+) -> list[Entry]:
+    """The causes of a lane, longest first, each with its time; the shortest ones together."""
+    names, inverse = np.unique(cause.astype(str), return_inverse=True)
+    total = np.bincount(inverse, weights=time_us, minlength=len(names))
+    order = np.argsort(-total, kind="stable")
+    colours = colours_of(names.tolist())
+    share_pct = 100 * total.sum() / window_us
+    entries = [
+        Entry(None, ""),
+        Entry(None, f"{heading}: {human_us(total.sum())}, {share_pct:.0f} %"),
+    ]
+    shown = order if len(order) <= _MAX_CAUSES + 1 else order[:_MAX_CAUSES]
+    for at in shown.tolist():
+        name = str(names[at])
+        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
+    if len(shown) < len(order):
+        rest = order[len(shown) :]
+        entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
+    return entries
+
+
+def draw_legend(axes: Axes, entries: list[Entry], *, with_path: bool = False) -> None:
+    """Draw the entries beside the axes, on the right."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(facecolor=e.colour or "none", label=e.text) for e in entries]
+    if with_path:
+        first_heading = next((i for i, e in enumerate(entries) if e.colour is None), len(entries))
+        handles.insert(
+            first_heading, Line2D([], [], color=INK, linewidth=1.1, label="critical path")
+        )
+    if not handles:
+        return
+    legend = axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.005, 1.0), borderaxespad=0.0,
+        handlelength=1.1, handleheight=0.9, labelspacing=0.35, handletextpad=0.5,
+    )  # fmt: skip
+    headings = {entry.text for entry in entries if entry.colour is None}
+    for text in legend.get_texts():
+        if text.get_text() in headings:
+            text.set_fontweight("bold")
+
+
+def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_frac: float) -> None:
+    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit.
+
+    Data stay in microseconds; the ticks stand at round numbers of the unit.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    per_unit, unit = time_unit(span_us)
+    limit_us = (1 + room_frac) * span_us
+    locator = MaxNLocator(nbins=most_ticks, steps=[1, 2, 2.5, 5, 10])
+    values = np.asarray(locator.tick_values(0, span_us / per_unit), dtype=np.float64)
+    values = values[values * per_unit <= limit_us]
+    axes.set_xlim(0, limit_us)
+    axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
+    axes.set_xlabel(f"{text} ({unit})")
+    axes.tick_params(axis="y", length=0)
+    open_frame(axes, grid="x", hidden=("top", "right", "left"), faint=("bottom",))
+
+
+def open_frame(
+    axes: Axes,
+    *,
+    grid: Literal["both", "x"] = "both",
+    line_width: float = 0.6,
+    hidden: Sequence[str] = ("top", "right"),
+    faint: Sequence[str] = (),
+) -> None:
+    """A grid behind the data; sides of the frame that are hidden, and that are pale."""
+    axes.grid(axis=grid, color=GRID, linewidth=line_width)
+    axes.set_axisbelow(True)
+    for side in hidden:
+        axes.spines[side].set_visible(False)
+    for side in faint:
+        axes.spines[side].set_color(FAINT)
+
+
+def write_numbers(axes: Axes, form: str, letters: str = "xy") -> None:
+    """Write the ticks of these axes as numbers of a format, without powers of ten."""
+    from matplotlib.ticker import FuncFormatter
+
+    for letter in letters:
+        axis = axes.xaxis if letter == "x" else axes.yaxis
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
+
+
+def log_axes(axes: Axes, letters: str) -> None:
+    """Make these axes logarithmic, with ticks at 1, 2 and 5."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for letter in letters:
+        getattr(axes, f"set_{letter}scale")("log")
+        axis = getattr(axes, f"{letter}axis")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def title_above(figure: Figure, title: str) -> None:
+    """A heading of several axes."""
+    figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")

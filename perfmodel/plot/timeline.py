@@ -15,19 +15,23 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.plot.figure import (
+from perfmodel.plot.names import short_name
+from perfmodel.plot.style import (
+    INK,
+    KIND_COLOURS,
     Entry,
     Frame,
     cause_entries,
+    colours_of,
     draw_legend,
     drawing,
     figure_of,
     floats,
+    is_dark,
+    readable,
     texts,
     time_axis,
 )
-from perfmodel.plot.names import short_name
-from perfmodel.plot.style import INK, KIND_COLOURS, colours_of, is_dark, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

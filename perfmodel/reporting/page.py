@@ -15,7 +15,7 @@ from perfmodel import __version__
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
-from perfmodel.plot.figure import svg_text
+from perfmodel.plot.style import svg_text
 from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
 from perfmodel.reporting.tables import Table, columns
@@ -255,7 +255,7 @@ def _tables(result: Result, answer: Record) -> Iterator[Table]:
     name = result.hardware
     if answer["families"]:
         yield Table(f"Kernels by family, {name}", _FAMILIES, answer["families"])
-    yield ranks_table(answer, f"Ranks, {name}")
+    yield ranks_table(answer, f"Ranks, {name}", result.rank.rank)
     yield steps_table(answer, f" of rank {result.rank.rank}, {name}")
     pieces: dict[tuple[str, str], list[float]] = {}
     for piece in answer["critical_path"]:

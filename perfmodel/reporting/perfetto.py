@@ -58,37 +58,32 @@ def perfetto_json(
     The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
     """
     lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
-    text = _Texts()
-    events: list[str] = []
+    events: list[dict[str, Any]] = []
     first_flow = 1
     for number, (name, timeline) in enumerate(timelines.items()):
         clock = Clock(first_step_us(timeline) - lead)
         overlay = (overlays or {}).get(name, Overlay())
         tracks, arrows = tracks_of(timeline, overlay, clock)
         rows = _rows(tracks, number, len(timelines))
-        events += _names(tracks, rows, name, text)
-        for track, (pid, tid) in zip(tracks, rows, strict=True):
-            events += _slices(track, pid, tid, name, text)
+        events += _names(tracks, rows, name)
+        for track, row in zip(tracks, rows, strict=True):
+            events += _slices(track, row, name)
         events += _flows(tracks, arrows, rows, name, first_flow)
         first_flow += len(arrows)
-    head = (
-        '{"displayTimeUnit":"ms","otherData":{"tool":"perfmodel",'
-        f'"first_step_us":{_us(round(lead * NS_PER_US))}}},"traceEvents":[\n'
-    )
-    return (head + ",\n".join(events) + "\n]}\n").encode()
+    other = {"tool": "perfmodel", "first_step_us": _us(round(lead * NS_PER_US))}
+    head = msgspec.json.encode({"displayTimeUnit": "ms", "otherData": other})
+    lines = b",\n".join(map(msgspec.json.Encoder().encode, events))
+    return head[:-1] + b',"traceEvents":[\n' + lines + b"\n]}\n"
 
 
-class _Texts(dict[str, str]):
-    """Texts as JSON strings, each encoded once."""
-
-    def __missing__(self, text: str) -> str:
-        clean = text.encode("utf-8", "replace").decode()
-        encoded = self[text] = msgspec.json.encode(clean).decode()
-        return encoded
+def _us(time_ns: int) -> msgspec.Raw:
+    """Microseconds with three decimals, as they are."""
+    return msgspec.Raw(f"{time_ns // NS_PER_US}.{time_ns % NS_PER_US:03d}")
 
 
-def _us(time_ns: int) -> str:
-    return f"{time_ns // NS_PER_US}.{time_ns % NS_PER_US:03d}"
+def _clean(text: str) -> str:
+    """Without halves of characters."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _rows(tracks: list[Track], number: int, timelines: int) -> list[tuple[int, int]]:
@@ -105,56 +100,56 @@ def _rows(tracks: list[Track], number: int, timelines: int) -> list[tuple[int, i
 
 
 def _names(
-    tracks: list[Track], rows: list[tuple[int, int]], timeline: str, text: _Texts
-) -> Iterator[str]:
+    tracks: list[Track], rows: list[tuple[int, int]], timeline: str
+) -> Iterator[dict[str, Any]]:
     """Metadata events: names and order of processes and threads."""
     seen: set[int] = set()
     for track, (pid, tid) in zip(tracks, rows, strict=True):
+        named: dict[str, dict[str, str | int]] = {}
         if pid not in seen:
             seen.add(pid)
-            process = text[f"{timeline} rank {track.rank}"]
-            yield _meta("process_name", pid, tid, f'"name":{process}')
-            yield _meta("process_sort_index", pid, tid, f'"sort_index":{pid}')
-        yield _meta("thread_name", pid, tid, f'"name":{text[track.name]}')
-        yield _meta("thread_sort_index", pid, tid, f'"sort_index":{tid}')
+            named["process_name"] = {"name": f"{timeline} rank {track.rank}"}
+            named["process_sort_index"] = {"sort_index": pid}
+        named["thread_name"] = {"name": _clean(track.name)}
+        named["thread_sort_index"] = {"sort_index": tid}
+        for name, args in named.items():
+            yield {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": _us(0), "args": args}
 
 
-def _meta(name: str, pid: int, tid: int, args: str) -> str:
-    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0.000,"args":{{{args}}}}}'
-
-
-def _slices(track: Track, pid: int, tid: int, timeline: str, text: _Texts) -> Iterator[str]:
+def _slices(track: Track, row: tuple[int, int], timeline: str) -> Iterator[dict[str, Any]]:
     """Complete events; for steps also an instant at each start and end."""
-    shared = f'"pid":{pid},"tid":{tid}'
-    prefix = (
-        f"{timeline},critical_path," if track.name.startswith(CRITICAL_PATH) else f"{timeline},"
-    )
+    place = dict(zip(("pid", "tid"), row, strict=True))
+    on_path = track.name.startswith(CRITICAL_PATH)
+    prefix = f"{timeline},critical_path" if on_path else timeline
     for box in track.slices:
-        duration = _us(box.end_ns - box.start_ns)
-        detail = f',"for":{text[box.detail]}' if box.detail else ""
-        cause = f'"cause":{text[box.cause]},' if box.cause else ""
-        yield (
-            f'{{"ph":"X","cat":{text[prefix + box.kind]},"name":{text[box.name]},{shared},'
-            f'"ts":{_us(box.start_ns)},"dur":{duration},'
-            f'"args":{{"kind":{text[box.kind]},{cause}"duration_us":{duration}{detail}}}}}'
-        )
+        duration, name = _us(box.end_ns - box.start_ns), _clean(box.name)
+        args = {"kind": box.kind, "cause": box.cause, "duration_us": duration}
+        args |= {"for": _clean(box.detail)}
+        yield {
+            "ph": "X",
+            "cat": f"{prefix},{box.kind}",
+            "name": name,
+            **place,
+            "ts": _us(box.start_ns),
+            "dur": duration,
+            "args": {key: value for key, value in args.items() if value != ""},
+        }
         if box.kind == "step":
             for end, time_ns in (("start", box.start_ns), ("end", box.end_ns)):
-                yield (
-                    f'{{"ph":"i","s":"p","cat":{text[timeline + ",step"]},'
-                    f'"name":{text[f"{end} of {box.name}"]},{shared},"ts":{_us(time_ns)}}}'
-                )
+                mark = {"ph": "i", "s": "p", "cat": f"{timeline},step", "name": f"{end} of {name}"}
+                yield {**mark, **place, "ts": _us(time_ns)}
 
 
 def _flows(
     tracks: list[Track], arrows: list[Arrow], rows: list[tuple[int, int]], timeline: str, first: int
-) -> Iterator[str]:
+) -> Iterator[dict[str, Any]]:
     """A start within each launch call and an end at what it launched."""
     for number, arrow in enumerate(arrows, first):
-        shared = f'"cat":"{timeline},launch","name":"launch","id":{number}'
-        for phase, (track, at) in zip(('"ph":"s"', '"ph":"f","bp":"e"'), arrow, strict=True):
-            (pid, tid), time = rows[track], _us(tracks[track].slices[at].start_ns)
-            yield f'{{{phase},{shared},"pid":{pid},"tid":{tid},"ts":{time}}}'
+        shared = {"cat": f"{timeline},launch", "name": "launch", "id": number}
+        phases: tuple[dict[str, str], ...] = ({"ph": "s"}, {"ph": "f", "bp": "e"})
+        for phase, (track, at) in zip(phases, arrow, strict=True):
+            place = dict(zip(("pid", "tid"), rows[track], strict=True))
+            yield {**phase, **shared, **place, "ts": _us(tracks[track].slices[at].start_ns)}
 
 
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

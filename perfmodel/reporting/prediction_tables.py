@@ -62,18 +62,19 @@ def steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = (
     return Table(f"Steps{rank}", heads, records)
 
 
-def ranks_table(answer: Record, title: str, device: Sequence[Column] = DEVICE) -> Table:
+def ranks_table(
+    answer: Record, title: str, slowest: int, device: Sequence[Column] = DEVICE
+) -> Table:
     """What each rank takes, and what was measured or it takes without the what-if."""
     is_what_if = answer["gain_us"] is not None
     is_measured = any(row["measured_us"] for row in answer["per_rank"])
     known = (_MEASURED, _ERROR) if is_measured else ([], [])
     before, change = (_WITHOUT, GAIN) if is_what_if else known
     meets = _MEETS if answer["straggler"] else []
-    slowest = max(answer["per_rank"], key=lambda row: row["step_us"])
     records = [
         row
         | {
-            "rank": f"{row['rank']}{' (slowest)' if row is slowest else ''}",
+            "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
             "error_pct": error_pct(row["step_us"], row["measured_us"]),
         }
         for row in answer["per_rank"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTHING = "-"
 STEADY, INCOMPLETE = "steady", "incomplete"
 """Roles of steps."""
-MAX_NAME = 48
+MAX_NAME = 64
 """Characters of a name in a table; of a longer one, both ends are shown."""
 TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
