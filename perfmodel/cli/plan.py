@@ -47,8 +47,8 @@ def plan(
     estimator: Annotated[
         Estimator,
         typer.Option(
-            help="perfmodel: the step as predicted, overlapped. torchrec: the formulas, proposals "
-            "and partitioner of TorchRec's planner."
+            help="perfmodel: the step as predicted, overlapped. torchrec: the best by the formulas "
+            "of TorchRec's planner."
         ),
     ] = Estimator.PERFMODEL,
     against: Annotated[

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.durations import COLLECTIVE, durations_of
+from perfmodel.cost.basis import COLLECTIVE
+from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError, UsageError
 from perfmodel.evaluation.results import Kind, Row, rows_of
 from perfmodel.hardware import Device, from_driver_name

@@ -51,9 +51,7 @@ def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]
         value = getattr(part, name)
         if isinstance(value, Part):
             yield from _used(value, kind_of(value), parts)
-        elif value is None or entry.is_table or not (entry.has_source or entry.is_figure):
-            continue
-        elif "_usd" in name or name in NAMING_FIELDS:
+        elif value is None or not entry.has_source or "_usd" in name or name in NAMING_FIELDS:
             continue
         elif kind in parts or f"{kind}.{name}" in parts:
             yield figure_read(part, kind, name)

@@ -24,7 +24,16 @@ from perfmodel.embedding import (
 )
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import ANY, EVERY, Choices, FixedTimes, Problem, Way, ways
+from perfmodel.explore.planner.problem import (
+    ANY,
+    EVERY,
+    MEMORIES,
+    Choices,
+    FixedTimes,
+    Problem,
+    Way,
+    ways,
+)
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
@@ -185,7 +194,6 @@ JOINED_COPIES, LAYER_COPIES = 8, 3
 plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
-OF_WAY = ("parts", "reach", "hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
 FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
 
@@ -221,7 +229,7 @@ def surrogate(
     if node.storage is not None and with_drives:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
-    whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
+    whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
     beside, nearer = list[str](), hbm_bytes
     for tier, each in room.items():
         if whole > FILLED * nearer * ranks and each:
@@ -231,9 +239,14 @@ def surrogate(
         here = tuple(ways(deployment, beside))
     deployment, work, ahead_us = _paced(deployment, here)
     sent, shared, summed, fixed_us = _exchange_us(deployment, here)
-    columns = {name: np.array([getattr(way, name) for way in here]) for name in OF_WAY}
+    columns = {
+        name: np.array([way.bytes_in(name.removesuffix("_bytes")) for way in here])
+        for name in MEMORIES
+    }
     choices = Choices(
         table=np.array([way.number for way in here]),
+        parts=np.array([way.parts for way in here]),
+        reach=np.array([way.reach for way in here]),
         kind=_kinds(deployment, here),
         work_us=np.round(work, DECIMALS),
         sent_us=np.round(sent, DECIMALS),
