@@ -170,8 +170,8 @@ def plan(
     """Where each table should lie so that a step takes least time: sharding, ranks and memory.
 
     `settings` change the workload (`workload.training.loss`) or the hardware (`node.gpus`).
-    `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the formulas, proposals and
-    partitioner of TorchRec's planner). `begin` gets the search, and each layout before it is
+    `estimator` is `perfmodel` (the step as scheduled) or `torchrec` (the best by the formulas of
+    TorchRec's planner). `begin` gets the search, and each layout before it is
     scheduled, with how many are done and how many there are at most.
     """
     from perfmodel.designs import deployment_of

@@ -38,7 +38,8 @@ def plan(
     ] = None,
     inference: opts.InferenceOption = False,
     estimator: Annotated[
-        Estimator, option("Whose costs decide: the step as predicted, or TorchRec's formulas.")
+        Estimator,
+        option("Whose costs decide: the step as predicted, or TorchRec's formulas."),
     ] = Estimator.PERFMODEL,
     against: Annotated[
         Estimator | None, option("Make this estimator's plan as well, and say what differs.")

@@ -229,15 +229,20 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     points = [base | {axis: end} for axis, pair in zip(axes, ends, strict=True) for end in pair]
     moved = []
     for name, (at_base, *values) in figures_at(spec, [base, *points]).items():
-        rows = []
+        rows: list[dict[str, Any]] = []
         pairs = zip(axes, ends, values[::2], values[1::2], strict=True)
         for axis, (low, high), at_low, at_high in pairs:
             is_known = at_low > 0 and at_high > 0
             change = np.log(at_high / at_low) / np.log(high / low) if is_known else np.nan
-            row = {"base": base[axis], "low": low, "high": high, "at_base": at_base}
+            row: dict[str, float] = {
+                "base": base[axis],
+                "low": low,
+                "high": high,
+                "at_base": at_base,
+            }
             row |= {"at_low": at_low, "at_high": at_high, "elasticity": change}
             plain = {key: None if value != value else float(value) for key, value in row.items()}
-            rows.append({"axis": axis, "objective": name} | plain)
+            rows.append({"axis": axis, "objective": name, **plain})
         moved += sorted(rows, key=lambda row: -abs(row["elasticity"] or 0.0))
     return Sensitivity(base, moved)
 

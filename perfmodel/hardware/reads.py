@@ -49,10 +49,9 @@ def figures_used(machine: Cluster, parts: Collection[str]) -> tuple[FigureRead, 
 def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]:
     for name, entry in fields_of(KINDS[kind]).items():
         value = getattr(part, name)
-        names_or_prices = "_usd" in name or name in NAMING_FIELDS or entry.is_table
         if isinstance(value, Part):
             yield from _used(value, kind_of(value), parts)
-        elif value is None or names_or_prices or not (entry.has_source or entry.is_figure):
+        elif value is None or not entry.has_source or "_usd" in name or name in NAMING_FIELDS:
             continue
         elif kind in parts or f"{kind}.{name}" in parts:
             yield figure_read(part, kind, name)

@@ -102,7 +102,7 @@ def test_the_planner_gives_faster_nodes_more_lookups() -> None:
     assert problem.ahead_us[0] == 0.0 < problem.ahead_us[1]
     found = search(problem)[0]
     blind = search(replace(problem, ahead_us=()))[0]
-    fast_us, slow_us = found.loads["work_us"] - problem.ahead_us
+    fast_us, slow_us = found.held[:, 0] - problem.ahead_us
     assert slow_us < 0.9 * fast_us
     assert found.step_us < 0.95 * replace(blind, problem=problem).step_us
 

@@ -49,7 +49,7 @@ def reasons(
             "dtype": placed.dtype,
             "hot_rows": placed.hot_rows,
             "caches": list(placed.caches),
-            "hbm_gb": way.hbm_bytes * way.parts / 1e9,
+            "hbm_gb": way.bytes_in("hbm") * way.parts / 1e9,
             "work_us": float(problem.choices.work_us[chosen] * way.parts),
             "added_us": float(total[chosen]),
         }

@@ -140,12 +140,14 @@ def plan_deployment(
     """The deployment with its tables laid out so that a step takes least time.
 
     `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the
-    search, the deployment's own and that of TorchRec's planner are scheduled in full, then
+    search, the deployment's own and the best by TorchRec's formulas are scheduled in full, then
     variations of the fastest as long as there are tries left; the fastest is taken, so that the
-    plan is never slower than TorchRec's by the same prediction. `torchrec`: as TorchRec's planner
-    would. `begin` gets the search, and each layout before it is scheduled.
+    plan is never slower than that by the same prediction. `torchrec`: the best by TorchRec's
+    formulas. `begin` gets the search, and each layout before it is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
+    if estimator not in ESTIMATORS:
+        raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
     own = estimator == "perfmodel"
     device = deployment.machine.node.device
     tried: list[_Trial] = []
@@ -153,13 +155,14 @@ def plan_deployment(
     for reserved in RESERVED_FRACS:
         begin("searching", 0, 0)
         made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        layouts = _distinct(deployment, made, _layouts(made, deployment, estimator))[:verified]
+        layouts = search(made.problem) if own else _torchrec_layouts(made, deployment)
+        layouts = _distinct(deployment, made, layouts)[:verified]
         if not layouts:
             break
         if own:
-            others = layout_of(made, deployment.placement), _torchrec_layout(made, deployment)
-            layouts += [each for each in others if each is not None]
-            layouts = _distinct(deployment, made, layouts)
+            before = layout_of(made, deployment.placement)
+            layouts += [before] if before is not None else []
+            layouts = _distinct(deployment, made, layouts + _torchrec_layouts(made, deployment))
         trials = []
         for number, layout in enumerate(layouts):
             begin(f"scheduling layout {number + 1}", number, len(layouts) + variations)
@@ -187,21 +190,12 @@ class _Trial:
     result: Result
 
 
-def _layouts(made: Surrogate, deployment: Deployment, estimator: Estimator) -> list[Layout]:
-    if estimator == "perfmodel":
-        return search(made.problem)
-    if estimator == "torchrec":
-        layouts = _torchrec_layout(made, deployment)
-        return [] if layouts is None else [layouts]
-    raise WorkloadError(f"estimator {estimator!r}: expected one of {', '.join(ESTIMATORS)}")
-
-
-def _torchrec_layout(made: Surrogate, deployment: Deployment) -> Layout | None:
+def _torchrec_layouts(made: Surrogate, deployment: Deployment) -> list[Layout]:
     """The best by TorchRec's formulas, which know no drives and no expansion memory."""
     if not {"hbm", "host"}.issuperset(made.problem.choices.tier):
-        return None
+        return []
     found = packed_best(with_formulas(made.problem, made.ways, deployment))
-    return None if found is None else replace(found, problem=made.problem)
+    return [] if found is None else [replace(found, problem=made.problem)]
 
 
 def _variations_tried(

@@ -44,12 +44,15 @@ class Way:
     reach: int
     shard: Table
     dtype: RowDtype
-    hbm_bytes: float
-    host_bytes: float = 0.0
-    expansion_bytes: float = 0.0
-    storage_bytes: float = 0.0
+    size_bytes: float
     cached_frac: float = 0.0
     """Of a shard outside device memory, what that caches."""
+
+    def bytes_in(self, tier: str) -> float:
+        """What a shard takes of one of `MEMORIES`."""
+        if tier == self.tier:
+            return self.size_bytes
+        return self.cached_frac * self.size_bytes if tier == "hbm" else 0.0
 
 
 def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
@@ -71,18 +74,9 @@ def ways(deployment: Deployment, beside: Sequence[str] = ()) -> Iterator[Way]:
                 if size <= MAX_REPLICATED_BYTES:
                     yield Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
                 continue
-            way = Way(number, sharding, "hbm", parts, reach, shard, dtype, size)
-            yield way
+            yield (way := Way(number, sharding, "hbm", parts, reach, shard, dtype, size))
             for tier, cached in product(beside, CACHED_FRACS):
-                yield replace(
-                    way,
-                    tier=tier,
-                    cached_frac=cached,
-                    hbm_bytes=cached * size,
-                    host_bytes=size if tier == "host" else 0.0,
-                    expansion_bytes=size if tier == "expansion" else 0.0,
-                    storage_bytes=size if tier == "storage" else 0.0,
-                )
+                yield replace(way, tier=tier, cached_frac=cached)
 
 
 PLAIN = TablePlacement("column_wise", (0,))

@@ -120,17 +120,17 @@ class Places:
         groups = [tuple(range(at, at + per_group)) for at in range(0, count, per_group)]
         found: list[tuple[int, tuple[int, ...], float, float, float]] = []
         for choice, reach in enumerate(problem.choices.reach.tolist()):
-            units = float(parts[choice])
             if reach == EVERY:
                 found.append((choice, tuple(range(count)), 1.0, 1.0, 1.0))
             elif reach == GROUP:
                 share = min(problem.linked / cell, 1.0)
-                found += [(choice, each, share, 1.0, 1.0) for each in groups]
+                found += [(choice, group, share, 1.0, 1.0) for group in groups]
             else:
-                most = min(cell, units)
+                units = float(parts[choice])
+                most = min(float(cell), units)
                 found += [(choice, (each,), 1.0 / cell, units, most) for each in range(count)]
-        choice, cells, shards, units, most = zip(*found, strict=True)
-        return cls(np.array(choice), list(cells), *map(np.array, (shards, units, most)))
+        chosen, cells, *numbers = zip(*found, strict=True)
+        return cls(np.array(chosen), list(cells), *map(np.array, numbers))
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ def best_of(
     found = solve(rows, cost, lower, upper, whole, nodes=nodes, gap=GAP_FRAC)
     if found.x is None:
         return None
-    chosen = np.flatnonzero(found.x[place_at] > 0.5) if nodes else []
-    placed = [(int(places.choice[each]), places.cells[each]) for each in chosen]
+    used = np.flatnonzero(found.x[place_at] > 0.5).tolist() if nodes else []
+    placed = [(int(places.choice[each]), places.cells[each]) for each in used]
     bound_us = float((found.mip_dual_bound if nodes else found.fun) or 0.0)
     return Solution(bound_us, float(found.x[W]), float(found.x[V]), found.x[at], placed)
 

@@ -36,8 +36,9 @@ MAX_PLACES = 1_500
 """Of choices: beyond so many, all tables are not searched together."""
 FEW_PLACES, FEW_NODES, NODES, BOUND_NODES = 260, 2_000, 100, 400
 """Of the trees of that search, of few places and of more, and of the lower bound's, at most."""
-ROUNDS, LOSS_FRAC, SEED = 800, 0.01, 1
-"""How often two tables are laid out anew, and the loss that is taken at first."""
+ROUNDS, ROUNDS_OF_TABLE, LOSS_FRAC, SEED = 400, 4, 0.01, 1
+"""How often two tables are laid out anew, of the best layout so often more per table; and the loss
+that is taken at first."""
 BOUND_COLUMNS = 4_000
 """Choices times groups of linked ranks; beyond so many, all ranks are averaged as one group."""
 
@@ -62,9 +63,11 @@ def search(problem: Problem) -> list[Layout]:
         layouts += [improved(each, own) for each in _packed(problem, own, averaged[own])]
     layouts.sort(key=lambda each: each.rated_us)
     best: dict[frozenset[int], Layout] = {}
-    for each in layouts:
-        best.setdefault(frozenset(problem.choices.kind[each.chosen].tolist()), each)
-    return [*_exact(problem, layouts), *best.values()]
+    for layout in layouts:
+        best.setdefault(frozenset(problem.choices.kind[layout.chosen].tolist()), layout)
+    start = _exact(problem, layouts) or layouts[:1]
+    every, rounds = frozenset(kinds), ROUNDS + ROUNDS_OF_TABLE * problem.tables
+    return [*(improved(it, every, rounds) for it in start), *start, *best.values()]
 
 
 def _exact(problem: Problem, found: list[Layout]) -> list[Layout]:
@@ -76,8 +79,7 @@ def _exact(problem: Problem, found: list[Layout]) -> list[Layout]:
     solution = best_of(problem, 1, nodes=nodes, shard_us=shard_us)
     if solution is None:
         return []
-    layout = _placed(problem, solution)
-    return [improved(layout, frozenset(problem.choices.kind.tolist())), layout]
+    return [_placed(problem, solution)]
 
 
 def _placed(problem: Problem, solution: Solution) -> Layout:
@@ -91,7 +93,7 @@ def _placed(problem: Problem, solution: Solution) -> Layout:
     return Layout(problem, chosen, tuple(ranks))
 
 
-def improved(layout: Layout, kinds: frozenset[int]) -> Layout:
+def improved(layout: Layout, kinds: frozenset[int], rounds: int = ROUNDS) -> Layout:
     """The best layout found by taking two tables at a time out, one of a busiest rank, and putting
     them back where the step is least; a little loss is taken at first, to get out of dead ends.
     With exchanges of `kinds` alone, and the same every time."""
@@ -99,13 +101,13 @@ def improved(layout: Layout, kinds: frozenset[int]) -> Layout:
     allowed = problem.allowed(kinds) & ~problem.too_large
     ways = [own[allowed[own]] for own in problem.of_table]
     now, now_us, best = layout, layout.smooth_us, layout
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         busiest = int(now.held[:, turn % 2].argmax())
         near = [table for table, own in enumerate(now.ranks) if busiest in own]
         taken = {int(draw.choice(near or problem.tables)): None}
         taken[int(draw.integers(problem.tables))] = None
         tried = _put_back(now, list(taken), ways)
-        limit_us = now_us * (1 + LOSS_FRAC * (1 - turn / ROUNDS))
+        limit_us = now_us * (1 + LOSS_FRAC * (1 - turn / rounds))
         if tried is None or tried.smooth_us > limit_us:
             continue
         now, now_us = tried, tried.smooth_us
@@ -300,7 +302,7 @@ def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Pla
         way = made.ways[choice]
         is_cached = way.tier != "hbm"
         if is_cached:
-            cached_bytes[list(ranks)] += way.hbm_bytes
+            cached_bytes[list(ranks)] += way.bytes_in("hbm")
         names = (CACHE_NAME,) if is_cached else ()
         tables.append(TablePlacement(way.sharding, ranks, way.tier, way.dtype, caches=names))
     if not cached_bytes.any():
@@ -333,7 +335,7 @@ def layout_of(made: Surrogate, placement: Placement) -> Layout | None:
 
 def _cached_frac(made: Surrogate, placement: Placement) -> float:
     """Of the fullest rank's tables outside device memory, what its caches there hold."""
-    sizes = {way.number: way.hbm_bytes * way.parts for way in made.ways if way.tier == "hbm"}
+    sizes = {way.number: way.size_bytes * way.parts for way in made.ways if way.tier == "hbm"}
     held = np.zeros(made.problem.ranks)
     for number, placed in enumerate(placement.tables):
         if placed.tier != "hbm":

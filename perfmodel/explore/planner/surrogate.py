@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from math import ceil, log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,16 @@ from perfmodel.embedding import (
 )
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.problem import ANY, EVERY, Choices, FixedTimes, Problem, Way, ways
+from perfmodel.explore.planner.problem import (
+    ANY,
+    EVERY,
+    MEMORIES,
+    Choices,
+    FixedTimes,
+    Problem,
+    Way,
+    ways,
+)
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
@@ -69,12 +79,8 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
     stored = [number for number, way in enumerate(ways) if way.tier in (EXPANSION, STORAGE)]
     together = np.array([_shape(deployment, ways[number])[3] for number in stored], np.float64)
     asked = [
-        {
-            "rows": missed[at] * n,
-            "row_bytes": row_bytes[at],
-            "expansion": ways[at].tier == EXPANSION,
-        }
-        for at, n in zip(stored, together, strict=True)
+        {"rows": rows, "row_bytes": row_bytes[at], "expansion": ways[at].tier == EXPANSION}
+        for at, rows in zip(stored, missed[stored] * together, strict=True)
     ]
     for op in ("storage_read", "storage_write")[: int(turns)] if stored else ():
         rows = Rows.of([{"op": op, **each} for each in asked])
@@ -104,13 +110,14 @@ def _missed(deployment: Deployment, ways: Sequence[Way]) -> tuple[Floats, Floats
 
 def _shape(deployment: Deployment, way: Way) -> Shape:
     samples = deployment.batch
-    held = deployment.placement.tables
     share = {ANY: 1.0, EVERY: float(deployment.ranks)}.get(
         way.reach, float(deployment.machine.linked_gpus)
     )
     if way.sharding == "data_parallel":
         samples //= deployment.ranks
-    together = int(np.clip(round(len(held) * share / deployment.ranks), 1, MAX_TOGETHER))
+    together = int(
+        np.clip(round(len(deployment.placement.tables) * share / deployment.ranks), 1, MAX_TOGETHER)
+    )
     if deployment.workload.sequence.layers:
         return replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples), together
     return way.shard, way.dtype, samples, together
@@ -185,7 +192,6 @@ JOINED_COPIES, LAYER_COPIES = 8, 3
 plan fits is checked on its step."""
 DECIMALS = 6
 """Of microseconds: models may differ in the last bits from call to call, plans must not."""
-OF_WAY = ("parts", "reach", "hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
 FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
 
@@ -221,28 +227,24 @@ def surrogate(
     if node.storage is not None and with_drives:
         room["storage"] = (node.storage.capacity_bytes or 0) * (node.drives or 1) / node.gpus
     here = tuple(ways(deployment))
-    whole = sum(way.hbm_bytes for way in here if way.sharding == "table_wise")
+    whole = sum(way.size_bytes for way in here if way.sharding == "table_wise")
     beside, nearer = list[str](), hbm_bytes
     for tier, each in room.items():
         if whole > FILLED * nearer * ranks and each:
             beside.append(tier)
         nearer += each
-    if beside:
-        here = tuple(ways(deployment, beside))
+    here = tuple(ways(deployment, beside)) if beside else here
     deployment, work, ahead_us = _paced(deployment, here)
     sent, shared, summed, fixed_us = _exchange_us(deployment, here)
-    columns = {name: np.array([getattr(way, name) for way in here]) for name in OF_WAY}
-    choices = Choices(
-        table=np.array([way.number for way in here]),
-        kind=_kinds(deployment, here),
-        work_us=np.round(work, DECIMALS),
-        sent_us=np.round(sent, DECIMALS),
-        shared_us=np.round(shared, DECIMALS),
-        summed_us=np.round(summed, DECIMALS),
-        sharding=tuple(way.sharding for way in here),
-        tier=tuple(way.tier for way in here),
-        **columns,
-    )
+    table, parts, reach = np.array([(way.number, way.parts, way.reach) for way in here]).T
+    columns: dict[str, Any] = {
+        name: np.array([way.bytes_in(name.removesuffix("_bytes")) for way in here])
+        for name in MEMORIES
+    }
+    times_us = {"work_us": work, "sent_us": sent, "shared_us": shared, "summed_us": summed}
+    columns |= {name: np.round(each, DECIMALS) for name, each in times_us.items()}
+    columns |= {name: tuple(getattr(way, name) for way in here) for name in ("sharding", "tier")}
+    choices = Choices(table, parts, reach, _kinds(deployment, here), **columns)
     problem = Problem(
         choices,
         ranks,
