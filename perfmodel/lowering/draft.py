@@ -128,11 +128,16 @@ class Draft:
             self.edges.append((source, target, kind))
 
     def graph(
-        self, marks: list[tuple[int, int, int]], profile: Profile, host_ratio: float, statistic: str
+        self,
+        marks: list[tuple[int, int, int]],
+        profile: Profile | None = None,
+        host_ratio: float = 1.0,
+        statistic: str = "",
     ) -> ExecutionGraph:
         """The graph with `marks` (step, start, end), its host timed by that of `profile`."""
         duration = np.array(self.duration, np.float64)
         if self.overhead:
+            assert profile is not None
             node, kind, op, thread = zip(*self.overhead, strict=True)
             taken = profile.durations(kind, op, thread, statistic=statistic)
             duration[list(node)] = taken * host_ratio

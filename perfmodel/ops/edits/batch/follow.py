@@ -40,7 +40,7 @@ class Follower:
         """Ops some of whose sizes could be the batch's or not."""
         self._graph = graph
         self._batch = batch
-        self._leaves = Leaves(graph, batch)
+        self.leaves = Leaves(graph, batch)
         self._known: dict[tuple[int, int], tuple[tuple[int, ...], Dims]] = {}
         """By tensor and storage: ids of tensors are those of others later."""
         self._stored: dict[int, list[tuple[tuple[int, ...], Dims]]] = defaultdict(list)
@@ -69,7 +69,7 @@ class Follower:
         known = self._known.get((tensor.tensor_id, tensor.storage_id))
         if known and known[0] == tensor.shape:
             return known[1]
-        if self._leaves.is_gradient(index):
+        if self.leaves.is_gradient(index):
             return fixed(tensor.shape)
         stored = self._stored.get(tensor.storage_id, ())
         for shape, dims in reversed(stored):
@@ -80,7 +80,7 @@ class Follower:
                 return other
         if stored:
             return self._of_values(index, tensor.shape)
-        return self._kept(tensor, self._leaves.dims(index, position, tensor))
+        return self._kept(tensor, self.leaves.dims(index, position, tensor))
 
     def _kept(self, tensor: Tensor, dims: Dims) -> Dims:
         if tensor.tensor_id >= 0:

@@ -12,19 +12,20 @@ from types import MappingProxyType
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited
 from perfmodel.ops.edits.batch.follow import Follower
-from perfmodel.ops.edits.batch.leaves import AnonymousTensors, batch_of
+from perfmodel.ops.edits.batch.leaves import batch_of, first_operand
 from perfmodel.ops.edits.batch.sizes import Dims, Size
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor, tensors_in
 
-_OPERANDS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Position of the left one; the right one follows."""
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
 def conflicts(old: Sequence[Op], new: Sequence[Op]) -> Iterator[str]:
     """A text for each product of `new` whose inner sizes differ, and did not in `old`."""
     for index, (was, now) in enumerate(zip(old, new, strict=True)):
-        at = _OPERANDS.get(now.name)
-        if at is None or _fits(now, at) or not _fits(was, at):
+        if now.name not in _PRODUCTS:
+            continue
+        at = first_operand(now)
+        if _fits(now, at) or not _fits(was, at):
             continue
         left, right = now.inputs[at : at + 2]
         assert isinstance(left, Tensor)
@@ -227,7 +228,7 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     unfit = list(conflicts(graph.ops, ops))
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
-    skipped = [*unfit[:_SHOWN], *AnonymousTensors(graph, old).skipped()]
+    skipped = [*unfit[:_SHOWN], *sizes.leaves.skipped()]
     if sizes.guessed:
         guessed = sorted(set(sizes.guessed))
         names = ", ".join(dict.fromkeys(graph.ops[i].name for i in guessed[:_SHOWN]))
