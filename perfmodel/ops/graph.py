@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -171,6 +171,25 @@ def integers(op: Op, index: int) -> tuple[int, ...] | None:
     if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
         return tuple(item for item in value if isinstance(item, int))
     return None
+
+
+def outermost_of(ops: Sequence[Op]) -> list[int]:
+    """Per op, the one around it that no other called."""
+    outermost = list(range(len(ops)))
+    for index, op in enumerate(ops):
+        if op.parent != NO_OP:
+            outermost[index] = outermost[op.parent]
+    return outermost
+
+
+def last_called(ops: Sequence[Op]) -> list[int]:
+    """Per op, the last that it calls, directly or not; itself where it calls none."""
+    last = list(range(len(ops)))
+    for index in range(len(ops) - 1, -1, -1):
+        parent = ops[index].parent
+        if parent != NO_OP:
+            last[parent] = max(last[parent], last[index])
+    return last
 
 
 def dtype_notes(unknown: Counter[str]) -> list[str]:

@@ -16,7 +16,7 @@ from perfmodel.ops.edits.batch.sizes import (
     returned_by,
     returned_sizes,
 )
-from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, last_called, tensors_in
 
 _SPARSE_MADE = "_sparse_coo_tensor"
 _SPARSE_PARTS = {"aten::_indices": 1, "aten::_values": 0}
@@ -51,7 +51,9 @@ class Follower:
 
     def _follow(self) -> None:
         ops = self._graph.ops
-        closing = _closing(ops)
+        closing: list[list[int]] = [[] for _ in ops]
+        for index, last in reversed(list(enumerate(last_called(ops)))):
+            closing[last].append(index)
         for index, op in enumerate(ops):
             self.inputs.append(
                 tuple(
@@ -253,16 +255,3 @@ class Follower:
             yield from (dims for dims in self.outputs[index] if dims)
         for dims in self.inputs[index]:
             yield from dims
-
-
-def _closing(ops: tuple[Op, ...]) -> list[list[int]]:
-    """Per op, those that have returned once it has: itself, and the ones whose last call it is."""
-    last = list(range(len(ops)))
-    for index in range(len(ops) - 1, -1, -1):
-        above = ops[index].parent
-        if above != NO_OP:
-            last[above] = max(last[above], last[index])
-    closing: list[list[int]] = [[] for _ in ops]
-    for index in range(len(ops) - 1, -1, -1):
-        closing[last[index]].append(index)
-    return closing
