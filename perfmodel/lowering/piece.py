@@ -46,8 +46,8 @@ Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
 """From one op to its pieces in launch order; none for an op that launches nothing.
 
 A pure function of the call: its name, its arguments (shapes, dtypes, devices, layouts, values) and
-any of its attributes. Calls that differ in none of those that it reads share one answer; the op
-that it gets has no place in a program (`parent`, `step`, `thread`, `event`), its tensors no ids.
+any of its attributes. Equal calls share one answer; the op that it gets has no place in a program
+(`parent`, `step`, `thread`, `event`), its tensors no ids.
 """
 
 LOWERINGS: Registry[Lowering] = Registry(

@@ -18,9 +18,6 @@ from perfmodel.ops.edits.batch.sizes import (
 )
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, last_called, tensors_in
 
-_SPARSE_MADE = "_sparse_coo_tensor"
-_SPARSE_PARTS = {"aten::_indices": 1, "aten::_values": 0}
-"""Which dimension of a sparse tensor's parts counts its entries."""
 _CREATIONS = ("aten::empty", "aten::zeros", "aten::ones", "aten::full")
 """What gives scratch space, whose size need not be any other tensor's."""
 
@@ -44,8 +41,6 @@ class Follower:
         self._known: dict[tuple[int, int], tuple[tuple[int, ...], Dims]] = {}
         """By tensor and storage: ids of tensors are those of others later."""
         self._stored: dict[int, list[tuple[tuple[int, ...], Dims]]] = defaultdict(list)
-        self._entries: dict[int, Size] = {}
-        """Sparse tensors by id: how many entries they hold."""
         self._seen: defaultdict[int, set[Size]] = defaultdict(set)
         self._follow()
 
@@ -106,10 +101,6 @@ class Follower:
         if not made:
             return []
         entered: list[Dims | None] = [None] * len(made)
-        if op.name in _SPARSE_PARTS and op.tensors:
-            entries = self._entries.get(op.tensors[0].tensor_id)
-            if entries is not None and made[0] is not None:
-                entered[0] = self._with_entries(op.name, made[0].shape, entries)
         for at, (sizes, tensor) in enumerate(zip(returned_sizes(call), made, strict=False)):
             if sizes is None or tensor is None or len(sizes) != len(tensor.shape):
                 continue
@@ -124,10 +115,6 @@ class Follower:
                 if dims is not None:
                     self._kept(tensor, dims)
         return entered
-
-    def _with_entries(self, name: str, shape: tuple[int, ...], entries: Size) -> Dims:
-        at = _SPARSE_PARTS[name]
-        return (*fixed(shape[:at]), entries, *fixed(shape[at + 1 :]))
 
     def _above(self, op: Op, tensor: Tensor) -> Dims | None:
         """What an op around this one returns as the same tensor."""
@@ -147,10 +134,6 @@ class Follower:
     def _returned(self, index: int, op: Op) -> None:
         """What is not known yet of an op's outputs once all that it called is done."""
         made = returned_by(op)
-        if _SPARSE_MADE in op.name and made and made[0] is not None:
-            indices = next((d for dims in self.inputs[index] for d in dims if len(d) > 1), None)
-            if indices is not None:
-                self._entries[made[0].tensor_id] = indices[1]
         for at, tensor in enumerate(made):
             if tensor is None or self.outputs[index][at] is not None:
                 continue
