@@ -27,12 +27,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from perfmodel.ops.graph import Op, Tensor, integers
+from perfmodel.ops.graph import Op, Tensor, argument, integers
 from perfmodel.registry import Registry
 
 T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
+_NONE = -1
+"""How many sizes stand before a dimension that a tensor does not have."""
 _PARAMETERS = ("w", "bias", "mean", "var")
 
 
@@ -100,7 +102,8 @@ class Operator:
         """How many sizes each name stands for; None where they do not fit."""
         counts = [self._count(op, names, at, rank, bound) for at in range(len(names))]
         rest = rank - sum(filter(None, counts))
-        if rest < 0 or counts.count(None) > 1 or (rest and None not in counts):
+        is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
+        if rest < 0 or is_odd:
             return None
         return [rest if count is None else count for count in counts]
 
@@ -109,7 +112,7 @@ class Operator:
         name = names[at].removeprefix("*")
         if name == names[at]:
             return 1
-        if name in bound:
+        if name in bound and name != "_":
             return len(bound[name])
         following = names[at + 1] if at + 1 < len(names) else ""
         for place, token in enumerate(self._arguments):
@@ -117,14 +120,15 @@ class Operator:
                 return len(integers(op, place) or (1,))
             if following and token in (f"@{following}", f"@{following}=0"):
                 usual = 0 if token.endswith("=0") else rank - 1
-                return (integers(op, place) or (usual,))[0] % max(rank, 1)
+                dim = (integers(op, place) or (usual,))[0]
+                return dim % rank if -rank <= dim < rank else _NONE
         return None
 
     def flags(self, op: Op) -> Iterator[tuple[str, float]]:
         """Arguments that may be a tensor or none, to 1 or 0."""
         for place, token in enumerate(self._arguments):
             if token.endswith("?"):
-                yield token[:-1], float(isinstance([*op.inputs[place:], None][0], Tensor))
+                yield token[:-1], float(isinstance(argument(op, place), Tensor))
 
     def returned(
         self,
