@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, result_shape, size
+from perfmodel.lowering.arguments import matrix, numbers, result_shape, size
 from perfmodel.lowering.piece import (
     ANY,
     LEAF,
@@ -43,7 +43,7 @@ def _bag(
         "dim": float(table[1]),
         "batch": float(batch),
         "pooling": max(lookups / batch, 1.0),
-        **{name: float(op.attributes[name]) for name in REUSE if name in op.attributes},
+        **numbers(op, *REUSE),
     }
     return (Piece("embedding_bag", dims, dtype, direction),)
 
@@ -72,24 +72,16 @@ def add(op: Op) -> Sequence[Piece]:
     tensors = op.tensors
     if len(tensors) < 2 or tensors[1].layout != SPARSE:
         return named(op)
-    lookups = _entries(op)
-    table: Tensor = tensors[0]
-    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
-
-
-def _entries(op: Op) -> int:
-    """Rows of gradient of the one table of `op`; raises `Untold`."""
     if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
         raise MissingArguments
-    return round(float(op.attributes["lookups"]))
+    table, lookups = tensors[0], round(float(op.attributes["lookups"]))
+    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
 
 
 @LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu", scope=WHOLE))
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`: an element at a time."""
-    elements = size(result_shape(op))
-    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(tensor(op, 0).shape))}
-    return (Piece("gather", dims, tensor(op, 0).dtype),) if elements else ()
+    return _by_elements("gather", tensor(op, 0), size(result_shape(op)))
 
 
 @LOWERINGS.register(
@@ -97,10 +89,12 @@ def index(op: Op) -> Sequence[Piece]:
 )
 def index_put(op: Op) -> Sequence[Piece]:
     """`index_put(table, indices, values)`: an element at a time."""
-    table, values = tensor(op, 0), op.tensors[-1]
-    elements = size(values.shape)
+    return _by_elements("index_put", tensor(op, 0), size(op.tensors[-1].shape))
+
+
+def _by_elements(name: str, table: Tensor, elements: int) -> Sequence[Piece]:
     dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
-    return (Piece("index_put", dims, table.dtype),) if elements else ()
+    return (Piece(name, dims, table.dtype),) if elements else ()
 
 
 _EACH = "binary_cross_entropy{} rows=r cols=c"
@@ -129,7 +123,7 @@ NATIVE = (
 
 @LOWERINGS.register(*entries(NATIVE, target="cpu", scope=WHOLE))
 def native(op: Op) -> Sequence[Piece]:
-    """As the rule of the op on any target has it, or that of it as a leaf; raises `Untold`."""
+    """As the rule of the op on any target has it, or that of it as a leaf."""
     rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
     if rule is None:
         raise MissingArguments
