@@ -110,9 +110,7 @@ class Draft:
         self.kind.append(kind)
         self.cause.append(cause)
         self.scope.append(scope)
-        self.resource.append(
-            self.resources.setdefault(f"{self.rank}/{resource}", len(self.resources))
-        )
+        self.resource.append(self.resource_of(resource))
         self.label.append(label)
         self.duration.append(duration_us)
         self.piece.append(piece)
