@@ -37,7 +37,7 @@ def optional_tensor(op: Op, index: int) -> Tensor | None:
 
 
 def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
-    """The tensors of the list that is argument `index`; raises `Untold` where there are none."""
+    """The tensors of the list that is argument `index`; none are `MissingArguments`."""
     listed = tuple(tensors_in(argument(op, index)))
     if not listed:
         raise MissingArguments
@@ -45,21 +45,21 @@ def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
 
 
 def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
-    """The first `count` tensors among the arguments; raises `Untold` where there are fewer."""
+    """The first `count` tensors among the arguments; fewer are `MissingArguments`."""
     if len(op.tensors) < count:
         raise MissingArguments
     return op.tensors[:count]
 
 
 def matrix(tensor_: Tensor) -> tuple[int, int]:
-    """Rows and columns; raises `Untold` for what has not two dimensions."""
+    """Rows and columns; raises `MissingArguments` for what has not two dimensions."""
     if len(tensor_.shape) != 2:
         raise MissingArguments
     return tensor_.shape[0], tensor_.shape[1]
 
 
 def length(tensor_: Tensor, dim: int) -> int:
-    """How long dimension `dim` is, which may count from the last; raises `Untold` without it."""
+    """How long dimension `dim` is, which may count from the last; else `MissingArguments`."""
     if not -len(tensor_.shape) <= dim < len(tensor_.shape):
         raise MissingArguments
     return tensor_.shape[dim]

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
-from perfmodel.lowering.draft import Built
+from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
 from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
@@ -22,6 +21,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
 from perfmodel.trace.columns import NONE
+from perfmodel.trace.window import MAIN_THREAD
 
 _HOST = (NodeKind.HOST, Cause.HOST_OP_WITHOUT_LAUNCH, Scope.HOST)
 _MARK = (NodeKind.MARK, Cause.END_OF_STEP, Scope.NONE)
@@ -34,54 +34,33 @@ def cpu_graph(steps: Sequence[Sequence[Piece]], duration_us: Floats, rank: int =
 
     The threads that an operator works with are part of its duration; collectives are waited for.
     """
-    piece, bounds = _places(steps)
-    pieces = [each for step in steps for each in step]
-    count = len(piece)
-    what = [
-        _MARK if at == NONE else _COLLECTIVE if pieces[at].kind == "collective" else _HOST
-        for at in piece.tolist()
-    ]
-    kind, cause, scope = np.array(what, np.int64).T
-    zeros = np.zeros(count, np.int64)
-    nodes = Nodes(
-        kind=kind,
-        cause=cause,
-        scope=scope,
-        rank=zeros + rank,
-        resource=zeros,
-        row=zeros + NONE,
-        start_us=zeros.astype(np.float64),
-        duration_us=np.where(piece == NONE, 0.0, np.append(duration_us, 0.0)[piece]),
-        release_us=np.concatenate([[0.0], np.full(count - 1, -np.inf)]),
-    )
-    links = np.arange(count - 1)
-    edges = Edges(
-        links,
-        links + 1,
-        np.full(count - 1, int(EdgeKind.PROGRAM), np.int64),
-        np.zeros(count - 1),
-        np.zeros(count - 1),
-    )
-    names = tuple(f"step {number}" for number in range(len(steps)))
-    labels = ["" if at == NONE else pieces[at].op for at in piece.tolist()]
-    for name, (start, end) in zip(names, bounds.tolist(), strict=True):
-        labels[start], labels[end] = name, f"end of {name}"
-    marks = StepMarks(zeros[: len(steps)] + rank, names, bounds[:, 0], bounds[:, 1])
-    graph = ExecutionGraph(nodes, edges, marks, (f"{rank}/main",), tuple(labels), ("",) * count)
-    return Built(graph, piece, *np.zeros((2, 0), np.int64))
+    draft, marks, place = Draft(rank), [], 0
+    before = None
+    for number, step in enumerate(steps):
+        name = f"step {number}"
+        start = before = _behind(draft, before, _MARK, name)
+        for piece in step:
+            what = _COLLECTIVE if piece.kind == "collective" else _HOST
+            before = _behind(draft, before, what, piece.op, float(duration_us[place]), place)
+            place += 1
+        before = _behind(draft, before, _MARK, f"end of {name}")
+        marks.append((number, start, before))
+    none = np.zeros(0, np.int64)
+    return Built(draft.graph(marks), np.array(draft.piece, np.int64), none, none)
 
 
-def _places(steps: Sequence[Sequence[Piece]]) -> tuple[Ints, Ints]:
-    """Per node its piece, or none for a mark; and per step its first and last node."""
-    piece: list[int] = []
-    bounds = []
-    taken = 0
-    for step in steps:
-        start = len(piece)
-        piece += [NONE, *range(taken, taken + len(step)), NONE]
-        taken += len(step)
-        bounds.append((start, len(piece) - 1))
-    return np.array(piece, np.int64), np.array(bounds, np.int64)
+def _behind(
+    draft: Draft,
+    before: int | None,
+    what: tuple[NodeKind, Cause, Scope],
+    label: str,
+    duration_us: float = 0.0,
+    piece: int = NONE,
+) -> int:
+    """A node of the one thread, behind the one before."""
+    node = draft.add(*what, MAIN_THREAD, label, duration_us, piece)
+    draft.edge(before, node, EdgeKind.PROGRAM)
+    return node
 
 
 ALL_REDUCE = "c10d::allreduce_"
@@ -148,23 +127,18 @@ def rows_of(pieces: Sequence[Piece]) -> Rows:
 
 def is_first(rows: Rows) -> Floats:
     """1 for the first row of its op and direction, 0 for the others."""
-    firsts = np.zeros(len(rows))
-    seen: set[tuple[str, str]] = set()
+    first: dict[tuple[str, str], int] = {}
     for row, key in enumerate(zip(rows.op, rows.direction, strict=True)):
-        if key not in seen:
-            seen.add(key)
-            firsts[row] = 1.0
+        first.setdefault(key, row)
+    firsts = np.zeros(len(rows))
+    firsts[list(first.values())] = 1.0
     return firsts
 
 
 def written_bytes(rows: Rows) -> Floats:
     """Bytes that each row writes."""
     result = np.zeros(len(rows))
-    for op, index in rows.groups():
-        dims, item = rows.dims_of(op, index), rows.item_bytes[index]
-        directions = np.array([rows.direction[row] for row in index.tolist()])
-        for direction in set(directions.tolist()):
-            written = OPS[op].of(direction).written_bytes(dims, item)
-            chosen = directions == direction
-            result[index[chosen]] = written[chosen]
+    for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
+        spec = OPS[op].of(direction)
+        result[index] = spec.written_bytes(rows.dims_of(op, index), rows.item_bytes[index])
     return result

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from perfmodel.errors import Note
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.lower import Lowered
-from perfmodel.ops.graph import DEVICE_WIDE, INPUT, NO_OP, WAITING
+from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
 
 BATCH, WAITS, AHEAD = "bring a batch", "wait for the device or the host", "are for later steps"
 
@@ -41,11 +41,9 @@ class Capture:
 def _launched_alone(lowered: Lowered) -> dict[int, str]:
     """Outermost ops that no graph can hold, to the reason."""
     ops = lowered.graph.ops
-    outermost = list(range(len(ops)))
+    outermost = outermost_of(ops)
     alone: dict[int, str] = {}
     for index, op in enumerate(ops):
-        if op.parent != NO_OP:
-            outermost[index] = outermost[op.parent]
         if OWN_STREAM in op.attributes:
             alone[outermost[index]] = AHEAD
         elif op.phase == INPUT:

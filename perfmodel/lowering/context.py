@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import prod
 
 from perfmodel.lowering.arguments import output, size
@@ -67,12 +68,9 @@ def complete_ops(graph: OpGraph) -> list[Op]:
 
 def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
     """(forward, backward, gradient of the output): the last forward that fits comes first."""
-    kind: dict[str, str] = {}
     waiting: list[int] = []
     for index, op in enumerate(graph.ops):
-        match = kind.get(op.name)
-        if match is None:
-            match = kind[op.name] = _lookup_kind(op.name)
+        match = _lookup_kind(op.name)
         if match == "forward":
             waiting.append(index)
         elif match == "backward":
@@ -86,6 +84,7 @@ def _lookups(graph: OpGraph) -> Iterator[tuple[int, int, Tensor]]:
                 yield forward, index, pooled
 
 
+@lru_cache(maxsize=1 << 14)
 def _lookup_kind(name: str) -> str:
     if fnmatchcase(name, LOOKUP_BACKWARD):
         return "backward"

@@ -110,9 +110,7 @@ class Draft:
         self.kind.append(kind)
         self.cause.append(cause)
         self.scope.append(scope)
-        self.resource.append(
-            self.resources.setdefault(f"{self.rank}/{resource}", len(self.resources))
-        )
+        self.resource.append(self.resource_of(resource))
         self.label.append(label)
         self.duration.append(duration_us)
         self.piece.append(piece)
@@ -128,11 +126,16 @@ class Draft:
             self.edges.append((source, target, kind))
 
     def graph(
-        self, marks: list[tuple[int, int, int]], profile: Profile, host_ratio: float, statistic: str
+        self,
+        marks: list[tuple[int, int, int]],
+        profile: Profile | None = None,
+        host_ratio: float = 1.0,
+        statistic: str = "",
     ) -> ExecutionGraph:
         """The graph with `marks` (step, start, end), its host timed by that of `profile`."""
         duration = np.array(self.duration, np.float64)
         if self.overhead:
+            assert profile is not None
             node, kind, op, thread = zip(*self.overhead, strict=True)
             taken = profile.durations(kind, op, thread, statistic=statistic)
             duration[list(node)] = taken * host_ratio

@@ -15,7 +15,7 @@ from perfmodel.lowering.arguments import in_units
 from perfmodel.lowering.context import complete_ops
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target, pieces_by_op
-from perfmodel.ops.graph import NO_OP, OpGraph
+from perfmodel.ops.graph import NO_OP, OpGraph, last_called, outermost_of
 from perfmodel.ops.rows import FRAMEWORK, FRAMEWORKS, Rows
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import HOST_COPIES
@@ -151,14 +151,7 @@ def lower(
     kept, answered = pieces_by_op([*ops, *graph.removed], target)
     undivided = {at for at in answered[len(ops) :] if 0 <= at < len(ops)}
     kept = {index: pieces for index, pieces in kept.items() if index < len(ops)}
-    last, outermost = list(range(len(ops))), list(range(len(ops)))
-    for index in range(len(ops) - 1, -1, -1):
-        parent = ops[index].parent
-        if parent != NO_OP and last[parent] < last[index]:
-            last[parent] = last[index]
-    for index, op in enumerate(ops):
-        if op.parent != NO_OP:
-            outermost[index] = outermost[op.parent]
+    last, outermost = last_called(ops), outermost_of(ops)
     order = sorted(kept, key=lambda index: (last[index], -index))
     owner = [index for index in order for _ in kept[index]]
     pieces = [piece for index in order for piece in kept[index]]

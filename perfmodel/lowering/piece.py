@@ -46,8 +46,8 @@ Lowering: TypeAlias = Callable[[Op], Sequence[Piece]]
 """From one op to its pieces in launch order; none for an op that launches nothing.
 
 A pure function of the call: its name, its arguments (shapes, dtypes, devices, layouts, values) and
-any of its attributes. Calls that differ in none of those that it reads share one answer; the op
-that it gets has no place in a program (`parent`, `step`, `thread`, `event`), its tensors no ids.
+any of its attributes. Equal calls share one answer; the op that it gets has no place in a program
+(`parent`, `step`, `thread`, `event`), its tensors no ids.
 """
 
 LOWERINGS: Registry[Lowering] = Registry(
@@ -84,14 +84,17 @@ ANY = "any"
 
 
 def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
-    """Registry keys of ops by their names; names without `::` are ATen's. `scope`: `LEAF WHOLE`."""
-    full = (name if "::" in name else f"aten::{name}" for name in names)
+    """Registry keys of ops by their names, in words; those without `::` are ATen's. `scope`: `LEAF
+    WHOLE`."""
+    words = (word for text in names for word in text.split())
+    full = (word if "::" in word else f"aten::{word}" for word in words)
     return tuple(f"{target}/{scope}{name}" for name in full)
 
 
 def with_inplace(*names: str) -> tuple[str, ...]:
     """Each ATen name, and the same with the underscore of the variant that works in place."""
-    return entries(*(variant for name in names for variant in (name, f"{name}_")))
+    words = (word for text in names for word in text.split())
+    return entries(*(variant for word in words for variant in (word, f"{word}_")))
 
 
 @lru_cache(maxsize=1 << 14)

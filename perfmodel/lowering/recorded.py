@@ -22,7 +22,7 @@ from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.families import is_communication
-from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph
+from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph, outermost_of
 from perfmodel.ops.read.profile import ops_before_device_waits
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.trace.categories import Category
@@ -190,10 +190,7 @@ class _Insertion:
         self.launcher, self.taken_us = launcher, taken_us
         self.calls = _of_calls(measured)
         self.last_step = graph.ops[-1].step if len(graph) else 0
-        self.top = list(range(len(graph)))
-        for index, op in enumerate(graph.ops):
-            if op.parent != NO_OP:
-                self.top[index] = self.top[op.parent]
+        self.top = outermost_of(graph.ops)
 
     def of(self, carried: Ints) -> OpGraph:
         """The graph with an op for each of these device rows (positions in `links`)."""

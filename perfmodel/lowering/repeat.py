@@ -11,19 +11,14 @@ from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
-from perfmodel.lowering.draft import LAG_US, Built
+from perfmodel.lowering.draft import KINDS, LAG_US, STREAM_EDGES, Built
 from perfmodel.lowering.lower import Lowered
 from perfmodel.trace.columns import NONE
 
 LOADER = "loader"
 """The thread that data loading has to itself."""
 _WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
-_STREAM_EDGE = {
-    int(NodeKind.KERNEL): EdgeKind.STREAM,
-    int(NodeKind.COPY): EdgeKind.STREAM_COPY,
-    int(NodeKind.COLLECTIVE): EdgeKind.STREAM_COLLECTIVE,
-    int(NodeKind.OFFLOAD): EdgeKind.PROGRAM,
-}
+_STREAM_EDGE = {int(KINDS[kind][0]): edge for kind, edge in STREAM_EDGES.items()}
 OWN, FED, FETCHED = range(3)
 """Who started a node: the step; a pipeline that feeds it, by copies and distribution; one that
 fetches rows for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -27,8 +27,8 @@ Target = Literal["cuda", "rocm", "cpu"]
 CPU: Target = "cpu"
 Pieces: TypeAlias = tuple[Piece, ...]
 
-_MAX_ANSWERS = 1 << 12
-"""Of one rule and signature: then they are forgotten."""
+_MAX_ANSWERS = 1 << 16
+"""Of one target: then they are forgotten."""
 INDEX_DTYPES = ("int32", "int64")
 """Types of indices; operands of such types that are none (packed weights) are long, and bound
 nothing."""
@@ -40,7 +40,7 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     """Per op that launches something itself its pieces; per op the op that answers for it: itself,
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
-    rules = _Rules(target, stays=target == CPU or not all_on_host(ops))
+    rules = _rules_of(target, target == CPU or not all_on_host(ops))
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
     covered = [False] * len(ops)
@@ -90,9 +90,9 @@ class _Rules:
     """
 
     def __init__(self, target: Target, *, stays: bool) -> None:
-        self._target, self._stays = target, stays
-        self._answers: dict[Hashable, _Answers] = {}
-        self._fallbacks: dict[Hashable, Pieces] = {}
+        self._target = target
+        self._is_left = on_host if stays else is_hosts
+        self._answers: dict[Hashable, Pieces | None] = {}
 
     def of(self, op: Op) -> tuple[Pieces | None, bool]:
         """What an op launches itself, None without a rule; whether that is all it becomes."""
@@ -112,72 +112,28 @@ class _Rules:
                 return pieces
         elif calls and rule_of(op.name, self._target) is None:
             return None
-        signature = _signature(op)
-        if signature not in self._fallbacks:
-            self._fallbacks[signature] = fallback(op)
-        return self._fallbacks[signature]
+        return self._ask(fallback, op)
 
     def _ask(self, rule: Lowering, op: Op) -> Pieces | None:
+        """The pieces of `op`; None where the rule misses arguments."""
         if rule is nothing:
             return ()
-        key = rule, _signature(op)
-        answers = self._answers.get(key)
-        if answers is None:
-            answers = _answers_of(*key, self._target, self._stays)
-            self._answers[key] = answers
-        return answers.of(op)
+        about = frozenset(op.attributes.items())
+        key = rule, op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs)), about
+        if key not in self._answers:
+            if len(self._answers) >= _MAX_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = self._lower(rule, op)
+        return self._answers[key]
 
-
-@lru_cache(maxsize=1 << 13)
-def _answers_of(rule: Lowering, signature: Hashable, target: Target, stays: bool) -> _Answers:
-    """Programs that are predicted one after the other share most calls."""
-    return _Answers(rule, target, stays)
-
-
-class _Answers:
-    """What `rule` says of calls of one name and signature, by the attributes that it reads.
-
-    A rule is a pure function of what it reads: calls whose attributes are equal where it has ever
-    looked have one answer.
-    """
-
-    def __init__(self, rule: Lowering, target: Target, stays: bool) -> None:
-        self._rule, self._target = rule, target
-        self._is_left = on_host if stays else is_hosts
-        self._reads: tuple[str, ...] | None = ()
-        self._answers: dict[Hashable, Pieces | None] = {}
-
-    def of(self, op: Op) -> Pieces | None:
-        """The pieces of `op`; None where the rule misses arguments."""
-        key = self._key(op.attributes)
-        try:
-            return self._answers[key]
-        except KeyError:
-            pass
-        attributes = _ReadAttributes(op.attributes)
-        inputs, outputs = map(_without_ids, op.inputs), map(_without_ids, op.outputs)
-        call = Op(op.name, tuple(inputs), tuple(outputs), attributes=attributes)
-        pieces = self._lower(call)
-        if self._reads is None or attributes.read is None:
-            reads = None
-        else:
-            reads = tuple(sorted({*self._reads, *attributes.read}))
-        if reads != self._reads or len(self._answers) >= _MAX_ANSWERS:
-            self._reads = reads
-            self._answers.clear()
-        self._answers[self._key(op.attributes)] = pieces
-        return pieces
-
-    def _key(self, attributes: Mapping[str, str]) -> Hashable:
-        if self._reads is None:
-            return frozenset(attributes.items())
-        return tuple(map(attributes.get, self._reads))
-
-    def _lower(self, op: Op) -> Pieces | None:
-        if self._target != CPU and not op.name.startswith(TIER) and self._is_left(op):
+    def _lower(self, rule: Lowering, op: Op) -> Pieces | None:
+        is_left = self._target != CPU and not op.name.startswith(TIER) and self._is_left(op)
+        if is_left and rule is not fallback:
             return ()
         try:
-            pieces = tuple(self._rule(op))
+            inputs, outputs = map(_without_ids, op.inputs), map(_without_ids, op.outputs)
+            call = Op(op.name, tuple(inputs), tuple(outputs), attributes=op.attributes)
+            pieces = tuple(rule(call))
         except MissingArguments:
             return None
         if GUESSED in op.attributes:
@@ -185,25 +141,10 @@ class _Answers:
         return pieces
 
 
-class _ReadAttributes(Mapping[str, str]):
-    """Attributes that note which of them were read: `read`, None after all of them were."""
-
-    def __init__(self, attributes: Mapping[str, str]) -> None:
-        self._attributes = attributes
-        self.read: set[str] | None = set()
-
-    def __getitem__(self, name: str) -> str:
-        if self.read is not None:
-            self.read.add(name)
-        return self._attributes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self.read = None
-        return iter(self._attributes)
-
-    def __len__(self) -> int:
-        self.read = None
-        return len(self._attributes)
+@lru_cache(maxsize=8)
+def _rules_of(target: Target, stays: bool) -> _Rules:
+    """Programs that are predicted one after the other share most calls."""
+    return _Rules(target, stays=stays)
 
 
 def fallback(op: Op) -> Pieces:
@@ -256,11 +197,6 @@ def _reached_bytes(held: Sequence[Tensor]) -> list[float]:
             size_bytes = min(size_bytes, reach)
         reached.append(size_bytes)
     return reached
-
-
-def _signature(op: Op) -> Hashable:
-    """What a rule sees of a call beside its attributes: no identities, no place in the program."""
-    return op.name, tuple(map(_one, op.inputs)), tuple(map(_one, op.outputs))
 
 
 def _one(argument: Argument) -> Hashable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -124,17 +124,58 @@ class OpGraph:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per op: name, phase, thread, step, parent, shapes, dtypes, attributes."""
+        import pandas as pd
 
-        return frame_of(self)
+        ops = self.ops
+        return pd.DataFrame(
+            {
+                "name": [op.name for op in ops],
+                "phase": [op.phase for op in ops],
+                "thread": [op.thread for op in ops],
+                "step": [op.step for op in ops],
+                "parent": [op.parent for op in ops],
+                "input_shapes": [" ".join(map(shape_text, op.tensors)) for op in ops],
+                "input_dtypes": [" ".join(tensor.dtype for tensor in op.tensors) for op in ops],
+                "output_shapes": [" ".join(map(shape_text, tensors_in(op.outputs))) for op in ops],
+                "event": [op.event for op in ops],
+                "attributes": [dict(op.attributes) for op in ops],
+            }
+        )
 
     def to_networkx(self) -> nx.DiGraph:
-        """Ops as nodes; edges of kind `calls` (caller to callee) and `data`."""
+        """Ops as nodes by index with `name phase thread step`; edges of kind `calls` (caller to
+        callee) and `data`."""
+        import networkx as nx
 
-        return networkx_of(self)
+        result: nx.DiGraph = nx.DiGraph()
+        for index, op in enumerate(self.ops):
+            result.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
+            if op.parent != NO_OP:
+                result.add_edge(op.parent, index, kind="calls")
+        result.add_edges_from(self.data.tolist(), kind="data")
+        return result
 
     def _repr_html_(self) -> str:
+        """A table of the outermost ops by phase and name, most frequent first, and the notes."""
+        from html import escape
 
-        return html_of(self)
+        from perfmodel.plot import table_html
+
+        outermost = [self.ops[index] for index in self.top_level()]
+        count = Counter((op.phase, op.name) for op in outermost)
+        rows = [
+            [phase, name, calls]
+            for (phase, name), calls in sorted(
+                count.most_common(_ROWS), key=lambda row: (PHASES.index(row[0][0]), -row[1])
+            )
+        ]
+        steps = len({op.step for op in self.ops})
+        caption = (
+            f"{self.source} rank {self.rank}: {len(self)} ops, {len(outermost)} outermost, "
+            f"{len(self.data)} data dependencies, {steps} steps"
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return table_html(rows, ["phase", "op", "calls"], caption) + notes
 
 
 def tensors_in(argument: Argument) -> Iterator[Tensor]:
@@ -173,6 +214,25 @@ def integers(op: Op, index: int) -> tuple[int, ...] | None:
     return None
 
 
+def outermost_of(ops: Sequence[Op]) -> list[int]:
+    """Per op, the one around it that no other called."""
+    outermost = list(range(len(ops)))
+    for index, op in enumerate(ops):
+        if op.parent != NO_OP:
+            outermost[index] = outermost[op.parent]
+    return outermost
+
+
+def last_called(ops: Sequence[Op]) -> list[int]:
+    """Per op, the last that it calls, directly or not; itself where it calls none."""
+    last = list(range(len(ops)))
+    for index in range(len(ops) - 1, -1, -1):
+        parent = ops[index].parent
+        if parent != NO_OP:
+            last[parent] = max(last[parent], last[index])
+    return last
+
+
 def dtype_notes(unknown: Counter[str]) -> list[str]:
     """One note per type word that is not known."""
     return [
@@ -187,60 +247,3 @@ _ROWS = 25
 def shape_text(tensor: Tensor) -> str:
     """`512x64`; `scalar` without dimensions."""
     return "x".join(map(str, tensor.shape)) or "scalar"
-
-
-def frame_of(graph: OpGraph) -> pd.DataFrame:
-    """One row per op."""
-    import pandas as pd
-
-    ops = graph.ops
-    return pd.DataFrame(
-        {
-            "name": [op.name for op in ops],
-            "phase": [op.phase for op in ops],
-            "thread": [op.thread for op in ops],
-            "step": [op.step for op in ops],
-            "parent": [op.parent for op in ops],
-            "input_shapes": [" ".join(map(shape_text, op.tensors)) for op in ops],
-            "input_dtypes": [" ".join(tensor.dtype for tensor in op.tensors) for op in ops],
-            "output_shapes": [" ".join(map(shape_text, tensors_in(op.outputs))) for op in ops],
-            "event": [op.event for op in ops],
-            "attributes": [dict(op.attributes) for op in ops],
-        }
-    )
-
-
-def networkx_of(graph: OpGraph) -> nx.DiGraph:
-    """Nodes by index with `name`, `phase`, `thread`, `step`; edges with `kind`."""
-    import networkx as nx
-
-    result: nx.DiGraph = nx.DiGraph()
-    for index, op in enumerate(graph.ops):
-        result.add_node(index, name=op.name, phase=op.phase, thread=op.thread, step=op.step)
-        if op.parent != NO_OP:
-            result.add_edge(op.parent, index, kind="calls")
-    result.add_edges_from(graph.data.tolist(), kind="data")
-    return result
-
-
-def html_of(graph: OpGraph) -> str:
-    """A table of the outermost ops by phase and name, most frequent first, and the notes."""
-    from html import escape
-
-    from perfmodel.plot import table_html
-
-    outermost = [graph.ops[index] for index in graph.top_level()]
-    count = Counter((op.phase, op.name) for op in outermost)
-    rows = [
-        [phase, name, calls]
-        for (phase, name), calls in sorted(
-            count.most_common(_ROWS), key=lambda row: (PHASES.index(row[0][0]), -row[1])
-        )
-    ]
-    steps = len({op.step for op in graph.ops})
-    caption = (
-        f"{graph.source} rank {graph.rank}: {len(graph)} ops, {len(outermost)} outermost, "
-        f"{len(graph.data)} data dependencies, {steps} steps"
-    )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in graph.notes)
-    return table_html(rows, ["phase", "op", "calls"], caption) + notes

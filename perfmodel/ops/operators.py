@@ -9,6 +9,8 @@ A signature says by position what an operator is called with, and behind `->` wh
                                         `1*c`: as many sizes of 1
     _ x[n,*_] -> [n,=] =...             `_`: anything; `=`: whatever the batch; `...`: all after
 
+Arguments called `w`, `bias`, `mean` and `var` are parameters and buffers of a module.
+
 From it come the dims of what is launched (`perfmodel.lowering.rules.table`) and how sizes follow
 another batch (`perfmodel.ops.edits.batch`). What is launched is rows of the measurement table, one
 behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, with a direction, a
@@ -25,12 +27,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from perfmodel.ops.graph import Op, Tensor, integers
+from perfmodel.ops.graph import Op, Tensor, argument, integers
 from perfmodel.registry import Registry
 
 T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
+_NONE = -1
+"""How many sizes stand before a dimension that a tensor does not have."""
+_PARAMETERS = ("w", "bias", "mean", "var")
 
 
 class Row(NamedTuple):
@@ -59,6 +64,12 @@ class Operator:
             if bracket:
                 found[name] = place, names.split(",")
         return found
+
+    @cached_property
+    def parameters(self) -> list[int]:
+        """Places of a module's parameters and buffers."""
+        names = [token.rstrip("?").partition("[")[0] for token in self._arguments]
+        return [place for place, name in enumerate(names) if name in _PARAMETERS]
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -91,7 +102,8 @@ class Operator:
         """How many sizes each name stands for; None where they do not fit."""
         counts = [self._count(op, names, at, rank, bound) for at in range(len(names))]
         rest = rank - sum(filter(None, counts))
-        if rest < 0 or counts.count(None) > 1 or (rest and None not in counts):
+        is_odd = _NONE in counts or counts.count(None) > 1 or (rest and None not in counts)
+        if rest < 0 or is_odd:
             return None
         return [rest if count is None else count for count in counts]
 
@@ -100,7 +112,7 @@ class Operator:
         name = names[at].removeprefix("*")
         if name == names[at]:
             return 1
-        if name in bound:
+        if name in bound and name != "_":
             return len(bound[name])
         following = names[at + 1] if at + 1 < len(names) else ""
         for place, token in enumerate(self._arguments):
@@ -108,14 +120,15 @@ class Operator:
                 return len(integers(op, place) or (1,))
             if following and token in (f"@{following}", f"@{following}=0"):
                 usual = 0 if token.endswith("=0") else rank - 1
-                return (integers(op, place) or (usual,))[0] % max(rank, 1)
+                dim = (integers(op, place) or (usual,))[0]
+                return dim % rank if -rank <= dim < rank else _NONE
         return None
 
     def flags(self, op: Op) -> Iterator[tuple[str, float]]:
         """Arguments that may be a tensor or none, to 1 or 0."""
         for place, token in enumerate(self._arguments):
             if token.endswith("?"):
-                yield token[:-1], float(isinstance([*op.inputs[place:], None][0], Tensor))
+                yield token[:-1], float(isinstance(argument(op, place), Tensor))
 
     def returned(
         self,
@@ -172,7 +185,7 @@ def _add(names: str, signature: str, launches: str | None = None) -> None:
 
 
 _add("mm _int_mm mm_out _scaled_mm", "a[m,k] b[k,n] -> [m,n]", "mm b=1 m n k")
-_add("addmm addmm_ _addmm_activation", "_ a[m,k] b[k,n] -> [m,n]", "linear b=1 m n k bias=1")
+_add("addmm addmm_ _addmm_activation", "bias x[m,k] w[k,n] -> [m,n]", "linear b=1 m n k bias=1")
 _add("bmm", "a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("baddbmm baddbmm_ addbmm", "_ a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("leaf:linear", "x[*m,k] w[n,k] bias? -> [*m,n]", "linear b=1 m n k bias")
@@ -189,7 +202,7 @@ _add("_log_softmax leaf:log_softmax", "x[*a,c,*z] @c", f"log_softmax {_ALONG}")
 _add("_softmax_backward_data", "g[*a,c,*z] _ @c", f"softmax.bwd {_ALONG} x2")
 _add("_log_softmax_backward_data", "g[*a,c,*z] _ @c", f"log_softmax.bwd {_ALONG}")
 
-_NORMALISED = "x[*r,*c] (c) -> [*r,*c] [*r,1*c]..."
+_NORMALISED = "x[*r,*c] (c) w bias -> [*r,*c] [*r,1*c]..."
 _add("native_layer_norm leaf:layer_norm", _NORMALISED, "layer_norm rows=r cols=c")
 _add("_fused_rms_norm leaf:rms_norm", _NORMALISED, "rms_norm rows=r cols=c")
 # The gradient of the input, then of the weight.
@@ -197,17 +210,21 @@ _add("_fused_rms_norm_backward", "_ x[*r,*c] (c) -> [*r,*c] =...", "rms_norm.bwd
 _LIKE_SECOND = "_ x[*s] -> [*s] =..."
 _add("native_layer_norm_backward native_group_norm_backward", _LIKE_SECOND)
 _add("native_batch_norm_backward convolution_backward", _LIKE_SECOND)
-_CHANNELS = "x[n,c,*s] -> [n,c,*s] =..."
+_CHANNELS = "x[n,c,*s] w bias mean var -> [n,c,*s] =..."
 _add("cudnn_batch_norm miopen_batch_norm leaf:batch_norm", _CHANNELS, "batch_norm rows=n*s cols=c")
 _add(
     "cudnn_batch_norm_backward miopen_batch_norm_backward batch_norm_backward",
-    _CHANNELS,
+    "x[n,c,*s] -> [n,c,*s] =...",
     "batch_norm.bwd rows=n*s cols=c",
 )
 _add("native_batch_norm _batch_norm_impl_index", "x[*s] -> [*s] =...")
 _add(
     "conv1d conv2d conv3d convolution _convolution mkldnn_convolution cudnn_convolution "
-    "miopen_convolution max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d "
+    "miopen_convolution",
+    "x[n,*_] w bias? -> [n,=]...",
+)
+_add(
+    "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d "
     "_adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d",
     "x[n,*_] -> [n,=]...",
 )
@@ -228,6 +245,7 @@ _add("scatter_add_ scatter_add scatter_reduce_ scatter_reduce", _PUT, _ADDED)
 _add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
 _add("gather", "_ _ index[*s] -> [*s]")
 _add("embedding", "w[e,d] i[*s] -> [*s,d]")
+_add("embedding_bag _embedding_bag", "w ids offsets")
 _add("index_select", "x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z]")
 _add(
     "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward "
@@ -274,6 +292,6 @@ _add(
     "jagged_permute:values elements=e segments=t*w weighted=weights",
 )
 
-_add("t numpy_T", "x[a,b] -> [b,a]")
+_add("t numpy_T", "w[a,b] -> [b,a]")
 _add("select", "x[*a,c,*z] @c=0 -> [*a,*z]")
 _add("unbind", "x[*a,c,*z] @c=0 -> [*a,*z]...")

@@ -23,7 +23,7 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph, Tensor
 from perfmodel.ops.rows import Rows
 from perfmodel.workload import Workload
-from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import COMPUTE, cross_layers, interact, layers, mlp
 from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.recorder import Recorder, Tape

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
 from perfmodel.workload.eager.arithmetic import optimizer_step
 from perfmodel.workload.eager.creation import copy, to_dtype

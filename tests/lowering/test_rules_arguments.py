@@ -1,4 +1,4 @@
-"""Every rule, given any arguments: pieces, or `Untold`; never another exception."""
+"""Every rule, given any arguments: pieces, or `MissingArguments`; never another exception."""
 
 from __future__ import annotations
 

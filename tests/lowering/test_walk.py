@@ -57,7 +57,7 @@ def test_another_rule_is_asked_about_the_same_call(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_rule_may_read_any_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that differ in what the rule reads have answers of their own, the others share one."""
+    """Calls that differ in attributes have answers of their own, equal ones share one."""
     asked = []
 
     def rule(op: Op) -> list[Piece]:
@@ -80,17 +80,7 @@ def test_a_rule_may_read_any_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         found = lower(calls, "cuda")
         assert [piece.dims["elements"] for piece in found.pieces] == [2, 2, 32, 64, 1, 2]
-    assert len(asked) == 5  # one more than there are answers: what it reads grew
-
-
-def test_a_rule_that_reads_all_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rule(op: Op) -> list[Piece]:
-        return [Piece("copy", {"elements": float(len(op.attributes))}, "fp32")]
-
-    monkeypatch.setattr(walk, "rule_of", lambda *_: rule)
-    calls = [{"a": "1"}, {"a": "1", "b": "1"}, {}]
-    found = lower(graph(*(Op("my::own", (X,), attributes=each) for each in calls)), "cuda")
-    assert [piece.dims["elements"] for piece in found.pieces] == [1, 2, 0]
+    assert len(asked) == 5
 
 
 def test_a_rule_sees_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
-from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd import backward
 from perfmodel.workload.eager import arithmetic, views
 from perfmodel.workload.eager.recorder import Recorder, Tape, contiguous
 

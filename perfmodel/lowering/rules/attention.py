@@ -65,9 +65,7 @@ def heads_first(op: Op) -> Sequence[Piece]:
     return attention_of(tensor(op, 0), tensor(op, 1), heads_first=True, causal=causal)
 
 
-@LOWERINGS.register(
-    *entries("_flash_attention_backward", "_efficient_attention_backward"),
-)
+@LOWERINGS.register(*entries("_flash_attention_backward _efficient_attention_backward"))
 def backward(op: Op) -> Sequence[Piece]:
     """`(gradient, query, key, value, …)`."""
     return attention_of(

@@ -226,9 +226,7 @@ def cudnn_convolution_backward(op: Op) -> Sequence[Piece]:
     return _part(op, masks[-1] if masks else None)
 
 
-@LOWERINGS.register(
-    *entries("cudnn_convolution_backward_input", "miopen_convolution_backward_input")
-)
+@LOWERINGS.register(*entries("cudnn_convolution_backward_input miopen_convolution_backward_input"))
 def backward_input(op: Op) -> Sequence[Piece]:
     """The gradient of the input, with the arguments of the whole (see `context.completed`)."""
     return _part(op, (True, False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, result_shape, size
+from perfmodel.lowering.arguments import matrix, numbers, result_shape, size
 from perfmodel.lowering.piece import (
     ANY,
     LEAF,
@@ -43,7 +43,7 @@ def _bag(
         "dim": float(table[1]),
         "batch": float(batch),
         "pooling": max(lookups / batch, 1.0),
-        **{name: float(op.attributes[name]) for name in REUSE if name in op.attributes},
+        **numbers(op, *REUSE),
     }
     return (Piece("embedding_bag", dims, dtype, direction),)
 
@@ -72,42 +72,29 @@ def add(op: Op) -> Sequence[Piece]:
     tensors = op.tensors
     if len(tensors) < 2 or tensors[1].layout != SPARSE:
         return named(op)
-    lookups = _entries(op)
-    table: Tensor = tensors[0]
-    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
-
-
-def _entries(op: Op) -> int:
-    """Rows of gradient of the one table of `op`; raises `Untold`."""
     if op.attributes.get("tables", "1") != "1" or "lookups" not in op.attributes:
         raise MissingArguments
-    return round(float(op.attributes["lookups"]))
+    table, lookups = tensors[0], round(float(op.attributes["lookups"]))
+    return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
 
 
 @LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu", scope=WHOLE))
 def index(op: Op) -> Sequence[Piece]:
     """`index(table, indices)`: an element at a time."""
-    elements = size(result_shape(op))
-    dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(tensor(op, 0).shape))}
-    return (Piece("gather", dims, tensor(op, 0).dtype),) if elements else ()
+    return _by_elements("gather", tensor(op, 0), size(result_shape(op)))
 
 
 @LOWERINGS.register(
-    *entries(
-        "_index_put_impl_",
-        "index_put",
-        "index_put_",
-        "_unsafe_index_put",
-        target="cpu",
-        scope=WHOLE,
-    )
+    *entries("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE),
 )
 def index_put(op: Op) -> Sequence[Piece]:
     """`index_put(table, indices, values)`: an element at a time."""
-    table, values = tensor(op, 0), op.tensors[-1]
-    elements = size(values.shape)
+    return _by_elements("index_put", tensor(op, 0), size(op.tensors[-1].shape))
+
+
+def _by_elements(name: str, table: Tensor, elements: int) -> Sequence[Piece]:
     dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
-    return (Piece("index_put", dims, table.dtype),) if elements else ()
+    return (Piece(name, dims, table.dtype),) if elements else ()
 
 
 _EACH = "binary_cross_entropy{} rows=r cols=c"
@@ -118,29 +105,25 @@ for _name, _record in {
     LOWERINGS.register(*entries(_name, target="cpu", scope=WHOLE))(by_record(_record))
 
 NATIVE = (
-    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "dot", "convolution"),
-    *("convolution_backward", "add", "sub", "sub_", "mul", "mul_", "div", "div_", "pow"),
-    *("addcdiv_", "addcmul_", "lerp_", "sqrt", "rsqrt", "exp", "log", "abs", "neg", "relu"),
-    *("relu_", "clamp_min", "sigmoid", "tanh", "gelu", "silu", "threshold_backward"),
-    *("sigmoid_backward", "tanh_backward", "gelu_backward", "sum", "mean", "amax", "amin", "max"),
-    *("min", "argmax", "norm", "linalg_vector_norm", "cat", "stack", "copy_", "clone", "fill_"),
-    *("zero_", "zeros", "ones", "full", "new_zeros", "ones_like", "zeros_like", "full_like"),
-    *("arange", "index_select", "index_add_", "gather", "scatter_", "scatter_add_", "sort", "topk"),
-    *("cumsum", "embedding", "embedding_dense_backward", "_log_softmax"),
-    *("_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "native_layer_norm"),
-    *("native_layer_norm_backward", "native_batch_norm", "native_batch_norm_backward"),
-    *("nll_loss_forward", "nll_loss_backward", "native_dropout", "mse_loss", "mse_loss_backward"),
-    *("binary_cross_entropy_with_logits", "select_backward", "slice_backward"),
-    *("_local_scalar_dense", "repeat_interleave", "max_pool2d_with_indices"),
-    *("max_pool2d_with_indices_backward", "avg_pool2d", "_adaptive_avg_pool2d"),
-    *("_scaled_dot_product_flash_attention_for_cpu",),
-    *("_scaled_dot_product_flash_attention_for_cpu_backward",),
+    "mm addmm bmm baddbmm addbmm mv dot convolution convolution_backward add sub sub_ mul mul_ "
+    "div div_ pow addcdiv_ addcmul_ lerp_ sqrt rsqrt exp log abs neg relu relu_ clamp_min sigmoid "
+    "tanh gelu silu threshold_backward sigmoid_backward tanh_backward gelu_backward sum mean amax "
+    "amin max min argmax norm linalg_vector_norm cat stack copy_ clone fill_ zero_ zeros ones "
+    "full new_zeros ones_like zeros_like full_like arange index_select index_add_ gather scatter_ "
+    "scatter_add_ sort topk cumsum embedding embedding_dense_backward _log_softmax "
+    "_log_softmax_backward_data _softmax _softmax_backward_data native_layer_norm "
+    "native_layer_norm_backward native_batch_norm native_batch_norm_backward nll_loss_forward "
+    "nll_loss_backward native_dropout mse_loss mse_loss_backward binary_cross_entropy_with_logits "
+    "select_backward slice_backward _local_scalar_dense repeat_interleave max_pool2d_with_indices "
+    "max_pool2d_with_indices_backward avg_pool2d _adaptive_avg_pool2d "
+    "_scaled_dot_product_flash_attention_for_cpu "
+    "_scaled_dot_product_flash_attention_for_cpu_backward"
 )
 
 
-@LOWERINGS.register(*entries(*NATIVE, target="cpu", scope=WHOLE))
+@LOWERINGS.register(*entries(NATIVE, target="cpu", scope=WHOLE))
 def native(op: Op) -> Sequence[Piece]:
-    """As the rule of the op on any target has it, or that of it as a leaf; raises `Untold`."""
+    """As the rule of the op on any target has it, or that of it as a leaf."""
     rule = rule_of(op.name, ANY, WHOLE) or rule_of(op.name, ANY) or rule_of(op.name, ANY, LEAF)
     if rule is None:
         raise MissingArguments
@@ -155,7 +138,7 @@ _KINDS = {
 }
 
 
-@LOWERINGS.register(*entries(*VIEWS, *ALLOCATIONS, target="cpu", scope=WHOLE))
+@LOWERINGS.register(*entries(VIEWS, ALLOCATIONS, target="cpu", scope=WHOLE))
 def view(op: Op) -> Sequence[Piece]:
     """A new tensor object, without a kernel."""
     return (Piece(_KINDS.get(op.name.removeprefix("aten::"), VIEW), kind="host"),)

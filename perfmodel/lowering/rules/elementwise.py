@@ -48,31 +48,26 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
 """Powers are taken to be squares, or another that PyTorch has a product or a root for. Source:
 `pow_tensor_scalar_kernel_impl`, aten/src/ATen/native/cuda/PowKernel.cu."""
 UNARY = (
-    *("abs", "neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "erfinv", "floor"),
-    *("ceil", "round", "trunc", "frac", "sign", "sgn", "reciprocal", "nan_to_num", "bitwise_not"),
-    *("hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus"),
-    *("log_sigmoid", "mish", "logit", "threshold", "clamp", "clamp_max", "angle", "i0", "lgamma"),
-    *("digamma", "relu6", "rad2deg", "softsign", "logical_not"),
+    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh "
+    "erf erfinv floor ceil round trunc frac sign sgn reciprocal nan_to_num bitwise_not hardtanh "
+    "hardswish hardsigmoid leaky_relu elu selu celu softplus log_sigmoid mish logit threshold "
+    "clamp clamp_max angle i0 lgamma digamma relu6 rad2deg softsign logical_not"
 )
 BINARY = (
-    *("atan2", "remainder", "fmod", "floor_divide", "true_divide", "bitwise_and", "bitwise_or"),
-    *("bitwise_xor", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "copysign"),
-    *("hypot", "bitwise_left_shift", "bitwise_right_shift", "xlogy", "heaviside", "nextafter"),
-    *("float_power", "addcmul", "addcdiv", "lerp", "logical_and"),
-    *("logical_or", "logical_xor"),
+    "atan2 remainder fmod floor_divide true_divide bitwise_and bitwise_or bitwise_xor __and__ "
+    "__or__ __xor__ __lshift__ __rshift__ copysign hypot bitwise_left_shift bitwise_right_shift "
+    "xlogy heaviside nextafter float_power addcmul addcdiv lerp logical_and logical_or "
+    "logical_xor"
 )
 NOT_IN_PLACE = (
-    *("where", "_s_where", "maximum", "minimum", "fmax", "fmin", "gcd", "ldexp", "logaddexp"),
-    *("isfinite", "_prelu_kernel", "gelu_backward", "silu_backward", "sigmoid_backward"),
-    *("tanh_backward", "logit_backward", "hardtanh_backward", "leaky_relu_backward"),
-    *("elu_backward", "hardswish_backward", "hardsigmoid_backward", "softplus_backward"),
-    *("mish_backward", "_prelu_kernel_backward", "glu_backward", "masked_fill_backward"),
-    *("native_dropout_backward", "_masked_scale", "upsample_nearest1d", "upsample_nearest2d"),
-    *("upsample_bilinear2d", "polar", "complex", "_foreach_single", "tril", "triu"),
-    *("masked_fill_", "flip", "roll", "glu", "log_sigmoid_forward", "log_sigmoid_backward"),
-    *("reflection_pad2d", "replication_pad2d", "upsample_nearest2d_backward"),
-    *("upsample_bilinear2d_backward", "pixel_shuffle", "special_entr"),
+    "where _s_where maximum minimum fmax fmin gcd ldexp logaddexp isfinite _prelu_kernel "
+    "gelu_backward silu_backward sigmoid_backward tanh_backward logit_backward hardtanh_backward "
+    "leaky_relu_backward elu_backward hardswish_backward hardsigmoid_backward softplus_backward "
+    "mish_backward _prelu_kernel_backward glu_backward masked_fill_backward "
+    "native_dropout_backward _masked_scale upsample_nearest1d upsample_nearest2d "
+    "upsample_bilinear2d polar complex _foreach_single tril triu masked_fill_ flip roll glu "
+    "log_sigmoid_forward log_sigmoid_backward reflection_pad2d replication_pad2d "
+    "upsample_nearest2d_backward upsample_bilinear2d_backward pixel_shuffle special_entr"
 )
 ALIASES = (
     "divide",
@@ -86,10 +81,7 @@ ALIASES = (
     "prelu",
 )
 """Names that call another op, which does the work."""
-TO_BOOL = (
-    *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isneginf", "isposinf"),
-    *("signbit", "isin"),
-)
+TO_BOOL = "eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"
 SPARSE = "sparse"
 
 
@@ -119,8 +111,8 @@ def _result(op: Op, dtype: str) -> list[Tensor]:
 
 
 @LOWERINGS.register(
-    *with_inplace(*UNARY, *BINARY),
-    *entries(*NOT_IN_PLACE),
+    *with_inplace(UNARY, BINARY),
+    *entries(NOT_IN_PLACE),
     *entries(*(variant for name in ALIASES for variant in (name, f"{name}_")), scope=LEAF),
 )
 def general(op: Op) -> Sequence[Piece]:
@@ -128,7 +120,7 @@ def general(op: Op) -> Sequence[Piece]:
     return pointwise(op.tensors, _result(op, tensor(op, 0).dtype))
 
 
-@LOWERINGS.register(*with_inplace(*TO_BOOL))
+@LOWERINGS.register(*with_inplace(TO_BOOL))
 def comparison(op: Op) -> Sequence[Piece]:
     """Reads its tensors and writes one byte per element."""
     return pointwise(op.tensors, [Tensor(broadcast(op.tensors), "bool")])

@@ -72,20 +72,9 @@ def foreach(op: Op) -> Sequence[Piece]:
     overwritten = op.name.endswith(("zero_", "copy_"))
     reads = float(len(lists) - overwritten)
     launches = multi_tensor_launches(sizes, len(lists) + (not in_place))
-    if "norm" in op.name:
-        return (
-            Piece(
-                "foreach",
-                dims | {"reads": reads, "writes": 0.0},
-                lists[0][0].dtype,
-                launches=launches + 1,
-            ),
-        )
-    return (
-        Piece(
-            "foreach", dims | {"reads": reads, "writes": 1.0}, lists[0][0].dtype, launches=launches
-        ),
-    )
+    is_norm = "norm" in op.name
+    dims |= {"reads": reads, "writes": float(not is_norm)}
+    return (Piece("foreach", dims, lists[0][0].dtype, launches=launches + is_norm),)
 
 
 @LOWERINGS.register(*entries(*FUSED))

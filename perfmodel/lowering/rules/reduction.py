@@ -187,9 +187,7 @@ TRAINING = 5
 """The argument of a batch normalisation that says whether it takes statistics."""
 
 
-@LOWERINGS.register(
-    *entries("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
-)
+@LOWERINGS.register(*entries("native_batch_norm _native_batch_norm_legit _batch_norm_with_update"))
 def native_batch_norm(op: Op) -> Sequence[Piece]:
     """`(x, weight, bias, mean, variance, training, …)` by PyTorch's own kernels.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 
 from perfmodel.errors import WorkloadError
@@ -57,7 +56,7 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
         if sparse:
             skipped[f"{sparse} updates with sparse gradients stay as they are"].append(step)
         has_momentum = any(graph.ops[at].name.rstrip("_").endswith("mul") for at in dense)
-        calls = _UPDATES[kind](parameters, mode, has_momentum)
+        calls = _update(kind, parameters, mode, has_momentum)
         covered = tuple(sorted(subtrees(graph, dense)))
         gone |= set(covered)
         first = graph.ops[dense[0]]
@@ -119,54 +118,24 @@ def _per_tensor(calls: Calls) -> Calls:
     ]
 
 
-def _sgd(parameters: list[Tensor], mode: str, has_momentum: bool) -> Calls:
-    own, gradients, momenta = tuple(parameters), _like(parameters), _like(parameters)
-    if mode == "fused":
-        return [("_fused_sgd_", (own, gradients, *([momenta] if has_momentum else [])))]
-    calls: Calls = [("_foreach_add_", (own, momenta if has_momentum else gradients))]
-    if has_momentum:
-        calls = [("_foreach_mul_", (momenta,)), ("_foreach_add_", (momenta, gradients)), *calls]
-    return calls if mode == "foreach" else _per_tensor(calls)
+_ADAM = "lerp_ m g; mul_ s; addcmul_ s g g; sqrt s; div_ r; add_ r; addcdiv_ p m r"
+_UPDATES = {
+    "sgd": ("add_ p g", "p g"),
+    "momentum": ("mul_ m; add_ m g; add_ p m", "p g m"),
+    "adagrad": ("addcmul_ s g g; sqrt s; add_ r; addcdiv_ p g r", "p g s"),
+    "adam": (_ADAM, "p g m s"),
+    "adamw": (f"mul_ p; {_ADAM}", "p g m s"),
+}
+"""What an update calls, and is given as one: parameters, gradients, means, squares, roots."""
 
 
-def _adagrad(parameters: list[Tensor], mode: str, _: bool) -> Calls:
-    own, gradients, sums, roots = tuple(parameters), *(_like(parameters) for _ in range(3))
+def _update(kind: str, parameters: list[Tensor], mode: str, has_momentum: bool) -> Calls:
+    given = {name: _like(parameters) for name in "gmsr"} | {"p": tuple(parameters)}
+    steps, whole = _UPDATES["momentum" if kind == "sgd" and has_momentum else kind]
     if mode == "fused":
-        return [("_fused_adagrad_", (own, gradients, sums))]
+        return [(f"_fused_{kind}_", tuple(given[name] for name in whole.split()))]
     calls: Calls = [
-        ("_foreach_addcmul_", (sums, gradients, gradients)),
-        ("_foreach_sqrt", (sums,)),
-        ("_foreach_add_", (roots,)),
-        ("_foreach_addcdiv_", (own, gradients, roots)),
+        (f"_foreach_{name}", tuple(given[operand] for operand in operands))
+        for name, *operands in map(str.split, steps.split("; "))
     ]
     return calls if mode == "foreach" else _per_tensor(calls)
-
-
-def _adam(name: str) -> Callable[[list[Tensor], str, bool], Calls]:
-    def update(parameters: list[Tensor], mode: str, _: bool) -> Calls:
-        own = tuple(parameters)
-        gradients, means, squares, roots = (_like(parameters) for _ in range(4))
-        if mode == "fused":
-            return [(f"_fused_{name}_", (own, gradients, means, squares))]
-        decay: Calls = [("_foreach_mul_", (own,))] if name == "adamw" else []
-        calls: Calls = [
-            *decay,
-            ("_foreach_lerp_", (means, gradients)),
-            ("_foreach_mul_", (squares,)),
-            ("_foreach_addcmul_", (squares, gradients, gradients)),
-            ("_foreach_sqrt", (squares,)),
-            ("_foreach_div_", (roots,)),
-            ("_foreach_add_", (roots,)),
-            ("_foreach_addcdiv_", (own, means, roots)),
-        ]
-        return calls if mode == "foreach" else _per_tensor(calls)
-
-    return update
-
-
-_UPDATES: dict[str, Callable[[list[Tensor], str, bool], Calls]] = {
-    "sgd": _sgd,
-    "adagrad": _adagrad,
-    "adam": _adam("adam"),
-    "adamw": _adam("adamw"),
-}

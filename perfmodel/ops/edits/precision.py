@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops
-from perfmodel.ops.graph import NO_OP, OPTIMIZER, Argument, Op, OpGraph, Tensor
+from perfmodel.ops.graph import (
+    NO_OP,
+    OPTIMIZER,
+    Argument,
+    Op,
+    OpGraph,
+    Tensor,
+    last_called,
+    outermost_of,
+)
 
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16")
 """Types of whole models; the narrow ones are for what matrix products read."""
@@ -91,7 +100,7 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
     wide = [at for at, op in enumerate(graph.ops) if _is_wide(op)]
     if not wide:
         return Edited(graph, (f"no all-to-all of {WIDE_DTYPE}",))
-    outermost = _outermost(graph)
+    outermost, last = outermost_of(graph.ops), last_called(graph.ops)
     calls = {outermost[at]: at for at in wide}
     readers = dict(_first_readers(graph, outermost, calls))
     before: defaultdict[int, list[Op]] = defaultdict(list)
@@ -99,7 +108,7 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
     for top, at in calls.items():
         before[top] += _encoding(graph.ops[top], graph.ops[at], dtype)
         decoding = _decoding(graph.ops[readers.get(top, top)], graph.ops[at], dtype)
-        behind[readers.get(top, _last(outermost, top) + 1)].append((decoding, at))
+        behind[readers.get(top, last[top] + 1)].append((decoding, at))
     placed: list[PlacedOp] = []
     decoded: list[tuple[int, int]] = []
     for at in range(len(graph) + 1):
@@ -130,23 +139,6 @@ def _is_wide(op: Op) -> bool:
     return (
         about.get("collective") == "all_to_all" and about.get("dtype") == WIDE_DTYPE and has_sizes
     )
-
-
-def _outermost(graph: OpGraph) -> list[int]:
-    """Per op the one around it that no other called."""
-    outermost = list(range(len(graph)))
-    for at, op in enumerate(graph.ops):
-        if op.parent != NO_OP:
-            outermost[at] = outermost[op.parent]
-    return outermost
-
-
-def _last(outermost: list[int], top: int) -> int:
-    """The last op that `top` calls, directly or not."""
-    at = top
-    while at + 1 < len(outermost) and outermost[at + 1] == top:
-        at += 1
-    return at
 
 
 def _first_readers(

@@ -105,7 +105,9 @@ def with_recorded_lookups(ops: Sequence[Op]) -> list[Op]:
     completed = []
     for op in ops:
         if op.name.startswith(SPARSE_CONSTRUCTOR):
-            _note_sparse_entries(op, entries)
+            values = [tensor for tensor in op.tensors if len(tensor.shape) > 1]
+            made = (tensor for tensor in tensors_in(op.outputs) if tensor.layout == SPARSE)
+            entries |= {t.tensor_id: values[-1].shape[0] for t in made if values}
         added = _lookup_attributes(op, entries) if "lookups" not in op.attributes else {}
         completed.append(replace(op, attributes={**op.attributes, **added}) if added else op)
     return completed
@@ -128,14 +130,6 @@ def _attributes(weight: Tensor, lookups: int, bags: int) -> dict[str, str]:
     rows, dim = weight.shape
     numbers = {"tables": 1, "lookups": lookups, "batch": bags, "dim": dim, "hash_size": rows}
     return {**{key: str(value) for key, value in numbers.items()}, "pooling": f"{lookups / bags}"}
-
-
-def _note_sparse_entries(op: Op, entries: dict[int, int]) -> None:
-    """How many entries the sparse tensors have that `op` makes of indices and values."""
-    values = [tensor for tensor in op.tensors if len(tensor.shape) > 1]
-    for made in tensors_in(op.outputs):
-        if values and made.layout == SPARSE:
-            entries[made.tensor_id] = values[-1].shape[0]
 
 
 _WORDS = (

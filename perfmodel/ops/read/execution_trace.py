@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments
 from perfmodel.ops.read.attributes import of_call, of_node
 from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
-from perfmodel.ops.read.profile import graph_of_events, inputs_of_events
+from perfmodel.ops.read.profile import annotated, graph_of_events, inputs_of_events, of_kineto
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
@@ -140,8 +138,16 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
             "capture it with PyTorch's execution-trace observer"
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
-    attributes = attributes_of(trace, tree, rows, inputs, world_size)
-    names = [tree.names[row] for row in rows]
+    names, records = [tree.names[row] for row in rows], _records(trace)
+    said = [
+        of_node(trace, records[row])
+        if row in records
+        else of_call(name, inputs[row], world_size)
+        if name.startswith("c10d::")
+        else {}
+        for row, name in zip(rows, names, strict=True)
+    ]
+    attributes = annotated([tree.label[row] for row in rows], said)
     parents = [index_of.get(tree.owner[row], NO_OP) for row in rows]
     steps = [tree.steps[row] for row in rows]
     phases = with_arrivals([tree.phases[row] for row in rows], names, parents, steps)
@@ -167,31 +173,9 @@ def arguments_of(which: Arguments, decoded: ExecutionTraceArguments) -> list[tup
     return list(map(decoded.of, *(column.tolist() for column in columns)))
 
 
-def attributes_of(
-    trace: ExecutionTrace,
-    tree: CallTree,
-    rows: list[int],
-    inputs: list[tuple[Argument, ...]],
-    world_size: int,
-) -> list[Mapping[str, str]]:
-    """Per row of `rows`: its annotation and, for a collective, what is known of that."""
-    nothing: Mapping[str, str] = MappingProxyType({})
-    labelled: dict[str, Mapping[str, str]] = {"": nothing}
-    records = {row: at for at, row in enumerate(trace.collectives.row.tolist())}
-    attributes = []
-    for row in rows:
-        label = tree.label[row]
-        known = labelled.get(label)
-        if known is None:
-            known = labelled[label] = MappingProxyType({"annotation": label})
-        record = records.get(row)
-        if record is not None:
-            known = MappingProxyType({**known, **of_node(trace, record)})
-        elif tree.names[row].startswith("c10d::"):
-            said = of_call(tree.names[row], inputs[row], world_size)
-            known = MappingProxyType({**known, **said}) if said else known
-        attributes.append(known)
-    return attributes
+def _records(trace: ExecutionTrace) -> dict[int, int]:
+    """Rows of collectives, to their records."""
+    return {row: at for at, row in enumerate(trace.collectives.row.tolist())}
 
 
 def of_pair(
@@ -213,7 +197,7 @@ def of_pair(
     decoded = ExecutionTraceArguments(execution_trace.documents)
     inputs = arguments_of(execution_trace.inputs, decoded)
     outputs = arguments_of(execution_trace.outputs, decoded)
-    records = {row: at for at, row in enumerate(execution_trace.collectives.row.tolist())}
+    records = _records(execution_trace)
     ops = []
     copies = defaultdict(list)
     for index, op in enumerate(graph.ops):
@@ -274,8 +258,6 @@ def _of_rank(trace: Trace, number: int, timed: Timed, world_size: int) -> OpGrap
     if number not in timed:
         assert execution_trace is not None
         return of_execution_trace(execution_trace, number, world_size)
-    from perfmodel.ops.read.profile import of_kineto
-
     rank, links = timed[number]
     pairing = trace.pairings.get(number)
     if execution_trace is None or pairing is None or pairing.matched_frac < MIN_PAIRED_FRAC:

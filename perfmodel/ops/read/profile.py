@@ -113,7 +113,15 @@ def graph_of_events(
     op_phases = with_arrivals([phases[i] for i in at], op_names, parents, steps)
     events = host[is_op].tolist()
     given, notes = inputs
-    attributes = _attributes(rank, events, [labels[i] for i in at], op_names, given, world_size)
+    said = [
+        of_event(rank, event)
+        if rank.collective[event] != NONE
+        else of_call(name, arguments, world_size)
+        if name.startswith("c10d::")
+        else {}
+        for event, name, arguments in zip(events, op_names, given, strict=True)
+    ]
+    attributes = annotated([labels[i] for i in at], said)
     waited = ops_before_device_waits(rank, events, parents)
     attributes = [
         MappingProxyType({**known, **DEVICE_WIDE}) if event in waited else known
@@ -156,27 +164,10 @@ def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[
     return inputs, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
 
 
-def _attributes(
-    rank: RankTrace,
-    events: list[int],
-    labels: list[str],
-    names: list[str],
-    inputs: list[tuple[Argument, ...]],
-    world_size: int,
-) -> list[Mapping[str, str]]:
-    labelled: dict[str, Mapping[str, str]] = {"": MappingProxyType({})}
-    is_collective = (rank.collective[events] != NONE).tolist()
-    attributes = []
-    for event, label, name, given, recorded in zip(
-        events, labels, names, inputs, is_collective, strict=True
-    ):
-        known = labelled.get(label)
-        if known is None:
-            known = labelled[label] = MappingProxyType({"annotation": label})
-        said = {}
-        if recorded:
-            said = of_event(rank, event)
-        elif name.startswith("c10d::"):
-            said = of_call(name, given, world_size)
-        attributes.append(MappingProxyType({**known, **said}) if said else known)
-    return attributes
+def annotated(labels: Sequence[str], said: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Per op its annotation ('' for none), and what else is said of it."""
+    alone = {label: MappingProxyType({"annotation": label} if label else {}) for label in labels}
+    return [
+        MappingProxyType({**alone[label], **more}) if more else alone[label]
+        for label, more in zip(labels, said, strict=True)
+    ]

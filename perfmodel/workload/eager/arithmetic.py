@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from perfmodel.ops.graph import Tensor
+from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.workload.eager.creation import copy, empty_like, fill, resize, to_dtype
 from perfmodel.workload.eager.recorder import Recorder, Shape, track
 from perfmodel.workload.eager.views import CONTIGUOUS, as_strided, expand, squeeze, t, view
@@ -236,80 +236,68 @@ EPSILON = 1e-8
 STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0}
 """Tensors of a parameter's own shape that each optimizer keeps of it."""
 
-Step = Callable[[Recorder, Sequence[Tensor], Sequence[Tensor]], None]
+_STEPS: dict[str, tuple[tuple[str, str, tuple[float, ...]], ...]] = {
+    "sgd": (("add_", "pg", (-LEARNING_RATE,)),),
+    "adagrad": (
+        ("addcmul_", "sgg", (1,)),
+        ("sqrt", "s", ()),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pgr", (-LEARNING_RATE,)),
+    ),
+    "adam": (
+        ("lerp_", "mg", (0.1,)),
+        ("mul_", "s", (0.999,)),
+        ("addcmul_", "sgg", (0.001,)),
+        ("sqrt", "s", ()),
+        ("div_", "r", (1.0,)),
+        ("add_", "r", (EPSILON,)),
+        ("addcdiv_", "pmr", (-LEARNING_RATE,)),
+    ),
+}
+"""What an update calls, of parameters, gradients, means, squares and roots, with which numbers."""
+_STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
 
 
 def optimizer_step(
     r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
     """One step of `optimizer` (`sgd adagrad adam`) in `style` (`loop foreach fused`)."""
-    if weights:
-        _STEPS[style](r, optimizer, tuple(weights), tuple(gradients))
-
-
-def _loop(
-    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
-) -> None:
-    for weight, gradient in zip(weights, gradients, strict=True):
-        _ONE[optimizer](r, weight, gradient)
-
-
-def _foreach(
-    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
-) -> None:
-    states = [tuple(map(_alike(r), weights)) for _ in range(STATES[optimizer])]
-    if optimizer == "sgd":
-        r.leaf("aten::_foreach_add_", (weights, gradients, -LEARNING_RATE))
+    if style != "loop":
+        if weights:
+            _over_lists(r, optimizer, style, tuple(weights), tuple(gradients))
         return
-    if optimizer == "adagrad":
-        (squares,) = states
-        r.leaf("aten::_foreach_addcmul_", (squares, gradients, gradients, 1))
-        scaled = squares
-    else:
-        averages, squares = states
-        r.leaf("aten::_foreach_lerp_", (averages, gradients, 0.1))
-        r.leaf("aten::_foreach_mul_", (squares, 0.999))
-        r.leaf("aten::_foreach_addcmul_", (squares, gradients, gradients, 0.001))
-        scaled, gradients = squares, averages
-    roots = tuple(map(_alike(r), weights))
-    r.leaf("aten::_foreach_sqrt", (scaled,), roots)
-    r.leaf("aten::_foreach_add_", (roots, EPSILON))
-    r.leaf("aten::_foreach_addcdiv_", (weights, gradients, roots, -LEARNING_RATE))
+    for weight, gradient in zip(weights, gradients, strict=True):
+        made = _STATES[optimizer] and f"{_STATES[optimizer]}r"
+        held = {"p": weight, "g": gradient}
+        held |= {name: r.tensor(weight.shape, weight.dtype) for name in made}
+        for name, operands, numbers in _STEPS[optimizer]:
+            rest = (*numbers, 1) if (name, operands) == ("add_", "r") else numbers
+            written = held["r"] if name == "sqrt" else held[operands[0]]
+            r.leaf(f"aten::{name}", (*(held[each] for each in operands), *rest), written)
 
 
-def _fused(
-    r: Recorder, optimizer: str, weights: tuple[Tensor, ...], gradients: tuple[Tensor, ...]
+def _over_lists(
+    r: Recorder,
+    optimizer: str,
+    style: str,
+    weights: tuple[Tensor, ...],
+    gradients: tuple[Tensor, ...],
 ) -> None:
-    states = [tuple(map(_alike(r), weights)) for _ in range(STATES[optimizer])]
-    r.leaf(f"aten::_fused_{optimizer}_", (weights, gradients, *states))
+    """All parameters at once; a `foreach` call makes the roots, and divides by no correction."""
 
+    def alike() -> tuple[Tensor, ...]:
+        return tuple(r.tensor(x.shape, x.dtype) for x in weights)
 
-def _sgd(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
-    r.leaf("aten::add_", (weight, gradient, -LEARNING_RATE), weight)
-
-
-def _adagrad(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
-    squares, root = _alike(r)(weight), _alike(r)(weight)
-    r.leaf("aten::addcmul_", (squares, gradient, gradient, 1), squares)
-    r.leaf("aten::sqrt", (squares,), root)
-    r.leaf("aten::add_", (root, EPSILON, 1), root)
-    r.leaf("aten::addcdiv_", (weight, gradient, root, -LEARNING_RATE), weight)
-
-
-def _adam(r: Recorder, weight: Tensor, gradient: Tensor) -> None:
-    average, squares, root = (_alike(r)(weight) for _ in range(3))
-    r.leaf("aten::lerp_", (average, gradient, 0.1), average)
-    r.leaf("aten::mul_", (squares, 0.999), squares)
-    r.leaf("aten::addcmul_", (squares, gradient, gradient, 0.001), squares)
-    r.leaf("aten::sqrt", (squares,), root)
-    r.leaf("aten::div_", (root, 1.0), root)
-    r.leaf("aten::add_", (root, EPSILON, 1), root)
-    r.leaf("aten::addcdiv_", (weight, average, root, -LEARNING_RATE), weight)
-
-
-def _alike(r: Recorder) -> Callable[[Tensor], Tensor]:
-    return lambda x: r.tensor(x.shape, x.dtype)
-
-
-_STEPS = {"loop": _loop, "foreach": _foreach, "fused": _fused}
-_ONE = {"sgd": _sgd, "adagrad": _adagrad, "adam": _adam}
+    held: dict[str, tuple[Tensor, ...]] = {"p": weights, "g": gradients}
+    held |= {name: alike() for name in _STATES[optimizer]}
+    if style == "fused":
+        r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
+        return
+    for name, operands, numbers in _STEPS[optimizer]:
+        if name == "div_":
+            continue
+        if name == "sqrt":
+            held["r"] = alike()
+        made = (held["r"],) if name == "sqrt" else ()
+        given: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
+        r.leaf(f"aten::_foreach_{name}", given, *made)

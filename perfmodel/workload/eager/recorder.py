@@ -207,17 +207,7 @@ class Recorder:
         if at in self._later:
             about = {**self._later.pop(at), **about}
         self._at = parent = self._parents.pop()
-        self._ops[at] = Op(
-            name,
-            inputs,
-            outputs,
-            parent,
-            self.thread,
-            self.phase,
-            0,
-            -1,
-            {**self.common, **about} if about and self.common else about or self.common,
-        )
+        self._ops[at] = self._op(name, inputs, outputs, parent, about)
 
     def now(self, about: Mapping[str, str]) -> None:
         """More attributes of the op that began last, for when it ends."""
@@ -232,19 +222,18 @@ class Recorder:
         about: Mapping[str, str] = NOTHING,
     ) -> None:
         """An op that calls no other."""
-        self._ops.append(
-            Op(
-                name,
-                inputs,
-                outputs,
-                self._at,
-                self.thread,
-                self.phase,
-                0,
-                -1,
-                {**self.common, **about} if about and self.common else about or self.common,
-            )
-        )
+        self._ops.append(self._op(name, inputs, outputs, self._at, about))
+
+    def _op(
+        self,
+        name: str,
+        inputs: tuple[Argument, ...],
+        outputs: tuple[Argument, ...],
+        parent: int,
+        about: Mapping[str, str],
+    ) -> Op:
+        known = {**self.common, **about} if about and self.common else about or self.common
+        return Op(name, inputs, outputs, parent, self.thread, self.phase, 0, -1, known)
 
     def label(self, name: str) -> AbstractContextManager[None]:
         """An annotation around what is recorded meanwhile: no op, an attribute of those within."""
@@ -268,11 +257,8 @@ class Recorder:
 @lru_cache(maxsize=1 << 16)
 def contiguous(shape: Shape) -> Shape:
     """Strides of a contiguous tensor; a dim of 0 counts as 1, as PyTorch does."""
-    return (
-        tuple(accumulate((max(size, 1) for size in shape[:0:-1]), mul, initial=1))[::-1]
-        if (shape)
-        else ()
-    )
+    sizes = (max(size, 1) for size in shape[:0:-1])
+    return tuple(accumulate(sizes, mul, initial=1))[::-1] if shape else ()
 
 
 def is_contiguous(tensor: Tensor) -> bool:
@@ -282,11 +268,3 @@ def is_contiguous(tensor: Tensor) -> bool:
         size == 1 or stride == want
         for size, stride, want in zip(tensor.shape, tensor.strides, usual, strict=True)
     )
-
-
-def product(sizes: Sequence[int]) -> int:
-    """The product, 1 of none."""
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.recorder import (
@@ -12,7 +13,6 @@ from perfmodel.workload.eager.recorder import (
     Shape,
     contiguous,
     is_contiguous,
-    product,
     track,
 )
 
@@ -187,7 +187,7 @@ def view_strides(x: Tensor, shape: Shape) -> Shape | None:
 def _resolved(x: Tensor, shape: Shape) -> Shape:
     if -1 not in shape:
         return shape
-    rest = -product(shape)
+    rest = -prod(shape)
     return tuple(x.elements // rest if size == -1 else size for size in shape)
 
 
@@ -201,8 +201,8 @@ def cat(r: Recorder, tensors: Sequence[Tensor], dim: int, *, tracked: bool = Tru
     if r.is_cpu:
         _into(r, out, joined, dim)
     r.end(out)
-    if tracked and r.tape is not None:
-        r.tape.add("aten::cat", joined, (out,), (dim,))
+    if tracked:
+        track(r, "aten::cat", joined, out, dim)
     return out
 
 
@@ -214,8 +214,7 @@ def stack(r: Recorder, tensors: Sequence[Tensor], dim: int) -> Tensor:
     flat = cat(r, joined, dim, tracked=False)
     out = view(r, flat, (*first.shape[:dim], len(joined), *first.shape[dim:]))
     r.end(out)
-    if r.tape is not None:
-        r.tape.add("aten::stack", joined, (out,), (dim,))
+    track(r, "aten::stack", joined, out, dim)
     return out
 
 

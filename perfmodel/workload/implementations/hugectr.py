@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
-from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import GROUP, all_reduce, even_all_to_all, linked_collective
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers
 from perfmodel.workload.eager.arithmetic import optimizer_step

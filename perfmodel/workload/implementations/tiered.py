@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.autograd.engine import backward
+from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import Dense, dense_layers
 from perfmodel.workload.eager.recorder import Recorder, Tape
 from perfmodel.workload.eager.views import cat

@@ -16,11 +16,8 @@ from perfmodel.ops.edits.batch.sizes import (
     returned_by,
     returned_sizes,
 )
-from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, last_called, tensors_in
 
-_SPARSE_MADE = "_sparse_coo_tensor"
-_SPARSE_PARTS = {"aten::_indices": 1, "aten::_values": 0}
-"""Which dimension of a sparse tensor's parts counts its entries."""
 _CREATIONS = ("aten::empty", "aten::zeros", "aten::ones", "aten::full")
 """What gives scratch space, whose size need not be any other tensor's."""
 
@@ -40,18 +37,18 @@ class Follower:
         """Ops some of whose sizes could be the batch's or not."""
         self._graph = graph
         self._batch = batch
-        self._leaves = Leaves(graph, batch)
+        self.leaves = Leaves(graph, batch)
         self._known: dict[tuple[int, int], tuple[tuple[int, ...], Dims]] = {}
         """By tensor and storage: ids of tensors are those of others later."""
         self._stored: dict[int, list[tuple[tuple[int, ...], Dims]]] = defaultdict(list)
-        self._entries: dict[int, Size] = {}
-        """Sparse tensors by id: how many entries they hold."""
         self._seen: defaultdict[int, set[Size]] = defaultdict(set)
         self._follow()
 
     def _follow(self) -> None:
         ops = self._graph.ops
-        closing = _closing(ops)
+        closing: list[list[int]] = [[] for _ in ops]
+        for index, last in reversed(list(enumerate(last_called(ops)))):
+            closing[last].append(index)
         for index, op in enumerate(ops):
             self.inputs.append(
                 tuple(
@@ -69,7 +66,7 @@ class Follower:
         known = self._known.get((tensor.tensor_id, tensor.storage_id))
         if known and known[0] == tensor.shape:
             return known[1]
-        if self._leaves.is_gradient(index):
+        if self.leaves.is_gradient(index):
             return fixed(tensor.shape)
         stored = self._stored.get(tensor.storage_id, ())
         for shape, dims in reversed(stored):
@@ -80,7 +77,7 @@ class Follower:
                 return other
         if stored:
             return self._of_values(index, tensor.shape)
-        return self._kept(tensor, self._leaves.dims(index, position, tensor))
+        return self._kept(tensor, self.leaves.dims(index, position, tensor))
 
     def _kept(self, tensor: Tensor, dims: Dims) -> Dims:
         if tensor.tensor_id >= 0:
@@ -104,10 +101,6 @@ class Follower:
         if not made:
             return []
         entered: list[Dims | None] = [None] * len(made)
-        if op.name in _SPARSE_PARTS and op.tensors:
-            entries = self._entries.get(op.tensors[0].tensor_id)
-            if entries is not None and made[0] is not None:
-                entered[0] = self._with_entries(op.name, made[0].shape, entries)
         for at, (sizes, tensor) in enumerate(zip(returned_sizes(call), made, strict=False)):
             if sizes is None or tensor is None or len(sizes) != len(tensor.shape):
                 continue
@@ -122,10 +115,6 @@ class Follower:
                 if dims is not None:
                     self._kept(tensor, dims)
         return entered
-
-    def _with_entries(self, name: str, shape: tuple[int, ...], entries: Size) -> Dims:
-        at = _SPARSE_PARTS[name]
-        return (*fixed(shape[:at]), entries, *fixed(shape[at + 1 :]))
 
     def _above(self, op: Op, tensor: Tensor) -> Dims | None:
         """What an op around this one returns as the same tensor."""
@@ -145,10 +134,6 @@ class Follower:
     def _returned(self, index: int, op: Op) -> None:
         """What is not known yet of an op's outputs once all that it called is done."""
         made = returned_by(op)
-        if _SPARSE_MADE in op.name and made and made[0] is not None:
-            indices = next((d for dims in self.inputs[index] for d in dims if len(d) > 1), None)
-            if indices is not None:
-                self._entries[made[0].tensor_id] = indices[1]
         for at, tensor in enumerate(made):
             if tensor is None or self.outputs[index][at] is not None:
                 continue
@@ -253,16 +238,3 @@ class Follower:
             yield from (dims for dims in self.outputs[index] if dims)
         for dims in self.inputs[index]:
             yield from dims
-
-
-def _closing(ops: tuple[Op, ...]) -> list[list[int]]:
-    """Per op, those that have returned once it has: itself, and the ones whose last call it is."""
-    last = list(range(len(ops)))
-    for index in range(len(ops) - 1, -1, -1):
-        above = ops[index].parent
-        if above != NO_OP:
-            last[above] = max(last[above], last[index])
-    closing: list[list[int]] = [[] for _ in ops]
-    for index in range(len(ops) - 1, -1, -1):
-        closing[last[index]].append(index)
-    return closing

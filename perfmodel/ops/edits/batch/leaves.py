@@ -11,11 +11,21 @@ from math import prod
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.batch.sizes import Dims, Size, fixed, per_sample
-from perfmodel.ops.graph import BACKWARD, INPUT, NO_OP, OPTIMIZER, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.graph import (
+    BACKWARD,
+    INPUT,
+    NO_OP,
+    OPTIMIZER,
+    Op,
+    OpGraph,
+    Tensor,
+    argument,
+    tensors_in,
+)
+from perfmodel.ops.operators import operator_of
 
-_LAYERS = {"aten::linear": (0, (1, 2)), "aten::addmm": (1, (2, 0))}
-"""Position of the rows, and of weight and bias."""
-_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}
+_LAYERS = ("aten::linear", "aten::addmm")
+_PRODUCTS = ("aten::mm", "aten::addmm")
 _CONVOLUTIONS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 _MATRIX = 2
 _SHOWN = 5
@@ -23,27 +33,50 @@ _GUESSED = (
     "tensors have no ids: the sizes that depend on the batch are inferred from layers and values; "
     "an execution trace shows them exactly"
 )
+_LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
+"""In a profile alone: arguments whose first size is the batch."""
+_ACCUMULATE = "AccumulateGrad"
+_INTEGERS = ("int32", "int64")
+_LOOKUP = "fbgemm::"
+_DATA_DEPENDENT_FACTOR = 4
+"""Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
 
 
-class AnonymousTensors:
-    """What the layers of a profile say of rows and parameters."""
+def _parameters(op: Op) -> list[int]:
+    """Where an operator has its parameters; what else it reads may be the step's input."""
+    record = operator_of(op.name)
+    return [] if record is None else record.parameters
+
+
+def first_operand(op: Op) -> int:
+    """Where a layer has what it transforms, or a product its left operand (the right follows)."""
+    record = operator_of(op.name)
+    assert record is not None
+    return next(iter(record.tensors.values()))[0]
+
+
+class Leaves:
+    """Sizes of the tensors that a graph reads and never made; of those without ids, as the layers
+    of a profile tell of rows and parameters."""
 
     def __init__(self, graph: OpGraph, batch: int) -> None:
+        self._graph = graph
         self._batch = batch
+        updated = [t for op in graph.ops if op.phase == OPTIMIZER for t in op.tensors]
+        self._fixed_storages = {t.storage_id for t in updated if t.storage_id >= 0}
+        self._fixed_shapes = {t.shape for t in updated if len(t.shape) > 1}
         self._rows: set[int] = set()
-        self._parameters: set[tuple[int, ...]] = set()
+        self._parameter_shapes: set[tuple[int, ...]] = set()
         for op in graph.ops:
-            if op.name in _CONVOLUTIONS:
-                self._parameters |= {t.shape for t in op.tensors[1:]}
-            layer = _LAYERS.get(op.name)
-            if layer is None or op.phase == BACKWARD:
-                continue
-            rows = _tensor(op, layer[0])
+            is_layer = op.name in _LAYERS and op.phase != BACKWARD
+            rows = _tensor(op, first_operand(op)) if is_layer else None
             if rows is not None and len(rows.shape) > 1 and rows.tensor_id < 0:
                 self._rows.add(prod(rows.shape[:-1]))
-                weights = [_tensor(op, position) for position in layer[1]]
-                self._parameters |= {t.shape for t in weights if t is not None}
-        self._parameters |= {shape[::-1] for shape in self._parameters}
+            elif op.name not in _CONVOLUTIONS:
+                continue
+            weights = (_tensor(op, place) for place in _parameters(op))
+            self._parameter_shapes |= {t.shape for t in weights if t is not None}
+        self._parameter_shapes |= {shape[::-1] for shape in self._parameter_shapes}
 
     def skipped(self) -> list[str]:
         """What of a change of the batch is a guess, or is left out."""
@@ -58,16 +91,15 @@ class AnonymousTensors:
             )
         return skipped
 
-    def is_parameter(self, tensor: Tensor) -> bool:
+    def _is_parameter(self, tensor: Tensor) -> bool:
         """Whether a tensor has the shape of a parameter, and does not begin with the batch."""
         lead = tensor.shape[0] if tensor.shape else 0
         is_rows = lead == self._batch or (lead in self._rows and len(tensor.shape) > 1)
-        return tensor.tensor_id < 0 and tensor.shape in self._parameters and not is_rows
+        return tensor.tensor_id < 0 and tensor.shape in self._parameter_shapes and not is_rows
 
-    def product(self, op: Op, position: int) -> Dims | None:
+    def _product(self, op: Op, position: int) -> Dims | None:
         """Sizes of an operand of a matrix product; None for what is none."""
-        at = _PRODUCTS.get(op.name)
-        if at is None or not at <= position <= at + 1:
+        if op.name not in _PRODUCTS or position - (at := first_operand(op)) not in (0, 1):
             return None
         left, right = _tensor(op, at), _tensor(op, at + 1)
         if left is None or right is None or left.tensor_id >= 0:
@@ -89,66 +121,6 @@ class AnonymousTensors:
             return None
         return Size(size // self._batch, 0)
 
-
-def _tensor(op: Op, position: int) -> Tensor | None:
-    item = op.inputs[position] if position < len(op.inputs) else None
-    return item if isinstance(item, Tensor) else None
-
-
-def _transposed(tensor: Tensor) -> bool:
-    """Whether a matrix is read along its columns, as a transposed one is."""
-    return len(tensor.strides) == _MATRIX and tensor.strides[0] == 1 < tensor.strides[1]
-
-
-_WEIGHTS: dict[str, frozenset[int]] = {
-    "aten::linear": frozenset((1, 2)),
-    "aten::addmm": frozenset((0, 2)),
-    "aten::t": frozenset((0,)),
-    "aten::embedding": frozenset((0,)),
-    "aten::embedding_bag": frozenset((0,)),
-    "aten::_embedding_bag": frozenset((0,)),
-    "aten::conv2d": frozenset((1, 2)),
-    "aten::convolution": frozenset((1, 2)),
-    "aten::batch_norm": frozenset((1, 2, 3, 4)),
-    "aten::layer_norm": frozenset((2, 3)),
-}
-"""Positions of parameters; what else an op reads may be the step's input."""
-_FIRST_LAYERS = {
-    **{f"aten::{name}": 0 for name in ("conv1d", "conv2d", "conv3d", "linear", "mm")},
-    "aten::addmm": 1,
-}
-"""Layers, and the position of what they transform."""
-_LED_BY_BATCH = {"aten::embedding": 1, "aten::embedding_bag": 2}
-"""In a profile alone: arguments whose first size is the batch."""
-_ACCUMULATE = "AccumulateGrad"
-_INTEGERS = ("int32", "int64")
-_LOOKUP = "fbgemm::"
-_DATA_DEPENDENT_FACTOR = 4
-"""Lists of indices this many times the batch or longer grow with it, divisible by it or not."""
-
-
-class Leaves:
-    """Sizes of the tensors that a graph reads and never made."""
-
-    def __init__(self, graph: OpGraph, batch: int) -> None:
-        self._graph = graph
-        self._batch = batch
-        self._anonymous = AnonymousTensors(graph, batch)
-        self._fixed_storages = {
-            tensor.storage_id
-            for op in graph.ops
-            if op.phase == OPTIMIZER
-            for tensor in op.tensors
-            if tensor.storage_id >= 0
-        }
-        self._fixed_shapes = {
-            tensor.shape
-            for op in graph.ops
-            if op.phase == OPTIMIZER
-            for tensor in op.tensors
-            if len(tensor.shape) > 1
-        }
-
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
         op = self._graph.ops[index]
@@ -156,9 +128,9 @@ class Leaves:
         if (
             op.phase == OPTIMIZER
             or tensor.storage_id in self._fixed_storages
-            or position in _WEIGHTS.get(op.name, ())
+            or position in _parameters(op)
             or (tensor.storage_id < 0 and tensor.shape in self._fixed_shapes)
-            or self._anonymous.is_parameter(tensor)
+            or self._is_parameter(tensor)
             or (op.name.startswith(_LOOKUP) and not is_list)
         ):
             return True
@@ -175,7 +147,7 @@ class Leaves:
 
     def dims(self, index: int, position: int, tensor: Tensor) -> Dims:
         """Sizes of a tensor that an op reads first, as the argument at `position`."""
-        product = self._anonymous.product(self._graph.ops[index], position)
+        product = self._product(self._graph.ops[index], position)
         if product is not None:
             return product
         if self.is_fixed(index, position, tensor):
@@ -201,6 +173,16 @@ class Leaves:
         if is_list and lead > _DATA_DEPENDENT_FACTOR * batch:
             return (per_sample(lead, batch),)
         return fixed(shape)
+
+
+def _tensor(op: Op, place: int) -> Tensor | None:
+    given = argument(op, place)
+    return given if isinstance(given, Tensor) else None
+
+
+def _transposed(tensor: Tensor) -> bool:
+    """Whether a matrix is read along its columns, as a transposed one is."""
+    return len(tensor.strides) == _MATRIX and tensor.strides[0] == 1 < tensor.strides[1]
 
 
 def batch_of(graph: OpGraph) -> int:
@@ -229,11 +211,10 @@ def batch_of(graph: OpGraph) -> int:
 def _first_layer(graph: OpGraph) -> tuple[str, tuple[int, ...]] | None:
     """Name of the first layer, and the shape of what it transforms."""
     for op in graph.ops:
-        at = _FIRST_LAYERS.get(op.name)
-        if at is not None and at < len(op.inputs):
-            given = op.inputs[at]
-            if isinstance(given, Tensor) and len(given.shape) > 1:
-                return op.name, given.shape
+        is_layer = op.name in (*_CONVOLUTIONS, *_LAYERS, *_PRODUCTS)
+        given = _tensor(op, first_operand(op)) if is_layer else None
+        if given is not None and len(given.shape) > 1:
+            return op.name, given.shape
     return None
 
 
@@ -243,8 +224,8 @@ def _leading_sizes(graph: OpGraph) -> Counter[int]:
     seen: set[int] = set()
     votes: Counter[int] = Counter()
     for index, op in enumerate(graph.ops):
-        for position, argument in enumerate(op.inputs):
-            for tensor in tensors_in(argument):
+        for position, item in enumerate(op.inputs):
+            for tensor in tensors_in(item):
                 is_new = tensor.tensor_id not in seen
                 if tensor.tensor_id < 0:
                     is_new = op.phase == INPUT or position == _LED_BY_BATCH.get(op.name, -1)

@@ -6,25 +6,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from math import prod
 from types import MappingProxyType
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits.assemble import Edited
 from perfmodel.ops.edits.batch.follow import Follower
-from perfmodel.ops.edits.batch.leaves import AnonymousTensors, batch_of
-from perfmodel.ops.edits.batch.sizes import Dims, Size
+from perfmodel.ops.edits.batch.leaves import batch_of, first_operand
+from perfmodel.ops.edits.batch.sizes import Dims, Size, returned_by
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor, tensors_in
 
-_OPERANDS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Position of the left one; the right one follows."""
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
 def conflicts(old: Sequence[Op], new: Sequence[Op]) -> Iterator[str]:
     """A text for each product of `new` whose inner sizes differ, and did not in `old`."""
     for index, (was, now) in enumerate(zip(old, new, strict=True)):
-        at = _OPERANDS.get(now.name)
-        if at is None or _fits(now, at) or not _fits(was, at):
+        if now.name not in _PRODUCTS:
+            continue
+        at = first_operand(now)
+        if _fits(now, at) or not _fits(was, at):
             continue
         left, right = now.inputs[at : at + 2]
         assert isinstance(left, Tensor)
@@ -59,39 +61,25 @@ class Rescaled:
     def op(self, index: int) -> Op:
         """The op at `index`; raises `WorkloadError` where a size does not come out whole."""
         op = self._graph.ops[index]
-        inputs = self._arguments(index, op.inputs, self._sizes.inputs[index])
-        outputs = self._outputs(index, op)
+        read = chain.from_iterable(self._sizes.inputs[index])
+        made = zip(self._sizes.outputs[index], returned_by(op), strict=True)
+        returned = (dims for dims, tensor in made if tensor is not None)
+        inputs = tuple(self._resized(index, item, read) for item in op.inputs)
+        outputs = tuple(self._resized(index, item, returned) for item in op.outputs)
         inputs = self._with_integers(index, op, inputs, outputs)
         if inputs == op.inputs and outputs == op.outputs:
             return op
         attributes = self._attributes(op, inputs, outputs) if op.attributes else op.attributes
         return replace(op, inputs=inputs, outputs=outputs, attributes=attributes)
 
-    def _arguments(
-        self, index: int, given: tuple[Argument, ...], dims: tuple[tuple[Dims, ...], ...]
-    ) -> tuple[Argument, ...]:
-        def one(argument: Argument, each: Iterator[Dims]) -> Argument:
-            if isinstance(argument, Tensor):
-                return self._tensor(index, argument, next(each))
-            if isinstance(argument, tuple):
-                return tuple(one(item, each) for item in argument)
-            return argument
-
-        return tuple(one(a, iter(known)) for a, known in zip(given, dims, strict=True))
-
-    def _outputs(self, index: int, op: Op) -> tuple[Argument, ...]:
-        each = iter(self._sizes.outputs[index])
-
-        def one(output: Argument) -> Argument:
+    def _resized(self, index: int, argument: Argument, each: Iterator[Dims | None]) -> Argument:
+        """With the sizes of `each` tensor in it, in order; None: as they are."""
+        if isinstance(argument, Tensor):
             dims = next(each, None)
-            if isinstance(output, Tensor) and dims is not None:
-                return self._tensor(index, output, dims)
-            return output
-
-        return tuple(
-            tuple(map(one, output)) if isinstance(output, tuple) else one(output)
-            for output in op.outputs
-        )
+            return argument if dims is None else self._tensor(index, argument, dims)
+        if isinstance(argument, tuple):
+            return tuple(self._resized(index, item, each) for item in argument)
+        return argument
 
     def _tensor(self, index: int, tensor: Tensor, dims: Dims) -> Tensor:
         shape = tuple(self._whole(index, size) for size in dims)
@@ -227,7 +215,7 @@ def rebatch(graph: OpGraph, batch: int, old: int | None = None) -> Edited:
     unfit = list(conflicts(graph.ops, ops))
     if unfit and len(graph.data):
         raise WorkloadError(f"{graph.source}: batch {old} to {batch}: {unfit[0]}")
-    skipped = [*unfit[:_SHOWN], *AnonymousTensors(graph, old).skipped()]
+    skipped = [*unfit[:_SHOWN], *sizes.leaves.skipped()]
     if sizes.guessed:
         guessed = sorted(set(sizes.guessed))
         names = ", ".join(dict.fromkeys(graph.ops[i].name for i in guessed[:_SHOWN]))

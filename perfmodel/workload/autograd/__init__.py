@@ -1,1 +1,0 @@
-"""From a forward pass to its backward pass: the tape, the engine, and a rule per operator."""

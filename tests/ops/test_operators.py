@@ -1,0 +1,62 @@
+"""Records of operators: sizes by their signatures, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.lowering.piece import by_record
+from perfmodel.ops.graph import Argument, Op, Tensor
+from perfmodel.ops.operators import OPERATORS, Operator
+from perfmodel.ops.spec import OPS
+
+T = Tensor
+
+
+def bound(signature: str, *inputs: Argument) -> dict[str, tuple[int, ...]] | None:
+    shapes = [item.shape if isinstance(item, Tensor) else None for item in inputs]
+    sizes = Operator(signature).bind(Op("my::op", inputs), shapes.__getitem__)
+    return None if sizes is None else dict(sizes)
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "expected"),
+    [
+        ("a[m,k] b[k,n]", (T((2, 3)), T((3, 5))), {"m": (2,), "k": (3,), "n": (5,)}),
+        ("a[m,k]", (T((2, 3, 4)),), None),
+        ("x[*r,c]", (T((2, 3, 4)),), {"r": (2, 3), "c": (4,)}),
+        ("x[*a,c,*z] @c", (T((2, 3, 4)), 1), {"a": (2,), "c": (3,), "z": (4,)}),
+        ("x[*a,c,*z] @c", (T((2, 3, 4)), None), {"a": (2, 3), "c": (4,), "z": ()}),
+        ("x[*a,c,*z] @c=0", (T((2, 3)), None), {"a": (), "c": (2,), "z": (3,)}),
+        ("x[*a,c,*z] @c", (T((2, 3)), 7), None),
+        ("x[*r,*c] (c)", (T((2, 3, 4)), (3, 4)), {"r": (2,), "c": (3, 4)}),
+        ("_ x[n]", (T((2, 3)), 1), None),
+    ],
+)
+def test_sizes_by_name(
+    signature: str, inputs: tuple[Argument, ...], expected: dict[str, tuple[int, ...]] | None
+) -> None:
+    assert bound(signature, *inputs) == expected
+
+
+def test_sizes_of_what_is_returned() -> None:
+    record = Operator("x[*r,*c] (c) w bias? -> [*r,*c] [*r,1*c] =...")
+    made = (T((2, 3)), T((2, 1)), T((9,)), None)
+    sizes = record.returned({"r": (2,), "c": (3,)}, made, tuple)
+    assert list(sizes) == [(2, 3), (2, 1), (9,), None]
+    assert record.parameters == [2, 3]
+
+
+def test_one_record_is_all_that_a_new_operator_takes() -> None:
+    record = Operator("_ x[m] y[n] -> [m,n]", "mm b=1 m n k=1; relu rows=m cols=n x2")
+    first, second = by_record(record)(Op("my::outer", (None, T((8,)), T((4,)))))
+    assert (first.op, [first.dims[name] for name in "bmnk"]) == ("mm", [1, 8, 4, 1])
+    assert (second.op, second.dims, second.launches) == ("relu", {"rows": 8, "cols": 4}, 2)
+
+
+def test_records_launch_what_there_is() -> None:
+    for name in OPERATORS:
+        for row in OPERATORS[name].rows:
+            spec = OPS[row.op]
+            known = {*spec.dims, *spec.defaults, "if"}
+            assert {dim for dim, _ in row.dims} <= known, name
+            assert row.direction in spec.directions, name
