@@ -309,7 +309,7 @@ def longer(result: Result, us: float, name: str) -> Result:
     ]
     last = result.critical_path[-1] if result.critical_path else None
     start_us = last.start_us + last.duration_us if last else 0.0
-    times = {key: getattr(result, key) for key in ("low_us", "high_us", "draws_us")}
+    times: dict[str, Any] = {k: getattr(result, k) for k in ("low_us", "high_us", "draws_us")}
     return replace(
         result,
         ranks=ranks,
