@@ -45,10 +45,9 @@ class Deployment:
     """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
-    `pipeline`. `notes`: what a user should know of how it came about, assumptions first.
-    `own_layout`: of tables that the devices' memory cannot hold as the workload's settings lay them
-    out, that layout, which designs that put them elsewhere may take. `without_gain`: what of a
-    design was left out since it is no faster, or cannot be; each is among the notes too.
+    `pipeline`. `notes`: what a user should know, assumptions first. `own_layout`: the layout by the
+    workload's settings where device memory cannot hold it; designs that put tables elsewhere may
+    take it. `without_gain`: notes on what was left out since it is no faster, or cannot be.
     """
 
     workload: Workload

@@ -24,8 +24,7 @@ from perfmodel.workload.step import Run
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where these
-    spare fewer vectors than they are: answers to whole bags, or of a table in rows the sums of
-    bags of which a rank has no other row."""
+    spare fewer vectors (answers to whole bags, sums of a table in rows) than they are."""
     sizes = []
     samples = deployment.batch // deployment.ranks
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):

@@ -117,17 +117,13 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     """Tables on drives, their rows read by the host behind a cache of rows in its memory.
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
-    lookups per byte move first, until those that stay take at most `keep_gib` per rank. Where nodes
-    have expansion memory (`[expansion]` in a machine's file), those looked up most per byte of what
-    moves lie there, as many as it holds, and the others on drives. `cache_gib`
-    of each node's host memory holds rows of those on drives, an equal part for each rank; where
-    that is more than the tables, all their rows are there. `rows_ahead`: the next batch's rows
-    are read during this step; `writes_behind`: rows go back during the next. In inference, moved
-    tables are looked up once per `items_per_query` samples (a user's features are those of all
-    items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
-    they pool is found pooled.
-
-    Replicas that training updates stay where they are.
+    lookups per byte move first, until those that stay take at most `keep_gib` per rank; replicas
+    that training updates stay. Expansion memory (`[expansion]` in a machine's file) takes those
+    looked up most per byte of what moves. `cache_gib` of each node's host memory holds rows of
+    those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
+    during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
+    looked up once per `items_per_query` samples (a user's features are those of all items; pooled
+    rows are still sent per item), and `pooled_frac` of what they pool is found pooled.
 
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
@@ -180,7 +176,11 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
                 f"{drive} on each of {machine.nodes} nodes"
             )
-        caches = self._caches(cache_bytes)
+        caches: tuple[RowCache, ...]
+        caches = (RowCache("rows in host memory", "host", cache_bytes, self.policy),)
+        if self.device_cache_gib:
+            size = self.device_cache_gib * GIB
+            caches = (RowCache("rows in device memory", "hbm", size, "set_associative"), *caches)
         place = {
             "pooled_on": "host" if len(caches) == 1 else "device",
             "caches": tuple(cache.name for cache in caches),
@@ -215,14 +215,6 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                     sizes = (cache, closer, kept)
                     if closer < cache and sizes != own:
                         yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
-
-    def _caches(self, cache_bytes: float) -> tuple[RowCache, ...]:
-        """The device's, where there is one, and the host's, of so many bytes for each rank."""
-        in_host = RowCache("rows in host memory", "host", cache_bytes, self.policy)
-        if not self.device_cache_gib:
-            return (in_host,)
-        size = self.device_cache_gib * GIB
-        return (RowCache("rows in device memory", "hbm", size, "set_associative"), in_host)
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
         """The workload with what of the moved tables is really looked up."""
