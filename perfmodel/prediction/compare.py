@@ -36,11 +36,8 @@ def break_even_frac(
     with_share: Callable[[float], Deployment], baseline: Deployment, most_frac: float = 1.0
 ) -> float | None:
     """The least share of popular samples, within 1/1000, with which a step takes no longer than
-    the baseline's; None where `most_frac` is not enough.
-
-    More popular samples are taken to make no step longer. Raises `UsageError` for a share that
-    cannot be.
-    """
+    the baseline's; None where `most_frac` is not enough. More popular samples are assumed to make
+    no step longer. Raises `UsageError` for a share that cannot be."""
     if not _MIN_FRAC <= most_frac <= 1.0:
         raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
     limit_us = predict(baseline).results[0].step_us
@@ -175,12 +172,11 @@ def compare_designs(
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
-    `over`: the designs over which speed-ups are; else the fastest baseline among them.
-    `p99_us` asks how many replicas of the machine, with which batch up to this, answer 99 % of
-    them so fast at least cost (inference at a rate).
+    `over`: the designs over which speed-ups are; else the fastest baseline among them. `p99_us`
+    asks how many replicas, with which batch up to this, answer 99 % of them so fast at least cost.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
-    where the deployment that all start from cannot be, `UsageError` for a rate that cannot,
-    `ModelError` for a profile that is none.
+    where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
+    a profile.
     """
     if overheads is not None:
         load_profile(overheads)
@@ -225,11 +221,7 @@ DIGITS = 2
 
 def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
     """Where several designs wait for the host: that these cannot differ, and from which batch on
-    they do.
-
-    Kernels and exchanges alone take a line over batches, through what they take at this one and at
-    the one where a proportional growth would make them decide.
-    """
+    they do, with what kernels and exchanges take as a line through two batches."""
     waiting = [
         row
         for row in rows
@@ -367,9 +359,8 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
 
 
 def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:
-    """`designs` after the deployment before them, where they have none; and behind that `own`, the
-    workload in its own software, where that is not what designs edit. Neither twice; of sequences,
-    both are one."""
+    """`designs` behind `default`, and `own`, the workload in its own software, where that is not
+    what designs edit. Neither twice; of sequences, both are one."""
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1
