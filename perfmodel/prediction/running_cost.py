@@ -51,10 +51,9 @@ Number = float | NDArray[np.float64]
 class Prices:
     """What a user says of money; what is None comes from the catalogue.
 
-    `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it and is spread
-    over `years` of which the machine works `used_frac`, and energy comes on top, `facility_ratio`
-    times what the machine draws. Raises `UsageError` for what no price can be, and for figures of
-    a machine that is bought beside a rent.
+    `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it, spread over
+    `years` of which the machine works `used_frac`, plus energy, `facility_ratio` times what the
+    machine draws. Raises `UsageError` for what no price can be, and for both together.
     """
 
     usd_per_hour: float | None = None
