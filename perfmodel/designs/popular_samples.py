@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.tiers.host_memory import counting_us
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import Deployment, Design, Phase, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design, Phase
 from perfmodel.embedding import (
     HotSet,
     MicroBatch,
@@ -136,7 +136,7 @@ def _fewer(
     measured, or what so few rows allow at most."""
     tables, share = deployment.workload.tables, design.popular_frac
     dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
-    for size in halved(design.hot_mib, MIN_MIB):
+    for size in settings.halved(design.hot_mib, MIN_MIB):
         if design.popular_frac is not None:
             try:
                 _, choice = _hot_rows(tables, dtypes, size * MIB, sampled)
@@ -261,7 +261,7 @@ class Hotline(settings.Checked, of="hotline"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.accelerator not in ("", NO_PART):
-            named_part(self.accelerator, Accelerator, "hotline.accelerator")
+            settings.named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
     def apply(self, deployment: Deployment) -> Deployment:
         host = Hybrid(pooled_on="host").apply(deployment)
@@ -313,7 +313,7 @@ class Hotline(settings.Checked, of="hotline"):
             part = None
         elif self.accelerator or part is None:
             name = self.accelerator or USUAL_PART
-            part = named_part(name, Accelerator, "hotline.accelerator")
+            part = settings.named_part(name, Accelerator, "hotline.accelerator")
         return machine.with_each_node(lambda it: replace(it, accelerator=part))
 
     def _parts(

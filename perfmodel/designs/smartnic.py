@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from perfmodel.cost.tiers.nic import NIC_CACHES, NIC_COSTS
 from perfmodel.cost.tiers.nic.cache import AS_THEY_COME
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
@@ -112,7 +112,7 @@ class SmartNic(settings.Checked, of="smartnic"):
         settings.require_known(self.of, "hits_by", self.hits_by, NIC_CACHES)
         settings.require_known(self.of, "cost_by", self.cost_by, NIC_COSTS)
         if self.adapter:
-            named_part(self.adapter, Nic, "smartnic.adapter")
+            settings.named_part(self.adapter, Nic, "smartnic.adapter")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
@@ -221,7 +221,7 @@ class SmartNic(settings.Checked, of="smartnic"):
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
-        fewer = [replace(self, cache_gib=size) for size in halved(most, MIN_GIB)]
+        fewer = [replace(self, cache_gib=size) for size in settings.halved(most, MIN_GIB)]
         return [replace(self, applied="never"), *fewer]
 
     def _bytes(self, machine: Cluster) -> float:
@@ -251,7 +251,7 @@ def with_adapter(machine: Cluster, name: str) -> Cluster:
     figure of an adapter that `--set nic.…` gave."""
     if not name:
         return machine
-    nic, old = named_part(name, Nic, "smartnic.adapter"), machine.node.nic
+    nic, old = settings.named_part(name, Nic, "smartnic.adapter"), machine.node.nic
     if old is not None:
         given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
         kept = {key: getattr(old, key) for key in (*_OF_WIRE, *given)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
@@ -144,7 +144,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         super().__post_init__()
         settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.drive:
-            named_part(self.drive, Storage, "software_memory.drive")
+            settings.named_part(self.drive, Storage, "software_memory.drive")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
@@ -209,7 +209,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache of the host, without the device's, without tables that stay."""
         own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
-        for cache in (self.cache_gib, *halved(self.cache_gib, MIN_GIB)):
+        for cache in (self.cache_gib, *settings.halved(self.cache_gib, MIN_GIB)):
             for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
                 for kept in dict.fromkeys((self.keep_gib, 0.0)):
                     sizes = (cache, closer, kept)
@@ -265,5 +265,5 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             if machine.node.storage is None:
                 raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
             return machine
-        drive = named_part(self.drive, Storage, "software_memory.drive")
+        drive = settings.named_part(self.drive, Storage, "software_memory.drive")
         return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))
