@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from perfmodel.embedding import Pipeline, Placement
-from perfmodel.errors import Note, UsageError, WorkloadError
-from perfmodel.hardware import Cluster, Part, a_kind_of, kind_of, load, names
+from perfmodel.errors import Note, WorkloadError
+from perfmodel.hardware import Cluster
 from perfmodel.registry import Registry
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fits, fitting, greedy_placement
@@ -45,10 +45,9 @@ class Deployment:
     """A workload with a global `batch` on `machine`: where its tables are, how its step runs.
 
     `phases`: where steps are of several kinds, one for each; else all have `placement` and
-    `pipeline`. `notes`: what a user should know of how it came about, assumptions first.
-    `own_layout`: of tables that the devices' memory cannot hold as the workload's settings lay them
-    out, that layout, which designs that put them elsewhere may take. `without_gain`: what of a
-    design was left out since it is no faster, or cannot be; each is among the notes too.
+    `pipeline`. `notes`: what a user should know, assumptions first. `own_layout`: the layout by the
+    workload's settings where device memory cannot hold it; designs that put tables elsewhere may
+    take it. `without_gain`: notes on what was left out since it is no faster, or cannot be.
     """
 
     workload: Workload
@@ -122,15 +121,6 @@ class Budgeted(Protocol):
         """
 
 
-def halved(most: float, least: float) -> list[float]:
-    """Half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
-    halves, size = [], most / 2
-    while size >= least:
-        halves.append(size)
-        size /= 2
-    return halves
-
-
 def changes(before: Design, after: Design) -> str:
     """The settings in which `after` differs from `before`, in words."""
     texts = []
@@ -145,26 +135,6 @@ def _text(value: object) -> str:
     if value is None or isinstance(value, float):
         return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
-
-
-P = TypeVar("P", bound=Part)
-
-
-def named_part(name: str, cls: type[P], setting: str) -> P:
-    """The part of class `cls` that `setting` names, or whose `.toml` file it is.
-
-    Raises `UsageError` for another name, with those that there are, and for another kind of part;
-    `HardwareError` for a file that does not hold.
-    """
-    kind = kind_of(cls)
-    known = names(kind)
-    is_file = name.endswith(".toml") or "/" in name
-    if not is_file and name not in known:
-        raise UsageError(f"{setting} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
-    part = load(name, kind)
-    if not isinstance(part, cls):
-        raise UsageError(f"{setting} {name}: it is {a_kind_of(part)}, expected {a_kind_of(cls)}")
-    return part
 
 
 PARTED = "balanced"

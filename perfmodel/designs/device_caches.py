@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
@@ -89,7 +89,9 @@ class SoftwareCache(settings.Checked, of="software_cache"):
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache."""
-        return [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
+        return [
+            replace(self, cache_frac=frac) for frac in settings.halved(self.cache_frac, MIN_FRAC)
+        ]
 
 
 def frequency_aware_bytes(
@@ -138,7 +140,7 @@ class RecShard(settings.Checked, of="recshard"):
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With fewer rows in device memory."""
-        return [replace(self, hbm_gb=size) for size in halved(self.hbm_gb, MIN_GB)]
+        return [replace(self, hbm_gb=size) for size in settings.halved(self.hbm_gb, MIN_GB)]
 
 
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:

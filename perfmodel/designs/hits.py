@@ -148,9 +148,7 @@ def _tier_uses(
     """(table, lookups, those that miss, rows fetched) per batch, rank by rank."""
     batches = cache.batches_ahead
     seen: dict[tuple[object, ...], list[tuple[int, float, float, float]]] = {}
-    for own in _per_rank(deployment, cache.name):
-        if not own:
-            continue
+    for own in filter(None, _per_rank(deployment, cache.name)):
         key = tuple(own)
         if key not in seen:
             accesses = [

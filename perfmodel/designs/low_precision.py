@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import sqrt
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
@@ -50,11 +50,8 @@ BUDGET, SPEED, TOTAL = "error budget", "no faster", "total error budget"
 
 @dataclass(frozen=True)
 class Choice:
-    """One layer or table: what it takes, and what keeps it from fewer bits (`held_by`).
-
-    `us`: of a layer with its casts, and `wide_us` where none has fewer bits; nothing for a table;
-    `bytes` of its weights or rows.
-    """
+    """One layer or table: `us` of a layer with its casts (`wide_us` where none has fewer bits),
+    `bytes` of weights or rows, and what keeps it from fewer bits (`held_by`)."""
 
     name: str
     dtype: str
@@ -199,15 +196,12 @@ def _shortest_path(
     `cost` of its type times `price`. Of equal ways the one of least cost."""
     best: dict[str, tuple[float, float, tuple[str, ...]]] = {GIVEN: (0.0, 0.0, ())}
     for stage, dtypes in zip(stages, allowed, strict=True):
-        after: dict[str, tuple[float, float, tuple[str, ...]]] = {}
-        for given, (total, costs, path) in best.items():
-            for dtype in dtypes:
-                us, gives = stage[given, dtype]
-                costs_now = costs + cost[dtype]
-                way = total + us + price * cost[dtype], costs_now, (*path, dtype)
-                if gives not in after or way[:2] < after[gives][:2]:
-                    after[gives] = way
-        best = after
+        before, best = best, {}
+        for (given, (total, costs, path)), dtype in product(before.items(), dtypes):
+            us, gives = stage[given, dtype]
+            way = total + us + price * cost[dtype], costs + cost[dtype], (*path, dtype)
+            if gives not in best or way[:2] < best[gives][:2]:
+                best[gives] = way
     return min(best.values(), key=lambda way: way[:2])[2]
 
 
@@ -274,10 +268,10 @@ class LowPrecision(settings.Checked, of="low_precision"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for what, dtypes in (("layer_dtypes", self.layer_dtypes), ("row_dtypes", self.row_dtypes)):
-            for dtype in dtypes:
+        for what, none in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
+            for dtype in getattr(self, what):
                 error_of(dtype)
-                if (what, dtype) in (("layer_dtypes", "int4"), ("row_dtypes", "tf32")):
+                if dtype == none:
                     raise WorkloadError(f"low_precision: {what}: {dtype} is none of them")
         wires = get_args(get_type_hints(Implementation)["exchange_precision"])
         settings.require_known(self.of, "exchange", self.exchange, wires)
@@ -322,8 +316,7 @@ class LowPrecision(settings.Checked, of="low_precision"):
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With layers, or what is exchanged, or both as wide as they were, and rows as well: casts
-        are kernels to launch, and where a step waits for launches they cost more than fewer bits
-        save."""
+        may cost more than fewer bits save."""
         wire = deployment.workload.implementation.exchange_precision
         ways = [
             replace(self, layer_dtypes=dtypes, exchange=exchange)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
@@ -228,5 +228,7 @@ class Neo(settings.Checked, of="neo"):
         wires = (self.wire, *(each for each in WIRES if each == wire != self.wire))
         shardings: dict[Layout, None] = dict.fromkeys((self.sharding, "as_deployed"))
         ways = [replace(self, wire=w, sharding=s) for s in shardings for w in wires]
-        caches = [replace(self, cache_frac=frac) for frac in halved(self.cache_frac, MIN_FRAC)]
+        caches = [
+            replace(self, cache_frac=frac) for frac in settings.halved(self.cache_frac, MIN_FRAC)
+        ]
         return [*ways[1:], *caches]

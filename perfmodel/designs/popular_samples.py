@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.tiers.host_memory import counting_us
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
-from perfmodel.designs.deployment import Deployment, Design, Phase, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design, Phase
 from perfmodel.embedding import (
     HotSet,
     MicroBatch,
@@ -133,11 +133,10 @@ def _fewer(
     design: Fae | Hotline, deployment: Deployment, sampled: float
 ) -> Iterator[dict[str, Any]]:
     """Half of the hot rows, a quarter and so on, each with the share of popular samples: as
-    measured, or what of it so few rows allow at most. So more popular samples never ask for more
-    rows."""
+    measured, or what so few rows allow at most."""
     tables, share = deployment.workload.tables, design.popular_frac
     dtypes = tuple(placed.dtype for placed in deployment.placement.tables)
-    for size in halved(design.hot_mib, MIN_MIB):
+    for size in settings.halved(design.hot_mib, MIN_MIB):
         if design.popular_frac is not None:
             try:
                 _, choice = _hot_rows(tables, dtypes, size * MIB, sampled)
@@ -156,8 +155,7 @@ class Fae(settings.Checked, of="fae"):
     other; without it, lookups are taken as independent, so that of samples with many lookups
     hardly any is popular and steps are those of `hybrid` (a note says so). After
     `switch_every_steps` steps, on average, mini-batches of the other kind follow: in training the
-    hot rows go to the GPUs, or back. Who looks
-    rows up in those, `pooled_on`, is as in `hybrid`. On several nodes the hosts share the tables.
+    hot rows go to the GPUs, or back. `pooled_on` is as in `hybrid`; several nodes share the tables.
 
     Source: Adnan et al., Accelerating Recommendation System Training by Leveraging Popular Choices
     (VLDB 2022, arXiv 2103.00686) and STAR-Laboratory/Accelerating-RecSys-Training (256 MiB, 5 %).
@@ -208,8 +206,7 @@ class Fae(settings.Checked, of="fae"):
         )
 
     def within(self, deployment: Deployment) -> Iterable[Design]:
-        """With no hot rows, and with fewer: no mini-batch is taken for a popular one, where these
-        take longer to launch, or their rows to come and go, than the host's lookups."""
+        """With no hot rows, where those cost more than the host's lookups, and with fewer."""
         none = replace(self, hot_mib=min(self.hot_mib, MIN_MIB), popular_frac=0.0)
         sampled = self.sampled_frac * self.inputs
         return [none, *(replace(self, **less) for less in _fewer(self, deployment, sampled))]
@@ -227,9 +224,8 @@ class Fae(settings.Checked, of="fae"):
 
 
 SAMPLES = 8
-"""A device's popular samples, where there are as many, come in multiples of so many, the rest with
-the others: else products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers
-User's Guide). assumed of the accelerator."""
+"""assumed: a device's popular samples come in multiples of so many, the rest with the others: else
+products in 16 bits miss the matrix units (NVIDIA, Linear/Fully-Connected Layers User's Guide)."""
 Launches = Literal["whole_batches", "as_they_come", "micro_batches", "by_host"]
 NO_PART, USUAL_PART = "none", "hotline"
 
@@ -244,13 +240,11 @@ class Hotline(settings.Checked, of="hotline"):
     taken as independent. `accelerator`: a part of the catalogue or a file; empty: the machine's
     own, else `hotline`; `none`: the host's cores gather.
 
-    `launches`: how popular and other samples reach the GPUs. `whole_batches`: the accelerator keeps
-    samples until a whole batch of one kind is there, so that a batch is launched once, as in every
-    other design; the rows of a batch of others come, and the ones before go back, while batches of
-    popular samples run. `as_they_come`: batches are not parted, rows that one lacks come at its
-    start; `compare` takes it where popular samples are too few to hide them. `micro_batches`: each
-    batch is parted, and both parts launched. `by_host`: the host looks all rows up as in `hybrid`;
-    `compare` takes it where the accelerator is slower than that.
+    `launches`: how samples reach the GPUs. `whole_batches`: the accelerator keeps samples until a
+    whole batch of one kind is there; rows of others come, and go back, while popular ones run.
+    `as_they_come`: batches are not split, rows that one lacks come at its start. `micro_batches`:
+    each batch is split, and both parts launched. `by_host`: the host looks all rows up as in
+    `hybrid`. `compare` takes the second or the last where it is faster.
 
     Source: Adnan et al., Heterogeneous Acceleration Pipeline for Recommendation System Training
     (ISCA 2024, arXiv 2204.05436), abstract; the mechanism and 512 MB recalled; what it learns on
@@ -267,7 +261,7 @@ class Hotline(settings.Checked, of="hotline"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.accelerator not in ("", NO_PART):
-            named_part(self.accelerator, Accelerator, "hotline.accelerator")
+            settings.named_part(self.accelerator, Accelerator, "hotline.accelerator")
 
     def apply(self, deployment: Deployment) -> Deployment:
         host = Hybrid(pooled_on="host").apply(deployment)
@@ -319,7 +313,7 @@ class Hotline(settings.Checked, of="hotline"):
             part = None
         elif self.accelerator or part is None:
             name = self.accelerator or USUAL_PART
-            part = named_part(name, Accelerator, "hotline.accelerator")
+            part = settings.named_part(name, Accelerator, "hotline.accelerator")
         return machine.with_each_node(lambda it: replace(it, accelerator=part))
 
     def _parts(

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Deployment
-from perfmodel.errors import WorkloadError
+from perfmodel.errors import UsageError, WorkloadError
+from perfmodel.hardware import Part, a_kind_of, kind_of, load, names
 from perfmodel.schema import Limits, convert
 
 
@@ -55,3 +56,32 @@ def require_known(design: str, setting: str, value: str, known: Iterable[str]) -
     """Raise `WorkloadError` for a name that is none of those known."""
     if value not in known:
         raise WorkloadError(f"{design}: unknown {setting} {value!r}: one of {', '.join(known)}")
+
+
+def halved(most: float, least: float) -> list[float]:
+    """Half of `most`, a quarter of it, and so on, as long as it is `least` or more."""
+    halves, size = [], most / 2
+    while size >= least:
+        halves.append(size)
+        size /= 2
+    return halves
+
+
+P = TypeVar("P", bound=Part)
+
+
+def named_part(name: str, cls: type[P], setting: str) -> P:
+    """The part of class `cls` that `setting` names, or whose `.toml` file it is.
+
+    Raises `UsageError` for another name, with those that there are, and for another kind of part;
+    `HardwareError` for a file that does not hold.
+    """
+    kind = kind_of(cls)
+    known = names(kind)
+    is_file = name.endswith(".toml") or "/" in name
+    if not is_file and name not in known:
+        raise UsageError(f"{setting} {name[:80]!r}: unknown: one of {', '.join(known)}, or a file")
+    part = load(name, kind)
+    if not isinstance(part, cls):
+        raise UsageError(f"{setting} {name}: it is {a_kind_of(part)}, expected {a_kind_of(cls)}")
+    return part

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache
 from perfmodel.embedding.reorder import ORDERS
 from perfmodel.errors import WorkloadError
@@ -24,8 +24,7 @@ from perfmodel.workload.step import Run
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:
     """Per table, bytes of the rows that each rank's batch looks up so often or more; 0 where these
-    spare fewer vectors than they are: answers to whole bags, or of a table in rows the sums of
-    bags of which a rank has no other row."""
+    spare fewer vectors (answers to whole bags, sums of a table in rows) than they are."""
     sizes = []
     samples = deployment.batch // deployment.ranks
     for table, where in zip(deployment.workload.tables, deployment.placement.tables, strict=True):
@@ -113,7 +112,7 @@ class SmartNic(settings.Checked, of="smartnic"):
         settings.require_known(self.of, "hits_by", self.hits_by, NIC_CACHES)
         settings.require_known(self.of, "cost_by", self.cost_by, NIC_COSTS)
         if self.adapter:
-            named_part(self.adapter, Nic, "smartnic.adapter")
+            settings.named_part(self.adapter, Nic, "smartnic.adapter")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """Caches for all whole tables (or columns) in device memory; `deployment` as it is, with a
@@ -222,7 +221,7 @@ class SmartNic(settings.Checked, of="smartnic"):
         if self.applied != "if_worth" or not machine.node.nic or not machine.node.nic.memory_bytes:
             return []
         most = self._bytes(machine) / 2.0**30
-        fewer = [replace(self, cache_gib=size) for size in halved(most, MIN_GIB)]
+        fewer = [replace(self, cache_gib=size) for size in settings.halved(most, MIN_GIB)]
         return [replace(self, applied="never"), *fewer]
 
     def _bytes(self, machine: Cluster) -> float:
@@ -252,7 +251,7 @@ def with_adapter(machine: Cluster, name: str) -> Cluster:
     figure of an adapter that `--set nic.…` gave."""
     if not name:
         return machine
-    nic, old = named_part(name, Nic, "smartnic.adapter"), machine.node.nic
+    nic, old = settings.named_part(name, Nic, "smartnic.adapter"), machine.node.nic
     if old is not None:
         given = [key for key, source in old.sources.items() if source.startswith(GIVEN)]
         kept = {key: getattr(old, key) for key in (*_OF_WIRE, *given)}

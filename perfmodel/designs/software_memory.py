@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Design, halved, named_part
+from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
@@ -117,17 +117,13 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     """Tables on drives, their rows read by the host behind a cache of rows in its memory.
 
     `drive` and `drives` per node replace what the node has (`""`: its own). Tables with the fewest
-    lookups per byte move first, until those that stay take at most `keep_gib` per rank. Where nodes
-    have expansion memory (`[expansion]` in a machine's file), those looked up most per byte of what
-    moves lie there, as many as it holds, and the others on drives. `cache_gib`
-    of each node's host memory holds rows of those on drives, an equal part for each rank; where
-    that is more than the tables, all their rows are there. `rows_ahead`: the next batch's rows
-    are read during this step; `writes_behind`: rows go back during the next. In inference, moved
-    tables are looked up once per `items_per_query` samples (a user's features are those of all
-    items that are ranked for him; pooled rows are still sent per item), and `pooled_frac` of what
-    they pool is found pooled.
-
-    Replicas that training updates stay where they are.
+    lookups per byte move first, until those that stay take at most `keep_gib` per rank; replicas
+    that training updates stay. Expansion memory (`[expansion]` in a machine's file) takes those
+    looked up most per byte of what moves. `cache_gib` of each node's host memory holds rows of
+    those on drives, an equal part for each rank. `rows_ahead`: the next batch's rows are read
+    during this step; `writes_behind`: rows go back during the next. In inference, moved tables are
+    looked up once per `items_per_query` samples (a user's features are those of all items; pooled
+    rows are still sent per item), and `pooled_frac` of what they pool is found pooled.
 
     Source: Ardestani et al., Supporting Massive DLRM Inference Through Software Defined Memory
     (arXiv 2110.11489): user tables, looked up once per query, move; item tables stay.
@@ -148,7 +144,7 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
         super().__post_init__()
         settings.require_known(self.of, "policy", self.policy, POLICIES)
         if self.drive:
-            named_part(self.drive, Storage, "software_memory.drive")
+            settings.named_part(self.drive, Storage, "software_memory.drive")
 
     def apply(self, deployment: Deployment) -> Deployment:
         """The tables that are worth least in fast memory to drives."""
@@ -180,7 +176,11 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
                 f"software_memory: {needed / 1e9:.4g} GB of tables are larger than {node.drives} "
                 f"{drive} on each of {machine.nodes} nodes"
             )
-        caches = self._caches(cache_bytes)
+        caches: tuple[RowCache, ...]
+        caches = (RowCache("rows in host memory", "host", cache_bytes, self.policy),)
+        if self.device_cache_gib:
+            size = self.device_cache_gib * GIB
+            caches = (RowCache("rows in device memory", "hbm", size, "set_associative"), *caches)
         place = {
             "pooled_on": "host" if len(caches) == 1 else "device",
             "caches": tuple(cache.name for cache in caches),
@@ -209,20 +209,12 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
     def within(self, deployment: Deployment) -> Iterable[Design]:
         """With a smaller cache of the host, without the device's, without tables that stay."""
         own = (self.cache_gib, self.device_cache_gib, self.keep_gib)
-        for cache in (self.cache_gib, *halved(self.cache_gib, MIN_GIB)):
+        for cache in (self.cache_gib, *settings.halved(self.cache_gib, MIN_GIB)):
             for closer in dict.fromkeys((self.device_cache_gib, 0.0)):
                 for kept in dict.fromkeys((self.keep_gib, 0.0)):
                     sizes = (cache, closer, kept)
                     if closer < cache and sizes != own:
                         yield replace(self, cache_gib=cache, device_cache_gib=closer, keep_gib=kept)
-
-    def _caches(self, cache_bytes: float) -> tuple[RowCache, ...]:
-        """The device's, where there is one, and the host's, of so many bytes for each rank."""
-        in_host = RowCache("rows in host memory", "host", cache_bytes, self.policy)
-        if not self.device_cache_gib:
-            return (in_host,)
-        size = self.device_cache_gib * GIB
-        return (RowCache("rows in device memory", "hbm", size, "set_associative"), in_host)
 
     def _asked(self, deployment: Deployment, moved: frozenset[int]) -> Workload:
         """The workload with what of the moved tables is really looked up."""
@@ -273,5 +265,5 @@ class SoftwareMemory(settings.Checked, of="software_memory"):
             if machine.node.storage is None:
                 raise WorkloadError(f"software_memory: {machine.name} has no drives: name a drive")
             return machine
-        drive = named_part(self.drive, Storage, "software_memory.drive")
+        drive = settings.named_part(self.drive, Storage, "software_memory.drive")
         return machine.with_each_node(lambda it: replace(it, storage=drive, drives=self.drives))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from math import ceil, inf
+from operator import itemgetter
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment, deployment_of
@@ -34,11 +35,8 @@ def break_even_frac(
     with_share: Callable[[float], Deployment], baseline: Deployment, most_frac: float = 1.0
 ) -> float | None:
     """The least share of popular samples, within 1/1000, with which a step takes no longer than
-    the baseline's; None where `most_frac` is not enough.
-
-    More popular samples are taken to make no step longer. Raises `UsageError` for a share that
-    cannot be.
-    """
+    the baseline's; None where `most_frac` is not enough. More popular samples are assumed to make
+    no step longer. Raises `UsageError` for a share that cannot be."""
     if not _MIN_FRAC <= most_frac <= 1.0:
         raise UsageError(f"break-even: at most {most_frac:g} of the samples popular")
     limit_us = predict(baseline).results[0].step_us
@@ -70,8 +68,7 @@ def fastest(
     """`start` under `design`, and its prediction: with all of a budget, or with half of it, a
     quarter, and so on, whichever fits and is fastest; a note says so. Twice a budget is never
     slower. Where device memory does not hold the workload's own layout, both that and the one by
-    size are tried (`Deployment.layouts`). What a way takes at least is known sooner than what it
-    takes: the least comes first, and what cannot be faster is not predicted.
+    size are tried (`Deployment.layouts`). What cannot be faster by a lower bound is not predicted.
 
     Raises what applying the design as it is set raises, and what predicting it does where less of
     its budget does not fit either.
@@ -79,28 +76,19 @@ def fastest(
     ways = _ways(design, start)
     found: dict[int, PredictedDeployment] = {}
     refused: PerfmodelError | None = None
-    best_us, best, told = inf, 0, "what is set does not fit"
-
-    def look_at(at: int) -> None:
-        """Predict one of the ways, and keep it where it is the fastest, or as fast and earlier."""
-        nonlocal best_us, best
-        deployment, changed = ways[at]
-        if changed:
-            without = () if refused else (f"{changed}: {told}",)
-            deployment = deployment.with_(
-                f"{changed}: {told}", without_gain=(*deployment.without_gain, *without)
-            )
-        found[at] = deployment, _predicted(deployment, overheads)
-        result = found[at][1].results[0]
-        if result.step_us < limit_us(at):
-            best_us, best = result.step_us, at
+    best, why_less = 0, "what is set does not fit"
 
     def limit_us(at: int) -> float:
-        return best_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
+        """What a way must stay below to be the fastest, or as fast and earlier."""
+        if not found:
+            return inf
+        step_us = found[best][1].results[0].step_us
+        return step_us * (1 - ROUNDING_FRAC if at > best else 1 + ROUNDING_FRAC)
 
     try:
-        look_at(0)
-        told = f"what is set is no faster, {human_us(best_us)}"
+        found[0] = ways[0][0], _predicted(ways[0][0], overheads)
+        result = found[0][1].results[0]
+        why_less = f"what is set is no faster, {human_us(result.step_us)}"
     except PerfmodelError as error:
         refused = error
     least: list[tuple[float, int]] = []
@@ -108,9 +96,18 @@ def fastest(
         with suppress(PerfmodelError):
             least.append((least_us(deployment, overheads, enough_us=limit_us(at)), at))
     for us, at in sorted(least):
-        if us < limit_us(at):
-            with suppress(PerfmodelError):
-                look_at(at)
+        if us >= limit_us(at):
+            continue
+        deployment, changed = ways[at]
+        if changed:
+            note = f"{changed}: {why_less}"
+            left_out = () if refused else (note,)
+            without_gain = (*deployment.without_gain, *left_out)
+            deployment = deployment.with_(note, without_gain=without_gain)
+        with suppress(PerfmodelError):
+            prediction = _predicted(deployment, overheads)
+            if prediction.results[0].step_us < limit_us(at):
+                found[at], best = (deployment, prediction), at
     if not found:
         assert refused is not None
         raise refused
@@ -167,12 +164,11 @@ def compare_designs(
     with its tables where `placement` has them.
 
     `rate_per_s` offers samples at a rate: latency from a sample's arrival to its batch's answer.
-    `over`: the designs over which speed-ups are; else the fastest baseline among them.
-    `p99_us` asks how many replicas of the machine, with which batch up to this, answer 99 % of
-    them so fast at least cost (inference at a rate).
+    `over`: the designs over which speed-ups are; else the fastest baseline among them. `p99_us`
+    asks how many replicas, with which batch up to this, answer 99 % of them so fast at least cost.
     A design that makes no sense, or does not fit, is a row that says why. Raises `WorkloadError`
-    where the deployment that all start from cannot be, `UsageError` for a rate that cannot,
-    `ModelError` for a profile that is none.
+    where the deployment that all start from cannot be, `UsageError` for a rate, `ModelError` for
+    a profile.
     """
     if overheads is not None:
         load_profile(overheads)
@@ -185,7 +181,14 @@ def compare_designs(
         start = start.with_(placement=placement, own_layout=None)
     rows = tuple(_compared(design, start, rate_per_s, prices, overheads) for design in designs)
     if rate_per_s is not None and p99_us is not None:
-        ways = (_batches(design, start, prices, overheads) for design in designs)
+        halves, size = [], start.batch
+        while size >= start.ranks and size % start.ranks == 0:
+            halves.append(start.with_(batch=size))
+            size //= 2
+        ways = (
+            (_compared(design, each, None, prices, overheads) for each in halves)
+            for design in designs
+        )
         rows = tuple(
             _serving(row, way, rate_per_s, p99_us, prices)
             for row, way in zip(rows, ways, strict=True)
@@ -210,11 +213,7 @@ DIGITS = 2
 
 def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str | None) -> str:
     """Where several designs wait for the host: that these cannot differ, and from which batch on
-    they do.
-
-    Kernels and exchanges alone take a line over batches, through what they take at this one and at
-    the one where a proportional growth would make them decide.
-    """
+    they do, with what kernels and exchanges take as a line through two batches."""
     waiting = [
         row
         for row in rows
@@ -245,16 +244,6 @@ def _host_remark(rows: Sequence[DesignResult], start: Deployment, overheads: str
     return f"{said}; they begin to at a batch of about {float(f'{batch:.{DIGITS}g}'):,.0f}"
 
 
-def _batches(
-    design: Composed, start: Deployment, prices: Prices | None, overheads: str | None
-) -> Iterator[DesignResult]:
-    """`design` with the whole batch, half of it, and so on, as long as all devices have samples."""
-    batch = start.batch
-    while batch >= start.ranks and batch % start.ranks == 0:
-        yield _compared(design, start.with_(batch=batch), None, prices, overheads)
-        batch //= 2
-
-
 def _serving(
     row: DesignResult,
     ways: Iterable[DesignResult],
@@ -264,14 +253,14 @@ def _serving(
 ) -> DesignResult:
     """`row` with what serves `rate_per_s` within `p99_us`: the batch that takes least money, else
     fewest replicas, and of equals answers first."""
-    best: tuple[tuple[float, float], Serving] | None = None
-    least_us: float | None = None
+    found: list[tuple[float, float, Serving]] = []
+    least: list[float] = []
     for way in ways if row.is_feasible else ():
         if way.result is None or way.deployment is None:
             continue
         batch, service = way.deployment.batch, service_of(way.result)
         most, fastest_us = rates_within(service, p99_us, queries_per_batch=batch)
-        least_us = min(fastest_us, least_us or fastest_us)
+        least.append(fastest_us)
         if most is None:
             continue
         replicas = ceil(rate_per_s / most)
@@ -282,11 +271,10 @@ def _serving(
         costs = operating_costs(way.deployment.machine, prices)
         usd = costs.usd_per_hour(costs.power_w(busy))
         cost = None if usd is None else float(usd) * replicas
-        found = Serving(batch, replicas, most, load, cost)
-        order = (replicas if cost is None else cost, load.p99_us)
-        if best is None or order < best[0]:
-            best = order, found
-    return replace(row, serving=None if best is None else best[1], least_p99_us=least_us)
+        serving = Serving(batch, replicas, most, load, cost)
+        found.append((replicas if cost is None else cost, load.p99_us, serving))
+    best = min(found, key=itemgetter(0, 1), default=(0.0, 0.0, None))
+    return replace(row, serving=best[2], least_p99_us=min(least, default=None))
 
 
 def _compared(
@@ -363,9 +351,8 @@ def activity_of(result: Result, deployment: Deployment) -> Activity:
 
 
 def with_default(designs: Sequence[Composed], workload: Workload) -> tuple[Composed, ...]:
-    """`designs` after the deployment before them, where they have none; and behind that `own`, the
-    workload in its own software, where that is not what designs edit. Neither twice; of sequences,
-    both are one."""
+    """`designs` behind `default`, and `own`, the workload in its own software, where that is not
+    what designs edit. Neither twice; of sequences, both are one."""
     names = [design.text for design in designs]
     listed = designs if DEFAULT in names else (Composed(DEFAULT, ()), *designs)
     place = names.index(DEFAULT) + 1 if DEFAULT in names else 1

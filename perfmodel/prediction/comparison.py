@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.compare/1"
 RATES = 40
 """Rates at which a figure of latencies is drawn, up to what the fastest design serves."""
-
-
 WORDS = {
     "host": ("host launches", "a host twice as fast"),
     "compute": ("kernels", "kernels twice as fast"),
@@ -81,11 +79,9 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class Serving:
-    """Replicas of a machine that answer all samples, 99 % of them within a limit, at least cost.
-
-    Each takes batches of `batch`, and at most `most_per_s` samples per second within the limit;
-    `load` is each one's latency at its share. Money is None where a part has no price.
-    """
+    """Replicas of a machine that answer all samples, 99 % of them within a limit, at least cost:
+    each at most `most_per_s` in batches of `batch`, `load` is its latency. Money is None where a
+    part has no price."""
 
     batch: int
     replicas: int
@@ -103,9 +99,8 @@ def service_of(result: Result) -> Service:
 class DesignResult:
     """One design: its prediction, what it costs, its latency at the rate; or why it cannot be.
 
-    `without_gain`: what of it was left out because it is no faster, or cannot be. Where a latency
-    was asked for: what serves it, None where nothing does; `least_p99_us` is what 99 % take at
-    least, over batches and rates.
+    `without_gain`: what of it was left out because it is no faster, or cannot be. `serving` meets
+    the latency asked for, if anything does; 99 % take at least `least_p99_us`.
     """
 
     design: str
@@ -200,18 +195,14 @@ class DesignResult:
 
 BASELINES = ("default", "own", "cpu_only", "hybrid", "gpu_only")
 """Designs that others are measured against; the fastest of them where none is asked for."""
-
-
 SAME = 1e-9
 """Two rates that differ by no more are of one step."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Designs in the order that was asked for; the first that can be is what others are against.
-
-    `over`: the baselines that were asked for; `remark`: why designs cannot differ, if they cannot.
-    """
+    """Designs in the order given; the first that can be is what others are against. `over`: the
+    baselines that were asked for; `remark`: why designs cannot differ, if they cannot."""
 
     source: Mapping[str, Any]
     rows: tuple[DesignResult, ...]
@@ -236,11 +227,8 @@ class Comparison:
     def speed_up_interval(
         self, row: DesignResult, over: str | None = None
     ) -> tuple[float, float] | None:
-        """90 % interval of `speed_up`; None where either has none.
-
-        Both run on one device, unless a design takes another: its models are off alike in both, so
-        that a speed-up is known better than the steps are.
-        """
+        """90 % interval of `speed_up`, narrower than the steps' on one device; None where either
+        has none."""
         other, speed_up = self._named(over), self.speed_up(row, over)
         if speed_up is None or other is None or row.result is None or other.result is None:
             return None
@@ -344,10 +332,8 @@ class Comparison:
         return comparison_figure(self.to_frame(), title=title)
 
     def latency_figure(self) -> Figure:
-        """The latency that 99 % of the samples have, over the rate at which samples come.
-
-        Each design up to the rate that it cannot serve. Raises `UsageError` where no design can be.
-        """
+        """The 99th percentile of latency over the rate of samples, up to what each design serves.
+        Raises `UsageError` where no design can be."""
         from perfmodel.plot.curves import curves_figure
 
         feasible = [(row, row.samples_per_s) for row in self.rows if row.samples_per_s]

@@ -51,7 +51,6 @@ MAX_LAUNCHERS = 3
 """How many launchers of recorded kernels a warning names."""
 MIN_NOTED_US = 1.0
 """Host time per step below this is not worth a warning."""
-
 CLOCKS_US = 25.0
 """Clocks of host and device differ by so much: what is shorter may be their difference."""
 NOT_PREDICTED = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
@@ -120,14 +119,13 @@ def profile_data(trace: Trace, own: Cluster | None) -> ProfileData:
 
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     """By device row of a recorded rank: idle time before it that no prediction from shapes has."""
-    timeline = measured(graph)
+    timeline, waits = measured(graph), dict[int, float]()
     if not len(graph.marks.start):
-        return {}
+        return waits
     device, walker = DeviceWork.of(timeline), PathWalker.of(timeline)
-    bounds = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
-    gaps = idle_gaps(device, float(bounds[0]), float(bounds[1]))
+    begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
+    gaps = idle_gaps(device, float(begun), float(over))
     long = (gaps.node != NONE) & (gaps.end_us - gaps.start_us > CLOCKS_US)
-    waits: dict[int, float] = {}
     for at in np.flatnonzero(long).tolist():
         one = slice(at, at + 1)
         gap = Gaps(gaps.start_us[one], gaps.end_us[one], gaps.node[one], gaps.resumed_us[one])
@@ -168,7 +166,7 @@ def recorded_kernels_on(
 def _recorded_notes(profile: ProfileData, machine: Cluster) -> Iterator[str]:
     """The share of recorded kernels and what launched most of them; waits that nothing explains."""
     on_cpu = machine.node.device.target == CPU
-    waited_us = max((profile.waits_step_us(rank) for rank in profile.waits), default=0.0)
+    waited_us = max(map(profile.waits_step_us, profile.waits), default=0.0)
     if waited_us >= MIN_NOTED_US:
         yield (
             f"{waited_us / 1e3:.2f} ms per step in which the device waited for what the trace does "

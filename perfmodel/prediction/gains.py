@@ -207,11 +207,9 @@ def gains(
     """The what-ifs that gain most, largest first, of a graph with `duration_us` per node.
 
     A gain is what the period of the slowest rank gets shorter by, in the median over its typical
-    steps; what kernels and collectives cost one another stays as it is in `duration_us`.
-    `command` is the one that predicts these durations; a gain's has the what-if behind it.
-    `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps count,
-    `periods` those of the steady steps, where they are at hand. None where the work was not
-    recorded (`lacks_work`).
+    steps, contention unchanged. `command` predicts these durations; a gain's has the what-if behind
+    it. `straggler` is the rank that others wait for (`RankWaiting.to_dict`), `steps` which steps
+    count, `periods` those of the steady steps, if known. None where the work was not recorded.
     """
     if lacks_work(graph):
         return []
@@ -225,7 +223,7 @@ def gains(
     near = np.argsort(np.abs(every_us - median(every_us)), kind="stable")
     typical = np.sort(steady[near[: max(MAX_NODES * len(steady) // len(graph), 1)]])
     few = every.only(typical)
-    deciding, base_us = _Deciding.of(few, duration_us), _typical_us(few, duration_us)
+    deciding, base_us = _deciding(few, duration_us), _typical_us(few, duration_us)
 
     def gain_us(scale: Scale, of: Periods) -> float:
         """What the median of these steps gains."""
@@ -265,34 +263,27 @@ def _typical_us(periods: Periods, duration_us: Floats) -> float:
     return max(map(median, periods.step_us(duration_us)))
 
 
-@dataclass(frozen=True)
-class _Deciding:
-    """What decides the period of the typical steps, per node the most of any of them. A what-if
-    gains no more than it takes off that cycle."""
+_Deciding = tuple[Floats, Floats, Mask]
+"""Per node what it, and the edge that leads to it, takes of the cycle that decides the period of a
+typical step, the most of any; and whether an edge of a cycle leads to it. A what-if gains no more
+than it takes off that cycle."""
 
-    node_us: Floats
-    way_us: Floats
-    """Of the edge that leads to it."""
-    reached: Mask
-    """Whether an edge of the cycle leads to it."""
 
-    @classmethod
-    def of(cls, periods: Periods, duration_us: Floats) -> _Deciding:
-        node_us, way_us = np.zeros((2, len(periods.graph)))
-        reached = np.zeros(len(periods.graph), np.bool_)
-        for step in periods.repeated:
-            found = step.on_cycle(duration_us)
-            reached[found.then] = True
-            for most_us, at, us in (
-                (node_us, found.node, found.node_us),
-                (way_us, found.then, found.way_us),
-            ):
-                rows, of_row = np.unique(at, return_inverse=True)
-                most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, us))
-        if not periods.repeated:  # a window: all that it is made of
-            node_us, way_us = duration_us, np.full(len(duration_us), inf)
-            reached[:] = True
-        return cls(node_us, way_us, reached)
+def _deciding(periods: Periods, duration_us: Floats) -> _Deciding:
+    node_us, way_us = np.zeros((2, len(periods.graph)))
+    reached = np.zeros(len(periods.graph), np.bool_)
+    for step in periods.repeated:
+        found = step.on_cycle(duration_us)
+        reached[found.then] = True
+        for most_us, at, us in (
+            (node_us, found.node, found.node_us),
+            (way_us, found.then, found.way_us),
+        ):
+            rows, of_row = np.unique(at, return_inverse=True)
+            most_us[rows] = np.maximum(most_us[rows], np.bincount(of_row, us))
+    if not periods.repeated:  # a window: all that it is made of
+        return duration_us, np.full(len(duration_us), inf), np.ones_like(reached)
+    return node_us, way_us, reached
 
 
 def _bounded(
@@ -300,14 +291,14 @@ def _bounded(
 ) -> list[tuple[float, _Candidate, Scale]]:
     """Candidates with what each can gain at most, largest first: what takes a wait out of the
     cycle, all."""
-    on_path = np.flatnonzero(deciding.node_us)
+    node_us, way_us, reached = deciding
+    on_path = np.flatnonzero(node_us)
     bounded = []
     for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
         scale = candidate.scale
         ways = distinct(graph.edges_.target[scale.edges(graph)])
-        taken_us = deciding.node_us[scale.among(graph, on_path)].sum()
-        taken_us += deciding.way_us[ways].sum()
-        waits = bool(PARTS[scale.scope].waits) and bool(deciding.reached[ways].any())
+        taken_us = node_us[scale.among(graph, on_path)].sum() + way_us[ways].sum()
+        waits = bool(PARTS[scale.scope].waits) and bool(reached[ways].any())
         bounded.append((inf if waits else float(taken_us) * (1 - scale.factor), candidate, scale))
     return sorted(bounded, key=lambda row: (-row[0], row[1].name))
 

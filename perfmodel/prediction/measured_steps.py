@@ -8,7 +8,7 @@ from math import exp, hypot, log
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, has_code
 from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
@@ -42,18 +42,12 @@ class Durations:
     def profiled(self, profile: Profile) -> Durations:
         """With the host costs of a saved profile: its mean per overhead type, operator, thread."""
         graph, replaced = self.graph, self.duration_us.copy()
-        causes = graph.nodes_.cause.tolist()
-        rows = [
-            row
-            for row in np.flatnonzero(graph.nodes_.scope == Scope.HOST).tolist()
-            if causes[row] in OVERHEAD_OF_CAUSE
-        ]
+        is_host = graph.nodes_.scope == Scope.HOST
+        is_host &= has_code(graph.nodes_.cause, tuple(OVERHEAD_OF_CAUSE))
+        rows = np.flatnonzero(is_host).tolist()
+        kinds = [OVERHEAD_OF_CAUSE[Cause(graph.nodes_.cause[row])] for row in rows]
         threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
-        replaced[rows] = profile.durations(
-            [OVERHEAD_OF_CAUSE[Cause(causes[row])] for row in rows],
-            [graph.labels[row] for row in rows],
-            threads,
-        )
+        replaced[rows] = profile.durations(kinds, [graph.labels[row] for row in rows], threads)
         return replace(self, duration_us=replaced)
 
     def moved(self, duration_us: Floats) -> Durations:
@@ -70,11 +64,8 @@ class Durations:
 def steps_result(
     trace: Trace, taken: Durations, mode: str, hardware: str | None, *, edited: bool, left_out: bool
 ) -> Result:
-    """What the schedule of `taken` says; `hardware` names another machine than the trace's.
-
-    Where nothing is `edited`, the result of the trace's own machine has what was measured beside.
-    With `left_out`, each step's host costs are those of the other steps.
-    """
+    """What the schedule of `taken` says; `hardware` names another machine than the trace's. With
+    `left_out`, each step's host costs are those of the other steps."""
     graph, duration_us = taken.columns
     timeline, steady = schedule(graph, duration_us), steady_steps(measured(graph))
     lags = DeviceLags.of(timeline, steady)
@@ -136,12 +127,13 @@ def changed(times: Result, before: Result, after: Result) -> Result:
     """`after`, predicted from changed shapes, times what measured `times` are of `before`, which is
     predicted from the same shapes unchanged: where nothing changes, the answer is that of the
     times."""
-    step = times.step_us / before.step_us
-    active = times.rank.gpu_active_us / before.rank.gpu_active_us if _has_both(times, before) else 1
-    middle_us = after.step_us * step
+    step, active = times.step_us / before.step_us, 1.0
+    if times.rank.gpu_active_us > 0 and before.rank.gpu_active_us > 0:
+        active = times.rank.gpu_active_us / before.rank.gpu_active_us
+    middle_us, ratio = after.step_us * step, after.step_us / before.step_us
     low, high = ratio_interval(after, before) or (middle_us / times.step_us,) * 2
-    below = hypot(log(after.step_us / before.step_us / low), _log(times.step_us, times.low_us))
-    above = hypot(log(high / (after.step_us / before.step_us)), _log(times.step_us, times.high_us))
+    below = hypot(log(ratio / low), _log(times.step_us, times.low_us))
+    above = hypot(log(high / ratio), _log(times.step_us, times.high_us))
     path = [
         replace(each, start_us=each.start_us * step, duration_us=each.duration_us * step)
         for each in after.critical_path
@@ -157,10 +149,6 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         straggler=None,
         baseline=times,
     )
-
-
-def _has_both(*results: Result) -> bool:
-    return all(result.rank.gpu_active_us > 0 for result in results)
 
 
 def _log(step_us: float, bound_us: float | None) -> float:

@@ -62,12 +62,11 @@ def summarise(
     compare: bool = True,
     rank: int | None = None,
 ) -> Result:
-    """What a schedule says of its steps, and with `lags`, those of its steady steps, of steps that
-    follow one another.
+    """What a schedule says of its steps, with `lags` of steps that follow one another.
 
     `left_out_us` (`[rank, step]`) is by how much steps change that are predicted from the others.
-    `compare` puts the measured figures beside, where the schedule is of the machine that was
-    measured. `rank` stands for the job, by default the slowest.
+    With `compare` the result has what was measured, too. `rank` stands for the job, by default the
+    slowest.
     """
     graph = timeline.graph
     truth = measured(graph)
@@ -309,11 +308,14 @@ def longer(result: Result, us: float, name: str) -> Result:
     ]
     last = result.critical_path[-1] if result.critical_path else None
     start_us = last.start_us + last.duration_us if last else 0.0
-    times = {key: getattr(result, key) for key in ("low_us", "high_us", "draws_us")}
+    times: dict[str, Any] = {}
+    for key in ("low_us", "high_us", "draws_us"):
+        before = getattr(result, key)
+        times[key] = None if before is None else before + us
     return replace(
         result,
         ranks=ranks,
         critical_path=[*result.critical_path, PathPiece(name, name, start_us, us)],
         relieved_us={key: each + us for key, each in (result.relieved_us or {}).items()},
-        **{key: each if each is None else each + us for key, each in times.items()},
+        **times,
     )

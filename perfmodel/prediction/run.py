@@ -1,9 +1,7 @@
-"""What a prediction does, on one page: a request, the way that its source takes, one result per
-machine.
+"""What a prediction does, on one page: a request, by its source, one result per machine.
 
 A trace is replayed or transferred: graph, measured durations, what-ifs, schedule, result. Or its
-ops' shapes alone count, as they do of a configuration: op graphs, pieces, durations of models,
-schedule, period. Configurations are workloads in their own software, and deployments.
+ops' shapes alone count, as of a workload or a deployment: op graphs, pieces, models, schedule.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from functools import partial, singledispatch
 from inspect import signature
 from math import inf
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment
@@ -110,15 +108,15 @@ def _of_changed_shapes(trace: Trace, request: Request, mode: str) -> Prediction:
     plain = replace(request, batch=None, nodes=None, edit=())
     after = _of_shapes(trace, request)
     before, times = _of_shapes(trace, plain), _of_times(trace, plain, mode)
-    pairs = list(zip(times.results, before.results, after.results, strict=True))
-    notes = [
-        f"{known.hardware}: its shapes alone take {human_us(shapes.step_us)}, by the trace's times "
-        f"{human_us(known.step_us)}: the change is by the ratio of shapes"
-        for known, shapes, _ in pairs
-    ]
-    warnings = dict.fromkeys([*times.warnings, *after.warnings, *map(Note, notes)])
-    results = [changed(*each) for each in pairs]
-    return Prediction(after.source, results, list(warnings), gaps=times.gaps)
+    warnings, results = [*times.warnings, *after.warnings], []
+    for known, shapes, edited in zip(times.results, before.results, after.results, strict=True):
+        note = (
+            f"{known.hardware}: its shapes alone take {human_us(shapes.step_us)}, by the trace's "
+            f"times {human_us(known.step_us)}: the change is by the ratio of shapes"
+        )
+        warnings.append(Note(note))
+        results.append(changed(known, shapes, edited))
+    return Prediction(after.source, results, list(dict.fromkeys(warnings)), gaps=times.gaps)
 
 
 def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
@@ -140,26 +138,24 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     apart = None
     if mode == REPLAY and edited and not request.keep_contention:
         apart = without_contention(trace, *given.columns)
-    if apart is not None:
-        given = Durations(graph, apart.alone_us)
+        given = given if apart is None else Durations(graph, apart.alone_us)
     if codecs:
         taken_us, notes = with_codecs(trace, *given.columns, codecs)
         given = Durations(graph, taken_us)
         warnings += notes
     results = []
     for target in request.targets or (None,):
-        hardware = None if target is None else str(target)
-        moved = None if target is None else transfer_durations(trace, *given.columns, target)
-        taken = given if moved is None else given.moved(moved.duration_us)
+        moved, taken, before = None, given, plain
+        if target is not None:
+            moved = again = transfer_durations(trace, *given.columns, target)
+            if edited and given is not plain:
+                again = transfer_durations(trace, *plain.columns, target)
+            taken, before = given.moved(moved.duration_us), plain.moved(again.duration_us)
         taken = taken.under(scales, apart)
-        result = steps_result(trace, taken, mode, hardware, edited=edited, left_out=left_out)
+        about = (mode, None if target is None else str(target))
+        result = steps_result(trace, taken, *about, edited=edited, left_out=left_out)
         if edited:
-            before = plain
-            if target is not None:
-                same = moved if given is plain else None
-                again = same or transfer_durations(trace, *plain.columns, target)
-                before = plain.moved(again.duration_us)
-            baseline = steps_result(trace, before, mode, hardware, edited=False, left_out=left_out)
+            baseline = steps_result(trace, before, *about, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
         explainer = MeasuredExplainer(trace, given.graph, taken.duration_us, scales, host, moved)
         result = replace(result, explainer=explainer)
@@ -228,17 +224,11 @@ def _of_shapes(trace: Trace, request: Request) -> Prediction:
             f"batch {batch}: recorded kernels and host time between operators stay as traced, data "
             "loading grows with it"
         )
+    where: dict[str, Any] = {"nodes": request.nodes, "overheads": request.profile}
     results = []
     for target in request.targets or (own,):
         assert target is not None
-        result, notes = shapes_on(
-            profile,
-            graphs,
-            target,
-            nodes=request.nodes,
-            overheads=request.profile,
-            batch_ratio=batch_ratio,
-        )
+        result, notes = shapes_on(profile, graphs, target, batch_ratio=batch_ratio, **where)
         results.append(result)
         warnings += notes
     if trace.ranks and not (request.targets or edits) and batch is None:

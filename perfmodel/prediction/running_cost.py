@@ -22,21 +22,15 @@ if TYPE_CHECKING:
 
 
 IDLE_FRAC = {"device": 0.13, "host": 0.4, "memory": 0.5, "nic": 0.8, "storage": 0.4}
-"""Share of its peak that an idle part draws.
-
-Source: assumed: data-centre GPUs report 50 to 70 of 400 to 700 W; servers of the last ten years
-idle at a third to a half of their peak; adapters and drives hardly rest.
-"""
+"""Of its peak. Source: assumed: GPUs report 50 to 70 of 400 to 700 W; servers idle at a third to a
+half of their peak; adapters and drives hardly rest."""
 UNKNOWN_W = {"host": 200.0, "nic": 20.0, "storage": 15.0, "expansion": 25.0}
-"""Assumed where a part's peak is not in its file: a server's socket, an adapter, a drive, a card of
-memory."""
+"""Assumed where a part's peak is not in its file."""
 REST_FRAC = 0.2
-"""Assumed: what boards, fans and conversion draw beyond the parts where no one said what the whole
-node draws. (DGX A100: 6.5 kW for 4.6 kW of parts, switches among them.)"""
-MEMORY_W_PER_GB = 0.375
-"""3 W per 8 GB of DDR4. Source: Crucial, how much power does memory use, recalled."""
-MEMORY_USD_PER_GB = 4.0
-"""Assumed: about what registered DDR4 cost from 2020 to 2023."""
+"""Assumed: what boards, fans and conversion draw beyond the parts where the node's power is not
+known. (DGX A100: 6.5 kW for 4.6 kW of parts, switches among them.)"""
+MEMORY_W_PER_GB, MEMORY_USD_PER_GB = 0.375, 4.0
+"""3 W per 8 GB of DDR4 (Crucial, recalled). Assumed: about what registered DDR4 cost in 2020-23."""
 ASSUMED = {
     "years": "assumed: 4 years, the usual life of servers in books of cloud companies",
     "used_frac": "assumed: the machine does nothing else, and always this",
@@ -57,10 +51,9 @@ Number = float | NDArray[np.float64]
 class Prices:
     """What a user says of money; what is None comes from the catalogue.
 
-    `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it and is spread
-    over `years` of which the machine works `used_frac`, and energy comes on top, `facility_ratio`
-    times what the machine draws. Raises `UsageError` for what no price can be, and for figures of
-    a machine that is bought beside a rent.
+    `usd_per_hour` rents one node, electricity included; else `purchase_usd` buys it, spread over
+    `years` of which the machine works `used_frac`, plus energy, `facility_ratio` times what the
+    machine draws. Raises `UsageError` for what no price can be, and for both together.
     """
 
     usd_per_hour: float | None = None
@@ -123,8 +116,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Equal nodes of a cluster: `scale` is what one draws over the sum of its parts, `price_usd` of
-    one, or its rent per hour."""
+    """Equal nodes: what one draws over the sum of its parts (`scale`), its price or hourly rent."""
 
     count: int
     parts: tuple[_Parts, ...]
@@ -144,14 +136,12 @@ class OperatingCosts:
     sources: dict[str, str] = field(compare=False)
 
     def power_w(self, activity: Activity) -> Number:
-        """What all nodes draw; as many figures as `activity` has."""
-        total: Number = 0.0
-        for each in self.nodes:
-            drawn: Number = 0.0
-            for part in each.parts:
-                drawn = drawn + part.power_w(activity)
-            total = total + drawn * each.scale * each.count
-        return total
+        """What all nodes draw; as many values as `activity` has."""
+        drawn = (
+            sum(part.power_w(activity) for part in each.parts) * each.scale * each.count
+            for each in self.nodes
+        )
+        return sum(drawn, 0.0)
 
     def usd_per_hour(self, power_w: Number) -> Number | None:
         """What all nodes cost while they draw `power_w`; None where nobody knows a price, and where

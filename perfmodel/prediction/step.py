@@ -358,11 +358,14 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
     for name, duration_us in zip(kinds, (*taken, switch_us), strict=True):
         path.append(PathPiece(name, "phase", start_us, duration_us))
         start_us += duration_us
+    work: dict[str, Any] = dict(
+        summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results)
+    )
     rank = replace(
         main.rank,
         step_us=step_us,
         steps=[replace(step, step_us=step_us) for step in main.rank.steps],
-        **summed({name: getattr(each.rank, name) for name in DEVICE_WORK} for each in results),
+        **work,
     )
     totals = {name: total_us(name) for name in ("low_us", "high_us", "draws_us", "latency_us")}
     return replace(

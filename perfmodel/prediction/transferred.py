@@ -224,7 +224,7 @@ class Launches:
     tf32_matmul: bool
 
     def operations(self) -> Iterator[tuple[int, int, str]]:
-        """(place among those asked about, op, kind) of each."""
+        """(place among those queried, op, kind) of each."""
         return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
 
     def pieces_on(self, machine: Cluster) -> OpPieces:

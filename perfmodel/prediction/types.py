@@ -154,11 +154,11 @@ class Result:
 
     def gains_of_ranks(self) -> list[Change | None]:
         """The same for each of `ranks`."""
-        return _changes(self.baseline and self.baseline.ranks, self.ranks)
+        return _changes(self.baseline.ranks if self.baseline else None, self.ranks)
 
     def gains_of_steps(self) -> list[Change | None]:
         """The same for each step of the slowest rank."""
-        before = self.baseline and self.baseline.ranks[self.slowest].steps
+        before = self.baseline.ranks[self.slowest].steps if self.baseline else None
         return _changes(before, self.rank.steps)
 
     @property
@@ -318,8 +318,8 @@ class Prediction:
             bounds = [human_us(us) for us in (each.low_us, each.high_us) if us]
             interval = f" ({' to '.join(bounds)})" if len(bounds) == 2 else ""
             steps.append(f"{each.hardware} {human_us(each.step_us)}{interval}")
-        steps = ", ".join(steps)
-        return f"Prediction({self.source['trace']!r}: {steps}; {len(self.warnings)} warnings)"
+        about = f"{', '.join(steps)}; {len(self.warnings)} warnings"
+        return f"Prediction({self.source['trace']!r}: {about})"
 
     def _repr_html_(self) -> str:
         """Machines with their speed-up over the trace, or the first of them; ranks; warnings."""
@@ -342,7 +342,7 @@ class Prediction:
         kept = [line for line in self.warnings if not isinstance(line, Note)]
         return (
             table_html(rows, columns, f"Prediction of {self.source['trace']}")
-            + table_html([row.values() for row in ranks], list(ranks[0]), "Ranks")
+            + table_html([list(row.values()) for row in ranks], list(ranks[0]), "Ranks")
             + list_html(kept, "Warnings")
         )
 
