@@ -188,9 +188,10 @@ class RankBreakdown(HotTables):
     def sums(self, of: str) -> NamedSums:
         if of == COLLECTIVES:
             return self._collectives
-        if self.laid_back and of in ("operators", "ranges"):
-            return getattr(self.laid_back, of)(self.hot)
-        named: NamedSums = getattr(self.hot, of)
+        has_graphs = self.laid_back is not None and of in ("operators", "ranges")
+        named: NamedSums = (
+            getattr(self.laid_back, of)(self.hot) if has_graphs else getattr(self.hot, of)
+        )
         return named
 
     @cached_property
@@ -219,8 +220,9 @@ class RankBreakdown(HotTables):
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
+        nothing: list[QueueDepth] = []
         result = self._held_apart(
-            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), []
+            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), nothing
         )
         return [result[index] for index in self.indices] if result else []
 

@@ -54,7 +54,6 @@ def changed(index: int, **values: Any) -> dict[str, Any]:
         (flat(*FOUR) | {"schema": "9.9"}, r"unknown schema '9.9'; the known ones are 1.0.0, 1.0.1"),
         (flat(*FOUR) | {"schema": None}, r"no schema; the known ones are"),
         (flat(*FOUR) | {"nodes": {}}, r"nodes: Expected `array`, got `object`"),
-        (flat(*FOUR) | {"pid": -1}, r"pid: "),
         ({"schema": "1.0.1"}, r"missing required field `nodes`"),
         ([], r"Expected `object`, got `array`"),
         (comms(["Int"], [1]), r"missing required field `nodes`"),
@@ -120,7 +119,6 @@ def test_damage_raises_trace_error_only(data: st.DataObject) -> None:
     def read() -> None:
         trace = decode_execution_trace(content, "damaged")
         trace.data_dependencies()
-        assert len(trace.frame()) == len(trace)
 
     reads_or_says_in_one_line(read, "damaged")
 
