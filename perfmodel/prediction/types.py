@@ -274,7 +274,7 @@ class Prediction:
         """Microseconds per cause along what decides the typical step: as measured, where it was,
         and as each result and its baseline say."""
         from perfmodel.timeline.critical_path import PathWalker
-        from perfmodel.timeline.device_lag import DeviceLags
+        from perfmodel.timeline.period import DeviceLags
         from perfmodel.timeline.schedule import measured
         from perfmodel.timeline.steps import steady_steps
 

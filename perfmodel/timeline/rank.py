@@ -13,17 +13,11 @@ import numpy as np
 from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.captured import LaidBack
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.device_lag import DeviceLags
-from perfmodel.timeline.hotspots import (
-    Hotspots,
-    NamedSums,
-    Records,
-    kernel_rows,
-    operator_rows,
-    range_rows,
-)
+from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
+from perfmodel.timeline.named_sums import NamedSums, Records, kernel_rows, operator_rows, range_rows
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
 from perfmodel.timeline.unexplained import QueueDepth, queue_depths
 

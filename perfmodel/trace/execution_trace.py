@@ -237,8 +237,9 @@ def _decode(
 def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
     no_strides = [b"[]"] * len(nodes)
 
-    def arguments(*columns: str) -> RawArguments:
-        return RawArguments(*([bytes(getattr(n, c)) for n in nodes] for c in columns), no_strides)
+    def arguments(values: str, shapes: str, types: str) -> RawArguments:
+        given = [[bytes(getattr(n, key)) for n in nodes] for key in (values, shapes, types)]
+        return RawArguments._make([*given, no_strides])
 
     return RawNodes(
         node_id=[n.id for n in nodes],

@@ -37,7 +37,7 @@ from perfmodel.trace.columns import (
     nanoseconds,
     rounded_ns,
 )
-from perfmodel.trace.event_columns import EventColumns, TextIndex, TextRows, packed
+from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextIndex, TextRows, packed
 from perfmodel.trace.impossible_times import stray_warnings, strays
 from perfmodel.trace.kineto_json import (
     NO_RAW,
@@ -53,7 +53,6 @@ from perfmodel.trace.kineto_json import (
     Instant,
     Metadata,
 )
-from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
