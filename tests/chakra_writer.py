@@ -45,7 +45,6 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
 def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:
     found = {
         "rf_id": int(trace.rf_id[row]),
-        "seq_id": int(trace.sequence[row]),
         "scope": int(trace.scope[row]),
         "tid": int(trace.thread[row]),
         "op_schema": trace.strings[int(trace.op_schema[row])],

@@ -17,7 +17,6 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_build import (
     ATTRIBUTE_COLUMNS,
     RawNodes,
@@ -126,7 +125,6 @@ class _FlatNode(msgspec.Struct, gc=False):
     id: Count
     parent: Parent = None
     rf_id: Count = 0
-    seq_id: int = NONE
     scope: Count = 0
     tid: Count = 0
     op_schema: str = ""
@@ -246,7 +244,6 @@ def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
         name=[n.name for n in nodes],
         parent=[n.parent or 0 for n in nodes],
         rf_id=[n.rf_id for n in nodes],
-        sequence=[n.seq_id for n in nodes],
         scope=[n.scope for n in nodes],
         thread=[n.tid for n in nodes],
         op_schema=[n.op_schema for n in nodes],

@@ -30,7 +30,6 @@ from perfmodel.trace.execution_trace_columns import (
 from perfmodel.trace.execution_trace_tensors import InternedTexts, RawArguments, read_tensors
 
 _INT64_MAX = 2**63 - 1
-_LOWEST_SEQUENCE = -(2**63)
 _MAX_SCOPE = 255
 
 
@@ -42,7 +41,6 @@ class RawNodes:
     name: list[str] = field(default_factory=list)
     parent: list[Any] = field(default_factory=list)
     rf_id: list[Any] = field(default_factory=list)
-    sequence: list[Any] = field(default_factory=list)
     scope: list[Any] = field(default_factory=list)
     thread: list[Any] = field(default_factory=list)
     op_schema: list[Any] = field(default_factory=list)
@@ -55,7 +53,6 @@ class RawNodes:
 
 ATTRIBUTE_COLUMNS = {
     "rf_id": ("rf_id", 0),
-    "sequence": ("seq_id", NONE),
     "scope": ("scope", 0),
     "thread": ("tid", 0),
     "op_schema": ("op_schema", ""),
@@ -118,7 +115,6 @@ def build_execution_trace(
         name=name,
         parent=parent,
         rf_id=numbers(raw.rf_id, "rf_id"),
-        sequence=numbers(raw.sequence, "seq_id", _LOWEST_SEQUENCE),
         scope=numbers(raw.scope, "scope", 0, _MAX_SCOPE),
         thread=thread,
         op_schema=texts(raw.op_schema, "op_schema"),
@@ -304,8 +300,6 @@ class CollectiveReader:
             "name": text("name", "collective_name"),
             "group": text("group", "pg_name"),
             "group_size": number("group_size", "pg_size"),
-            "rank": number("rank", "rank"),
-            "sequence": number("sequence", "seq"),
             "dtype": self._dtype(row, attributes, inputs, outputs),
             "in_elements": number("in", "in_msg_nelems", _elements(row, inputs)),
             "out_elements": number("out", "out_msg_nelems", _elements(row, outputs)),
@@ -338,10 +332,8 @@ def _from_arguments(arguments: RawArguments, position: int) -> dict[str, Any]:
     types, values = types[tail:], values[tail:]
     if len(values) < 6 or types[3] != "String" or types[2] != "Int":
         return {}
-    sequence, group, rank, name, in_split, out_split, *more = values
+    _sequence, group, _rank, name, in_split, out_split, *more = values
     result = {
-        "sequence": sequence[0] if isinstance(sequence, list) and sequence else sequence,
-        "rank": rank,
         "name": name,
         "in_split": in_split,
         "out_split": out_split,

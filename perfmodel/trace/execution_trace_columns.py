@@ -42,12 +42,7 @@ class Tensors:
     tensor_id: Ints
     storage_id: Ints
     """0: the tensor has no storage of its own (undefined, symbolic or sparse)."""
-    offset: Ints
-    """Elements from the start of the storage."""
     elements: Ints
-    item_bytes: Ints
-    device: Ints
-    """Index into the trace's `strings` (`cuda:0`); `NONE` in schema 1.0.0, which has no device."""
     dtype: Ints
     """Index into the trace's `strings` (`float`, `long int`, `c10::Half`)."""
 
@@ -94,9 +89,6 @@ class Collectives:
     group: Ints
     """Process group: its name, or before schema 1.1.0 the decimal text of a pointer."""
     group_size: Ints
-    rank: Ints
-    """Rank of this process in the group; for rooted collectives and send/recv, the peer."""
-    sequence: Ints
     dtype: Ints
     in_elements: Ints
     out_elements: Ints
@@ -127,8 +119,6 @@ class ExecutionTrace:
     """Row of the node that called this one; `NONE` at a root."""
     rf_id: Ints
     """Record-function id; 0 where the node is no host event (process and threads)."""
-    sequence: Ints
-    """Autograd sequence number; `NONE` without, and everywhere in schema 1.0.0."""
     scope: Ints
     """PyTorch's `RecordScope`: 0 function, 1 backward function, 7 user scope."""
     thread: Ints

@@ -32,7 +32,6 @@ def changed(index: int, **values: Any) -> dict[str, Any]:
         (changed(0, id=2**63), r"nodes\[0\].id: "),
         (changed(0, tid=10**30), r"nodes\[0\].tid: "),
         (changed(0, scope=300), r"nodes\[0\].scope: 300 must be at most 255"),
-        (changed(0, seq_id=2**63), r"nodes\[0\].seq_id: "),
         (changed(0, name=None), r"nodes\[0\].name: Expected `str`, got `null`"),
         (changed(0, inputs=[A]), r"nodes\[0\].inputs.values: 1 values for 2 types"),
         (changed(0, input_shapes=[[8]]), r"nodes\[0\].inputs.shapes: 1 shapes for 2 types"),
