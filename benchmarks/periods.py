@@ -19,8 +19,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.graph import build_graph
 from perfmodel.graph.recorded_steps import is_window, step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.device_lag import device_lag_us
-from perfmodel.timeline.period import Periods
+from perfmodel.timeline.period import Periods, device_lag_us
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
 

@@ -33,14 +33,12 @@ from perfmodel.trace.nsight import (
     STRINGS,
     SYNC_NAMES,
     SYNCS,
-    THREADS,
 )
 from perfmodel.trace.sqlite import TEXT_COLUMNS, Row
 
 _TABLES = {
     STRINGS: "id value",
-    GPUS: "id name totalMemory smCount",
-    THREADS: "nameId globalTid",
+    GPUS: "id name totalMemory",
     CALLS: "start end eventClass globalTid correlationId nameId returnValue",
     KERNELS: "start end deviceId contextId streamId correlationId globalPid demangledName shortName"
     " gridX gridY gridZ",
@@ -72,7 +70,7 @@ def nsight_sqlite(ranks: Sequence[RankTrace]) -> bytes:
     for number, rank in enumerate(ranks):
         _write_rank(rank, (_FIRST_PID + number) << PID_BITS, tables, texts)
     for at, gpu in enumerate(ranks[0].devices if ranks else ()):
-        columns = {"name": gpu.name, "totalMemory": gpu.memory_bytes, "smCount": gpu.sm_count}
+        columns = {"name": gpu.name, "totalMemory": gpu.memory_bytes}
         tables[GPUS].append({"id": at} | columns)
     tables[STRINGS] = [{"id": number, "value": text} for text, number in texts.items()]
     with closing(sqlite3.connect(":memory:")) as connection:

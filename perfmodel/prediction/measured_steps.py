@@ -19,7 +19,7 @@ from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.prediction.what_if import Scale, from_window_start, what_if
-from perfmodel.timeline.device_lag import DeviceLags
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
 from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings

@@ -24,8 +24,8 @@ from perfmodel.prediction.types import (
     StepPrediction,
 )
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
-from perfmodel.timeline.device_lag import DeviceLags, device_lag_us
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
+from perfmodel.timeline.period import DeviceLags, device_lag_us
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import (
     by_rank_and_step,

@@ -45,7 +45,7 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.types import Prediction, RankPrediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
-from perfmodel.timeline.device_lag import DeviceLags
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps

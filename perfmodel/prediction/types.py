@@ -265,7 +265,7 @@ class Prediction:
     def paths_by_cause(self) -> dict[str, dict[str, float]]:
         """Microseconds per cause along the typical step: measured, of each result and baseline."""
         from perfmodel.timeline.critical_path import PathWalker
-        from perfmodel.timeline.device_lag import DeviceLags
+        from perfmodel.timeline.period import DeviceLags
         from perfmodel.timeline.schedule import measured
         from perfmodel.timeline.steps import steady_steps
 

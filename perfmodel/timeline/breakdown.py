@@ -17,10 +17,11 @@ from perfmodel.provenance import made_by
 from perfmodel.timeline.captured import LaidBack
 from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.device_lag import DeviceLags
-from perfmodel.timeline.hotspots import Hotspots, NamedSums
+from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
 from perfmodel.timeline.memory import unpaired_allocations
+from perfmodel.timeline.named_sums import NamedSums
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.rank import (
     MAX_ROWS,
     HotTables,

@@ -18,7 +18,8 @@ from perfmodel.ops.graph import Op
 from perfmodel.ops.read.attributes import collective_of, of_event
 from perfmodel.ops.spec import OPS
 from perfmodel.plot.names import short_name
-from perfmodel.timeline.hotspots import Hotspots, NamedSums, Nesting, Records
+from perfmodel.timeline.hotspots import Hotspots, Nesting
+from perfmodel.timeline.named_sums import NamedSums, Records
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.units import BYTES_PER_GB, US_PER_S

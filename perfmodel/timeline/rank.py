@@ -13,17 +13,11 @@ import numpy as np
 from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.captured import LaidBack
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.device_lag import DeviceLags
-from perfmodel.timeline.hotspots import (
-    Hotspots,
-    NamedSums,
-    Records,
-    kernel_rows,
-    operator_rows,
-    range_rows,
-)
+from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
+from perfmodel.timeline.named_sums import NamedSums, Records, kernel_rows, operator_rows, range_rows
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
 from perfmodel.timeline.unexplained import QueueDepth, queue_depths
 
@@ -188,9 +182,10 @@ class RankBreakdown(HotTables):
     def sums(self, of: str) -> NamedSums:
         if of == COLLECTIVES:
             return self._collectives
-        if self.laid_back and of in ("operators", "ranges"):
-            return getattr(self.laid_back, of)(self.hot)
-        named: NamedSums = getattr(self.hot, of)
+        has_graphs = self.laid_back is not None and of in ("operators", "ranges")
+        named: NamedSums = (
+            getattr(self.laid_back, of)(self.hot) if has_graphs else getattr(self.hot, of)
+        )
         return named
 
     @cached_property
@@ -219,8 +214,9 @@ class RankBreakdown(HotTables):
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
+        nothing: list[QueueDepth] = []
         result = self._held_apart(
-            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), []
+            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), nothing
         )
         return [result[index] for index in self.indices] if result else []
 

@@ -15,16 +15,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import json_list
 from perfmodel.trace.execution_trace_build import (
     ATTRIBUTE_COLUMNS,
-    Header,
     RawNodes,
-    as_int64,
     build_execution_trace,
 )
 from perfmodel.trace.execution_trace_tensors import RawArguments
@@ -199,10 +195,6 @@ _NODE_FIELDS = {
 """Wire types of the fields that are known; those of later schemas are passed over."""
 _MAX_VERSION_BYTES = 64
 _VERSION = re.compile(rb"[\w.+-]*")
-_INT64_MAX = 2**63 - 1
-_RECORD = "record_param_comms"
-_DERIVED = ("comm_type", "comm_size")
-"""Attributes that other tools want of a collective and that follow from the rest."""
 
 
 def looks_like_chakra(content: bytes) -> bool:
@@ -244,46 +236,36 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     from google.protobuf.message import DecodeError
 
     kinds = messages()
-    header: Header | None = None
+    schema: str | None = None
     raw = RawNodes()
-    start_us: list[int] = []
-    duration_us: list[int] = []
     try:
         for start, body in delimited_messages(content):
             try:
-                if header is None:
-                    header = _header(kinds.metadata.FromString(bytes(body)), where)
+                if schema is None:
+                    metadata = kinds.metadata.FromString(bytes(body))
+                    attributes = _attributes(metadata, f"{where}: metadata")
+                    schema = str(attributes.get("schema", f"chakra.{metadata.version}"))
                 else:
                     node = kinds.node.FromString(bytes(body))
                     _add_node(raw, node, f"{where}: nodes[{len(raw.node_id)}]")
-                    start_us.append(node.start_time_micros)
-                    duration_us.append(node.duration_micros)
             except DecodeError as error:
-                which = "the metadata" if header is None else f"nodes[{len(raw.node_id)}]"
+                which = "the metadata" if schema is None else f"nodes[{len(raw.node_id)}]"
                 message = (str(error).splitlines() or ["no protobuf message"])[0]
                 raise TraceError(f"{where}: {which} at byte {start}: {message}") from None
     except StreamError as error:
         raise TraceError(f"{where}: {error}") from None
-    if header is None:
+    if schema is None:
         raise TraceError(f"{where}: empty, not a Chakra trace")
-    if any(start_us) or any(duration_us):
-        starts = as_int64(start_us, "start_time_micros", where, 0, 2**53)
-        durations = as_int64(duration_us, "duration_micros", where, 0, 2**53)
-        without = (starts == 0) & (durations == 0)
-        raw.start_us = np.where(without, np.nan, starts).tolist()
-        raw.duration_us = np.where(without, np.nan, durations).tolist()
-    return build_execution_trace(raw, header)
+    return build_execution_trace(raw, where, schema, [])
 
 
 def _add_node(raw: RawNodes, node: Any, place: str) -> None:
-    """Append a node message, but its times, to the raw lists."""
+    """Append a node message to the raw lists; its times are the profile's to know."""
     attributes = _attributes(node, place)
     raw.node_id.append(node.id)
     raw.name.append(node.name)
     raw.parent.append(node.ctrl_deps[0] if node.ctrl_deps else node.id)
     raw.declared += ((before, node.id) for before in (*node.ctrl_deps[1:], *node.data_deps))
-    known = 0 <= node.type < len(NODE_TYPES)
-    raw.node_type.append(NODE_TYPES[node.type] if known else f"NODE_TYPE_{node.type}")
     for column, (key, default) in ATTRIBUTE_COLUMNS.items():
         getattr(raw, column).append(attributes.pop(key, default))
     for key, target, source in (
@@ -297,29 +279,7 @@ def _add_node(raw: RawNodes, node: Any, place: str) -> None:
                 into.append(json_list(text))
             except (msgspec.MsgspecError, RecursionError, AttributeError) as error:
                 raise TraceError(f"{place}.{key}s.{part}: {error}") from None
-    if "collective_name" in attributes or node.name == _RECORD:
-        for key in _DERIVED:
-            attributes.pop(key, None)
     raw.attributes.append(attributes)
-
-
-def _header(metadata: Any, where: str) -> Header:
-    attributes = _attributes(metadata, f"{where}: metadata")
-    numbers = {}
-    for key in ("pid", "start_ts", "finish_ts"):
-        value = attributes.get(key, NONE)
-        if type(value) is not int or not NONE <= value <= _INT64_MAX:
-            raise TraceError(f"{where}: metadata.{key}: expected an integer, got {value!r:.60}")
-        numbers[key] = value
-    schema = attributes.get("schema", f"chakra.{metadata.version}")
-    return Header(
-        where=where,
-        schema=str(schema),
-        pid=numbers["pid"],
-        recorded=str(attributes.get("time", "")),
-        start_ms=numbers["start_ts"],
-        finish_ms=numbers["finish_ts"],
-    )
 
 
 def _attributes(message: Any, place: str) -> dict[str, Any]:

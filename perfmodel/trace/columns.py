@@ -55,7 +55,6 @@ class DeviceProperties:
 
     name: str
     memory_bytes: int = 0
-    sm_count: int = 0
 
 
 _DEVICE_TYPES = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 13: "mps"}
@@ -121,7 +120,6 @@ class RankTrace:
     origin_ns: int
     strings: Strings
     devices: tuple[DeviceProperties, ...]
-    thread_names: dict[int, str]
     file_index: Ints
     """Row of the event in the file's event list."""
     name: Ints

@@ -6,8 +6,7 @@ a node as Python's `repr` of a list.
 
 The schemas: 1.0.0 and 1.0.1 are flat (`parent`, `inputs`, `input_shapes`); from
 1.0.2-chakra.0.0.4 on a node has `ctrl_deps`, `inputs: {values, shapes, types}` and `attrs`; 1.1.0
-adds collectives to the attributes; 1.1.1 adds `strides`. Traces that Chakra's linker joined with
-a profile carry `ts` and `dur` as well.
+adds collectives to the attributes; 1.1.1 adds `strides`.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_build import (
     ATTRIBUTE_COLUMNS,
-    Header,
     RawNodes,
     build_execution_trace,
 )
@@ -113,20 +110,14 @@ _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
 _NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
 _UTF8_MARK = b"\xef\xbb\xbf"
 _EMPTY = msgspec.Raw(b"[]")
-_NaN = float("nan")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Parent = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
-TimeUs = Annotated[float, msgspec.Meta(ge=0, le=2.0**53)]
 
 
 class _Header(msgspec.Struct):
     nodes: msgspec.Raw
     schema: str | None = None
-    pid: Count | None = None
-    time: str = ""
-    start_ts: Count | None = None
-    finish_ts: Count | None = None
 
 
 class _FlatNode(msgspec.Struct, gc=False):
@@ -134,11 +125,8 @@ class _FlatNode(msgspec.Struct, gc=False):
     id: Count
     parent: Parent = None
     rf_id: Count = 0
-    fw_parent: Count = 0
-    seq_id: int = NONE
     scope: Count = 0
     tid: Count = 0
-    fw_tid: Count = 0
     op_schema: str = ""
     inputs: msgspec.Raw = _EMPTY
     input_shapes: msgspec.Raw = _EMPTY
@@ -167,8 +155,6 @@ class _NestedNode(msgspec.Struct, gc=False):
     inputs: _Io = msgspec.field(default_factory=_Io)
     outputs: _Io = msgspec.field(default_factory=_Io)
     attrs: list[_Attribute] = []
-    ts: TimeUs | None = None
-    dur: TimeUs | None = None
 
 
 _header = msgspec.json.Decoder(_Header, strict=False)
@@ -214,17 +200,8 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         given = "no schema" if header.schema is None else f"unknown schema {header.schema!r:.60}"
         known = ", ".join((*FLAT_SCHEMAS, *NESTED_SCHEMAS))
         raise TraceError(f"{where}: {given}; the known ones are {known}")
-    about = Header(
-        where=where,
-        schema=header.schema or "",
-        pid=NONE if header.pid is None else header.pid,
-        recorded=header.time,
-        start_ms=NONE if header.start_ts is None else header.start_ts,
-        finish_ms=NONE if header.finish_ts is None else header.finish_ts,
-        warnings=warnings,
-    )
     try:
-        if about.schema in FLAT_SCHEMAS:
+        if header.schema in FLAT_SCHEMAS:
             raw = _from_flat(_decode(_flat, header.nodes, where, "nodes"))
         else:
             raw = _from_nested(_decode(_nested, header.nodes, where, "nodes"))
@@ -232,7 +209,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         if warnings:
             raise TraceError(f"{error} (bare nan and inf read as texts)") from None
         raise
-    return build_execution_trace(raw, about)
+    return build_execution_trace(raw, where, header.schema, warnings)
 
 
 def _decode(
@@ -256,35 +233,23 @@ def _decode(
 
 
 def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
-    nothing: dict[str, Any] = {}
-    blank = [""] * len(nodes)
+    no_strides = [b"[]"] * len(nodes)
+
+    def arguments(values: str, shapes: str, types: str) -> RawArguments:
+        given = [[bytes(getattr(n, key)) for n in nodes] for key in (values, shapes, types)]
+        return RawArguments._make([*given, no_strides])
+
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
         parent=[n.parent or 0 for n in nodes],
         rf_id=[n.rf_id for n in nodes],
-        fw_parent=[n.fw_parent for n in nodes],
-        sequence=[n.seq_id for n in nodes],
         scope=[n.scope for n in nodes],
         thread=[n.tid for n in nodes],
-        fw_thread=[n.fw_tid for n in nodes],
         op_schema=[n.op_schema for n in nodes],
-        kernel_backend=blank,
-        kernel_file=blank,
-        node_type=blank,
-        attributes=[nothing] * len(nodes),
-        inputs=RawArguments(
-            [bytes(n.inputs) for n in nodes],
-            [bytes(n.input_shapes) for n in nodes],
-            [bytes(n.input_types) for n in nodes],
-            [b"[]"] * len(nodes),
-        ),
-        outputs=RawArguments(
-            [bytes(n.outputs) for n in nodes],
-            [bytes(n.output_shapes) for n in nodes],
-            [bytes(n.output_types) for n in nodes],
-            [b"[]"] * len(nodes),
-        ),
+        attributes=[{}] * len(nodes),
+        inputs=arguments("inputs", "input_shapes", "input_types"),
+        outputs=arguments("outputs", "output_shapes", "output_types"),
     )
 
 
@@ -294,25 +259,17 @@ def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
         column: [a.pop(key, default) for a in attributes]
         for column, (key, default) in ATTRIBUTE_COLUMNS.items()
     }
-    timed = any(n.ts is not None for n in nodes)
+
+    def arguments(io: list[_Io]) -> RawArguments:
+        parts = RawArguments._fields
+        return RawArguments(*([bytes(getattr(each, part)) for each in io] for part in parts))
+
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
         parent=[n.ctrl_deps or 0 for n in nodes],
         **columns,
-        node_type=[""] * len(nodes),
         attributes=attributes,
-        inputs=_arguments([n.inputs for n in nodes]),
-        outputs=_arguments([n.outputs for n in nodes]),
-        start_us=[_NaN if n.ts is None else n.ts for n in nodes] if timed else [],
-        duration_us=[_NaN if n.dur is None else n.dur for n in nodes] if timed else [],
-    )
-
-
-def _arguments(io: list[_Io]) -> RawArguments:
-    return RawArguments(
-        [bytes(i.values) for i in io],
-        [bytes(i.shapes) for i in io],
-        [bytes(i.types) for i in io],
-        [bytes(i.strides) for i in io],
+        inputs=arguments([n.inputs for n in nodes]),
+        outputs=arguments([n.outputs for n in nodes]),
     )

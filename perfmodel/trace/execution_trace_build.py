@@ -1,9 +1,17 @@
-"""Checked columns from the node lists that a reader hands over."""
+"""Checked columns from the node lists that a reader hands over, and the collectives among nodes.
+
+What `record_param_comms` says, in every layout it has had: arguments after the tensors are, before
+schema 1.1.0, sequence, pointer of the group, rank, name, input splits, output splits; later
+sequence (or a tuple that begins with it), (group name, description), rank, name, splits, first
+rank, stride, group size. From 1.1.0 on, attributes say the same of collectives that have a group,
+except that they shorten long split lists.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
@@ -12,17 +20,16 @@ import numpy as np
 from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
-from perfmodel.trace.execution_trace_collectives import (
-    CollectiveReader,
-    is_collective,
-    node_type,
-    process_groups,
+from perfmodel.trace.execution_trace_columns import (
+    Arguments,
+    Collectives,
+    ExecutionTrace,
+    ProcessGroup,
+    Tensors,
 )
-from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
 from perfmodel.trace.execution_trace_tensors import InternedTexts, RawArguments, read_tensors
 
 _INT64_MAX = 2**63 - 1
-_LOWEST_SEQUENCE = -(2**63)
 _MAX_SCOPE = 255
 
 
@@ -34,56 +41,29 @@ class RawNodes:
     name: list[str] = field(default_factory=list)
     parent: list[Any] = field(default_factory=list)
     rf_id: list[Any] = field(default_factory=list)
-    fw_parent: list[Any] = field(default_factory=list)
-    sequence: list[Any] = field(default_factory=list)
     scope: list[Any] = field(default_factory=list)
     thread: list[Any] = field(default_factory=list)
-    fw_thread: list[Any] = field(default_factory=list)
     op_schema: list[Any] = field(default_factory=list)
-    kernel_backend: list[Any] = field(default_factory=list)
-    kernel_file: list[Any] = field(default_factory=list)
-    node_type: list[str] = field(default_factory=list)
-    """Empty text: derived from the name."""
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
     outputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
-    start_us: list[float] = field(default_factory=list)
-    """NaN without; the whole list is empty where no node has times."""
-    duration_us: list[float] = field(default_factory=list)
     declared: list[tuple[int, int]] = field(default_factory=list)
     """(id before, id after)"""
 
 
 ATTRIBUTE_COLUMNS = {
     "rf_id": ("rf_id", 0),
-    "fw_parent": ("fw_parent", 0),
-    "sequence": ("seq_id", NONE),
     "scope": ("scope", 0),
     "thread": ("tid", 0),
-    "fw_thread": ("fw_tid", 0),
     "op_schema": ("op_schema", ""),
-    "kernel_backend": ("kernel_backend", ""),
-    "kernel_file": ("kernel_file", ""),
 }
 """Lists of `RawNodes` that nested schemas write as attributes: key and default."""
 
 
-@dataclass
-class Header:
-    """What a file says of itself."""
-
-    where: str
-    schema: str
-    pid: int = NONE
-    recorded: str = ""
-    start_ms: int = NONE
-    finish_ms: int = NONE
-    warnings: list[str] = field(default_factory=list)
-
-
-def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
+def build_execution_trace(
+    raw: RawNodes, where: str, schema: str, warnings: list[str]
+) -> ExecutionTrace:
     """The execution trace of `raw`; raises `TraceError` naming the node and the key."""
-    where, warnings = header.where, header.warnings
     strings = Strings()
     unsorted_id = as_int64(raw.node_id, "id", where)
     order = np.argsort(unsorted_id, kind="stable")
@@ -114,65 +94,35 @@ def build_execution_trace(raw: RawNodes, header: Header) -> ExecutionTrace:
 
     name = texts(raw.name, "name")
     thread = numbers(raw.thread, "tid")
-    parent = _parents(numbers(raw.parent, "parent", NONE), node_id, name, thread, strings, header)
-    fw_parent_id = numbers(raw.fw_parent, "fw_parent")
-    fw_parent = _rows(fw_parent_id, node_id)
-    lost = int(np.count_nonzero((fw_parent == NONE) & (fw_parent_id > 0)))
-    if lost:
-        warnings.append(f"{lost} nodes name a forward parent that is not in the file")
-
+    parent_id = numbers(raw.parent, "parent", NONE)
+    parent = _parents(parent_id, node_id, name, thread, strings, warnings)
+    _refuse_cycle(parent, node_id, where)
     documents = InternedTexts()
     inputs, outputs = arguments(raw.inputs, "inputs"), arguments(raw.outputs, "outputs")
     reader = CollectiveReader(where, strings, warnings)
-    rest: list[bytes] = [b"{}"] * len(position)
-    types: list[int] = []
     groups = []
     for row, at in enumerate(position):
         attributes, node_name = raw.attributes[at], raw.name[at]
-        collective = None
         if is_collective(node_name, attributes):
-            collective = reader.read(
-                row, at, raw.inputs, attributes, inputs.tensors, outputs.tensors
-            )
+            reader.read(row, at, raw.inputs, attributes, inputs.tensors, outputs.tensors)
         if "process_group:init" in node_name:
             groups += process_groups(raw.inputs.values[at], warnings)
-        if attributes:
-            try:
-                rest[row] = msgspec.json.encode(attributes)
-            except (msgspec.MsgspecError, TypeError, UnicodeEncodeError, RecursionError) as error:
-                raise TraceError(f"{where}: nodes[{at}].attrs: {error}") from None
-        types.append(strings.intern(raw.node_type[at] or node_type(node_name, collective)))
-    start_us, duration_us, origin_ns = _times(raw, order)
     return ExecutionTrace(
         where=where,
-        schema=header.schema,
-        pid=header.pid,
-        recorded=header.recorded,
-        start_ms=header.start_ms,
-        finish_ms=header.finish_ms,
+        schema=schema,
         strings=strings,
         node_id=node_id,
         name=name,
         parent=parent,
         rf_id=numbers(raw.rf_id, "rf_id"),
-        fw_parent=fw_parent,
-        sequence=numbers(raw.sequence, "seq_id", _LOWEST_SEQUENCE),
         scope=numbers(raw.scope, "scope", 0, _MAX_SCOPE),
         thread=thread,
-        fw_thread=numbers(raw.fw_thread, "fw_tid"),
         op_schema=texts(raw.op_schema, "op_schema"),
-        kernel_backend=texts(raw.kernel_backend, "kernel_backend"),
-        kernel_file=texts(raw.kernel_file, "kernel_file"),
-        node_type=np.array(types, np.int64),
-        attributes=documents.add(rest),
         inputs=inputs,
         outputs=outputs,
         collectives=reader.table(),
         process_groups=tuple(groups),
         declared=_declared(raw.declared, node_id, warnings),
-        origin_ns=origin_ns,
-        start_us=start_us,
-        duration_us=duration_us,
         documents=tuple(documents.texts),
         warnings=warnings,
     )
@@ -209,7 +159,7 @@ def _parents(
     name: Ints,
     thread: Ints,
     strings: Strings,
-    header: Header,
+    warnings: list[str],
 ) -> Ints:
     """Rows of the parents; roots are their own parent, or have parent 0 or an absent node 1.
 
@@ -228,11 +178,10 @@ def _parents(
             parent[row] = home_of.get(int(thread[row]), NONE)
         is_later = bool((parent_id > node_id)[lost].any())
         why = "" if is_later else " (still open when recording stopped)"
-        header.warnings.append(
+        warnings.append(
             f"{int(lost.sum())} nodes were called by {len(np.unique(parent_id[lost]))} ops that "
             f"are not in the file{why}"
         )
-    _refuse_cycle(parent, node_id, header.where)
     return parent
 
 
@@ -271,12 +220,153 @@ def _declared(pairs: list[tuple[int, int]], node_id: Ints, warnings: list[str]) 
     return np.unique(rows[is_known], axis=0)
 
 
-def _times(
-    raw: RawNodes, order: Ints
-) -> tuple[np.ndarray[Any, np.dtype[np.float64]] | None, Any, int]:
-    if not raw.start_us:
-        return None, None, 0
-    start = np.array(raw.start_us, np.float64)[order]
-    duration = np.array(raw.duration_us, np.float64)[order]
-    origin_us = int(np.nanmin(start)) if not np.isnan(start).all() else 0
-    return start - origin_us, duration, origin_us * 1000
+_NAME = "record_param_comms"
+
+
+_COLUMNS = [f.name for f in fields(Collectives) if not f.name.endswith("_split")]
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    ranks: list[int] = []
+    group_size: int = 0
+
+
+def is_collective(name: str, attributes: dict[str, Any]) -> bool:
+    """Whether a node is the record of a collective."""
+    return name == _NAME or "collective_name" in attributes
+
+
+def process_groups(values: bytes, warnings: list[str]) -> list[ProcessGroup]:
+    """The groups that one `## process_group:init ##` node lists, a JSON text in its first input."""
+    try:
+        (text,) = msgspec.json.decode(values, type=list[str])
+        groups = msgspec.json.decode(text, type=list[_Group])
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        warnings.append(f"process groups cannot be read: {str(error).splitlines()[0]:.100}")
+        return []
+    return [ProcessGroup(g.pg_name, tuple(g.ranks), g.group_size) for g in groups]
+
+
+class CollectiveReader:
+    """Gathers the collectives of one trace."""
+
+    def __init__(self, where: str, strings: Strings, warnings: list[str]) -> None:
+        self._where = where
+        self._strings = strings
+        self._warnings = warnings
+        self._columns: defaultdict[str, list[int]] = defaultdict(list)
+        self._splits: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+
+    def read(
+        self,
+        row: int,
+        position: int,
+        arguments: RawArguments,
+        attributes: dict[str, Any],
+        inputs: Tensors,
+        outputs: Tensors,
+    ) -> None:
+        """Add node `row` (`nodes[position]` of the file) with the inputs of all nodes."""
+        try:
+            stated = _from_arguments(arguments, position)
+            self._add(row, stated, attributes, inputs, outputs)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise TraceError(f"{self._where}: nodes[{position}] ({_NAME}): {error}") from None
+
+    def table(self) -> Collectives:
+        """What was read, as columns."""
+        columns = {key: np.array(self._columns[key], np.int64) for key in _COLUMNS}
+        in_split, out_split = map(tuple, self._splits)
+        return Collectives(**columns, in_split=in_split, out_split=out_split)
+
+    def _add(
+        self,
+        row: int,
+        result: dict[str, Any],
+        attributes: dict[str, Any],
+        inputs: Tensors,
+        outputs: Tensors,
+    ) -> None:
+        def text(key: str, attribute: str, default: str = "") -> int:
+            value = attributes.get(attribute, result.get(key, default))
+            return self._strings.intern(str(value) if type(value) is int else _text(value, key))
+
+        def number(key: str, attribute: str, default: int = NONE) -> int:
+            return _number(attributes.get(attribute, result.get(key, default)), key)
+
+        one = {
+            "row": row,
+            "name": text("name", "collective_name"),
+            "group": text("group", "pg_name"),
+            "group_size": number("group_size", "pg_size"),
+            "dtype": self._dtype(row, attributes, inputs, outputs),
+            "in_elements": number("in", "in_msg_nelems", _elements(row, inputs)),
+            "out_elements": number("out", "out_msg_nelems", _elements(row, outputs)),
+            "rank_start": number("rank_start", "global_rank_start"),
+            "rank_stride": number("rank_stride", "global_rank_stride"),
+        }
+        for key, value in one.items():
+            self._columns[key].append(value)
+        for splits, key in zip(self._splits, ("in_split", "out_split"), strict=True):
+            splits.append(_split(result.get(key), attributes.get(f"{key}_size")))
+
+    def _dtype(
+        self, row: int, attributes: dict[str, Any], inputs: Tensors, outputs: Tensors
+    ) -> int:
+        for tensors in (inputs, outputs):
+            start, end = tensors.bounds[row : row + 2]
+            if end > start:
+                return int(tensors.dtype[start])
+        return self._strings.intern(_text(attributes.get("dtype", ""), "dtype"))
+
+
+def _from_arguments(arguments: RawArguments, position: int) -> dict[str, Any]:
+    """What the plain arguments say; nothing where the layout is not one of the known."""
+    types = msgspec.json.decode(arguments.types[position], type=list[str])
+    values = msgspec.json.decode(arguments.values[position], type=list[Any])
+    tail = next(
+        (i for i, kind in enumerate(types) if kind == "Int" or kind.startswith("Tuple[Int")),
+        len(types),
+    )
+    types, values = types[tail:], values[tail:]
+    if len(values) < 6 or types[3] != "String" or types[2] != "Int":
+        return {}
+    _sequence, group, _rank, name, in_split, out_split, *more = values
+    result = {
+        "name": name,
+        "in_split": in_split,
+        "out_split": out_split,
+    }
+    result["group"] = group[0] if types[1] == "Tuple[String,String]" else group
+    if len(more) >= 3 and types[6:9] == ["Int"] * 3:
+        result["rank_start"], result["rank_stride"], result["group_size"] = more[:3]
+    return result
+
+
+def _split(from_arguments: Any, from_attribute: Any) -> tuple[int, ...]:
+    value = from_arguments
+    if value is None and isinstance(from_attribute, str) and "..." not in from_attribute:
+        value = msgspec.json.decode(from_attribute or "[]", type=list[int])
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ValueError(f"expected split sizes, got {value!r:.60}")
+    return tuple(_number(size, "split") for size in value)
+
+
+def _elements(row: int, tensors: Tensors) -> int:
+    start, end = tensors.bounds[row : row + 2]
+    return sum(tensors.elements[start:end].tolist()) if end > start else NONE
+
+
+def _number(value: Any, key: str) -> int:
+    if type(value) is not int or not -1 <= value <= _INT64_MAX:
+        raise ValueError(f"{key}: expected an integer of at least -1, got {value!r:.60}")
+    return value
+
+
+def _text(value: Any, key: str) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{key}: expected a text, got {value!r:.60}")
+    return value

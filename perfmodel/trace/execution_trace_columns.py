@@ -17,17 +17,14 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Ints
 from perfmodel.trace.columns import NONE, Strings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +42,7 @@ class Tensors:
     tensor_id: Ints
     storage_id: Ints
     """0: the tensor has no storage of its own (undefined, symbolic or sparse)."""
-    offset: Ints
-    """Elements from the start of the storage."""
     elements: Ints
-    item_bytes: Ints
-    device: Ints
-    """Index into the trace's `strings` (`cuda:0`); `NONE` in schema 1.0.0, which has no device."""
     dtype: Ints
     """Index into the trace's `strings` (`float`, `long int`, `c10::Half`)."""
 
@@ -80,8 +72,6 @@ class ProcessGroup:
     """What `## process_group:init ##` says of one group; no ranks there means all ranks."""
 
     name: str
-    description: str
-    backend: str
     ranks: tuple[int, ...]
     size: int
 
@@ -98,11 +88,7 @@ class Collectives:
     name: Ints
     group: Ints
     """Process group: its name, or before schema 1.1.0 the decimal text of a pointer."""
-    group_description: Ints
     group_size: Ints
-    rank: Ints
-    """Rank of this process in the group; for rooted collectives and send/recv, the peer."""
-    sequence: Ints
     dtype: Ints
     in_elements: Ints
     out_elements: Ints
@@ -125,12 +111,6 @@ class ExecutionTrace:
 
     where: str
     schema: str
-    pid: int
-    """`NONE` where the file says nothing, like the two times below."""
-    recorded: str
-    start_ms: int
-    """Milliseconds of the recording machine's steady clock."""
-    finish_ms: int
     strings: Strings
     documents: tuple[bytes, ...]
     node_id: Ints
@@ -139,32 +119,16 @@ class ExecutionTrace:
     """Row of the node that called this one; `NONE` at a root."""
     rf_id: Ints
     """Record-function id; 0 where the node is no host event (process and threads)."""
-    fw_parent: Ints
-    """Row of the node that was open on the forward thread; `NONE` without."""
-    sequence: Ints
-    """Autograd sequence number; `NONE` without, and everywhere in schema 1.0.0."""
     scope: Ints
     """PyTorch's `RecordScope`: 0 function, 1 backward function, 7 user scope."""
     thread: Ints
-    fw_thread: Ints
     op_schema: Ints
-    kernel_backend: Ints
-    kernel_file: Ints
-    node_type: Ints
-    """Chakra's node type (`COMP_NODE`, `COMM_COLL_NODE`, `METADATA_NODE`, ...)."""
-    attributes: Ints
-    """JSON object of the attributes that have no column of their own."""
     inputs: Arguments
     outputs: Arguments
     collectives: Collectives
     process_groups: tuple[ProcessGroup, ...]
     declared: Ints
     """`[D, 2]` rows (before, after): dependencies the file itself lists (Chakra's `data_deps`)."""
-    origin_ns: int
-    """What `start_us` counts from; 0 without times."""
-    start_us: Floats | None
-    """`[N]` float64, only in traces that were joined with a profile; NaN on nodes without."""
-    duration_us: Floats | None
     warnings: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -237,10 +201,6 @@ class ExecutionTrace:
         """Values of the inputs of one node; tensors are [id, storage, offset, elements, ...]."""
         return self._document(self.inputs.values[row])
 
-    def attribute(self, row: int, name: str) -> Any:
-        """One attribute that has no column, such as `tensor_range`; None without."""
-        return msgspec.json.decode(self.documents[self.attributes[row]]).get(name)
-
     def group_ranks(self, collective: int) -> tuple[int, ...]:
         """Global ranks of the group of one row of `collectives`; empty where unknown."""
         table = self.collectives
@@ -255,31 +215,6 @@ class ExecutionTrace:
         if start < 0 or size <= 0 or stride <= 0:
             return ()
         return tuple(range(start, start + stride * size, stride))
-
-    def frame(self) -> pd.DataFrame:
-        """The nodes as a pandas frame, one row per node."""
-        import pandas as pd
-
-        text = np.array([*self.strings.texts, None], dtype=object)
-        document = np.array([d.decode() for d in self.documents], dtype=object)
-        parent_id = np.where(self.parent >= 0, self.node_id[self.parent], NONE)
-        plain = ("rf_id", "sequence", "scope", "thread", "fw_thread")
-        texts = ("op_schema", "kernel_backend", "node_type")
-        columns: dict[str, Any] = {
-            "node_id": self.node_id,
-            "name": text[self.name],
-            "parent_id": parent_id,
-            **{name: getattr(self, name) for name in plain},
-            **{name: text[getattr(self, name)] for name in texts},
-            "input_shapes": document[self.inputs.shapes],
-            "input_types": document[self.inputs.types],
-            "output_shapes": document[self.outputs.shapes],
-            "output_types": document[self.outputs.types],
-        }
-        if self.start_us is not None and self.duration_us is not None:
-            columns["start_us"] = self.start_us
-            columns["duration_us"] = self.duration_us
-        return pd.DataFrame(columns)
 
     def _document(self, index: np.int64) -> list[Any]:
         return msgspec.json.decode(self.documents[index], type=list[Any])

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.trace.columns import NONE, Strings
+from perfmodel.trace.columns import Strings
 from perfmodel.trace.execution_trace_columns import Tensors
 
 MAX_DEPTH = 16
@@ -167,33 +167,27 @@ def read_tensors(
             raise TraceError(f"{where}: nodes[{at}].{key}.{part}: {error}") from None
         bounds.append(len(leaves))
     try:
-        table, devices = _table(leaves)
+        table = _table(leaves)
     except (ValueError, TypeError, OverflowError):
         raise _tensor_error(leaves, bounds, key, position, where) from None
-    intern = strings.intern
-    dtype_codes = [intern(text) for text in leaf_dtype]
-    device_codes = [intern(text) for text in devices]
-    tensor_id, storage_id, offset, elements, item_bytes = map(np.ascontiguousarray, table.T)
+    tensor_id, storage_id, _offset, elements, _item_bytes = map(np.ascontiguousarray, table.T)
     return Tensors(
         bounds=np.array(bounds, np.int64),
         argument=np.array(leaf_argument, np.int64),
         tensor_id=tensor_id,
         storage_id=storage_id,
-        offset=offset,
         elements=elements,
-        item_bytes=item_bytes,
-        device=np.array(device_codes or [NONE] * len(table), np.int64),
-        dtype=np.array(dtype_codes, np.int64),
+        dtype=np.array([strings.intern(text) for text in leaf_dtype], np.int64),
     )
 
 
-def _table(values: list[Any]) -> tuple[Ints, list[str]]:
-    """`[T, 5]` numbers and the devices (none in schema 1.0.0); raises on any that is no tensor."""
+def _table(values: list[Any]) -> Ints:
+    """`[T, 5]` numbers, the devices left out; raises on any that is no tensor."""
     if not set(map(type, values)) <= {list}:
         raise TypeError
     widths = set(map(len, values))
     if not widths:
-        return np.zeros((0, _WITHOUT_DEVICE), np.int64), []
+        return np.zeros((0, _WITHOUT_DEVICE), np.int64)
     (width,) = widths
     flat = list(chain.from_iterable(values))
     devices = flat[_WITHOUT_DEVICE::width] if width == _WITH_DEVICE else []
@@ -204,7 +198,7 @@ def _table(values: list[Any]) -> tuple[Ints, list[str]]:
     table = np.array(flat, np.int64).reshape(-1, _WITHOUT_DEVICE)
     if len(table) != len(values) or (table < 0).any():
         raise ValueError
-    return table, devices
+    return table
 
 
 def _tensor_error(

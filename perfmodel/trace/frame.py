@@ -145,7 +145,6 @@ def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[Ran
             origin_ns=round(first_us * 1e3),
             strings=strings,
             devices=(),
-            thread_names={},
             file_index=rows,
             category=category[rows],
             start_us=start_us[rows] - first_us,

@@ -37,7 +37,7 @@ from perfmodel.trace.columns import (
     nanoseconds,
     rounded_ns,
 )
-from perfmodel.trace.event_columns import EventColumns, TextIndex, TextRows, packed
+from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextIndex, TextRows, packed
 from perfmodel.trace.impossible_times import stray_warnings, strays
 from perfmodel.trace.kineto_json import (
     NO_RAW,
@@ -51,9 +51,7 @@ from perfmodel.trace.kineto_json import (
     ExactComplete,
     ExactInstant,
     Instant,
-    Metadata,
 )
-from perfmodel.trace.kineto_memory import AllocationRows
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
@@ -82,13 +80,12 @@ class _Codes(dict[Any, int]):
         return 0
 
 
-_COMPLETE, _INSTANT, _METADATA, _BEGIN = 1, 2, 3, 4
+_COMPLETE, _INSTANT, _BEGIN = 1, 2, 3
 _KINDS = {
     **dict.fromkeys(OTHERS, 0),
     OTHERS[0]: _BEGIN,
     **dict.fromkeys((Complete, ExactComplete), _COMPLETE),
     **dict.fromkeys((Instant, ExactInstant), _INSTANT),
-    Metadata: _METADATA,
 }
 _LINKED = (*DEVICE_CATEGORIES, Category.CUDA_SYNC, Category.RUNTIME)
 _UNLINKED = bytes({*range(256)}.difference(_LINKED))
@@ -185,10 +182,7 @@ def decode_kineto(
         world_size=distributed.world_size,
         origin_ns=origin_ns,
         strings=rows.strings,
-        devices=tuple(
-            DeviceProperties(d.name, d.totalGlobalMem, d.numSms) for d in file.deviceProperties
-        ),
-        thread_names=rows.thread_names,
+        devices=tuple(DeviceProperties(d.name, d.totalGlobalMem) for d in file.deviceProperties),
         category=rows.categories(order, columns["name"]),
         start_us=(start_ns[order] - first_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
@@ -228,7 +222,6 @@ class _EventRows:
     def __init__(self, where: str, window: Window | None = None) -> None:
         self._window = window
         self.strings = Strings()
-        self.thread_names: dict[int, str] = {}
         self.memory = AllocationRows(self._times, window)
         self._where = where
         self._names = TextIndex(self.strings, None)
@@ -314,10 +307,6 @@ class _EventRows:
         if _INSTANT in kinds:
             instants, at = _of_kind(events, kinds, _INSTANT)
             self.memory.add(instants, at + self._file_count)
-        if _METADATA in kinds:
-            for event in _of_kind(events, kinds, _METADATA)[0]:
-                if event.name == "thread_name" and event.args:
-                    self.thread_names[_integer(event.tid)] = event.args.name
         self._file_count += len(events)
         self._begun += kinds.count(_BEGIN)
 

@@ -21,9 +21,9 @@ from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE
 
 NO_RAW = msgspec.Raw()
-_OTHER_PHASES = "BEICbneSTFpstfPNODVvRc(),="
-"""The phases of Chrome's trace format besides `X` (complete), `i` (instant) and `M` (metadata),
-that of a beginning first."""
+_OTHER_PHASES = "BEMICbneSTFpstfPNODVvRc(),="
+"""The phases of Chrome's trace format besides `X` (complete) and `i` (instant), that of a beginning
+first."""
 _BLOCK_BYTES = 200_000
 _MAX_KEYS = 8
 """How many `traceEvents` are looked at for the one that is the document's own."""
@@ -153,7 +153,7 @@ class Instant(msgspec.Struct, gc=False, kw_only=True, tag="i", tag_field="ph"):
 
 
 class Other(msgspec.Struct, gc=False):
-    """A flow arrow or counter: its fields are checked, none is used."""
+    """A flow arrow, counter or name: its fields are checked, none is used."""
 
     id: _Int | str = NONE
     pid: _Int | str = NONE
@@ -162,20 +162,7 @@ class Other(msgspec.Struct, gc=False):
     dur: float = 0.0
 
 
-class MetadataArgs(msgspec.Struct, gc=False):
-    """`args` of a metadata event."""
-
-    name: str = ""
-
-
-class Metadata(Other, gc=False, tag="M", tag_field="ph"):
-    """An event that names a process or thread."""
-
-    name: str = ""
-    args: MetadataArgs | None = None
-
-
-Event = Complete | Instant | Metadata | Other
+Event = Complete | Instant | Other
 
 
 class Device(msgspec.Struct, gc=False):
@@ -183,7 +170,6 @@ class Device(msgspec.Struct, gc=False):
 
     name: str = ""
     totalGlobalMem: _Int = 0
-    numSms: _Int = 0
 
 
 class Distributed(msgspec.Struct, gc=False):
@@ -214,7 +200,7 @@ OTHERS = tuple(map(_tagged, _OTHER_PHASES))
 
 
 def _decoder(timed: Any, *, strict: bool = True) -> msgspec.json.Decoder[list[Event]]:
-    event = reduce(or_, OTHERS, timed | Metadata)
+    event = reduce(or_, OTHERS, timed)
     return msgspec.json.Decoder(GenericAlias(list, (event,)), strict=strict)
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Keys, Mask
+from perfmodel.arrays import Floats, Ints, Keys, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, BACKWARD_OP, LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -233,3 +233,115 @@ def _device_launches(rank: RankTrace, device_rows: Ints, runtime: Ints) -> Ints:
             "kernels cannot be tied to their launch"
         )
     return np.where(hit, runtime[at], NONE) if len(keys) else np.full(len(wanted), NONE, np.int64)
+
+
+MAX_JUMPS = 200
+"""Real files: up to 50. Beyond it, what was found by then counts, so that time stays linear."""
+
+
+def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
+    """Per row, by thread: by how much it both begins within an earlier one of its thread and ends
+    after it, whichever of the two is less; of several the one that ends last. Below 0 where it
+    crosses none."""
+    rows, until_us = crossed_until_us(rank, rows)
+    return _excess_us(rank, rows, until_us)
+
+
+def _excess_us(rank: RankTrace, rows: Ints, until_us: Floats) -> Floats:
+    result: Floats = np.minimum(until_us - rank.start_us[rows], rank.end_us[rows] - until_us)
+    return result
+
+
+def crossed_until_us(rank: RankTrace, rows: Ints) -> tuple[Ints, Floats]:
+    """`rows` by thread, and when the last of those ends that end before it and lie between it and
+    the one around it.
+
+    Each row looks for the nearest earlier one that ends no sooner than itself, by jumping over
+    those that end sooner together with what these have jumped over; of all that, the latest end
+    is kept.
+    """
+    rows = by_thread(rank, rows)
+    end_us = rank.end_us[rows]
+    first = np.zeros(len(rows), np.int64)
+    for low, high in equal_runs(rank.thread[rows]):
+        first[low:high] = low
+    before = np.arange(len(rows)) - 1
+    latest_us = np.full(len(rows), -np.inf)
+    open_rows = np.flatnonzero(before >= first)
+    for _ in range(MAX_JUMPS):
+        is_sooner = end_us[before[open_rows]] < end_us[open_rows]
+        open_rows = open_rows[is_sooner]
+        if not len(open_rows):
+            break
+        over = before[open_rows]
+        skipped_us = np.maximum(end_us[over], latest_us[over])
+        latest_us[open_rows] = np.maximum(latest_us[open_rows], skipped_us)
+        before[open_rows] = before[over]
+        open_rows = open_rows[before[open_rows] >= first[open_rows]]
+    return rows, latest_us
+
+
+def crossing_at(rank: RankTrace, rows: Ints, tolerance_us: float) -> tuple[Floats, Mask]:
+    """How far `rows` cross (`crossings_us`), and which rows of the rank share time with a crossing.
+
+    Of two that cross, the later begins and the earlier ends from when some row begins that crosses
+    in `rows` until what it crosses ends; so none is missed among those that share that time.
+    """
+    rows, until_us = crossed_until_us(rank, rows)
+    excess_us = _excess_us(rank, rows, until_us)
+    crossing = np.flatnonzero(excess_us > tolerance_us)
+    crossing = crossing[np.argsort(rows[crossing])]  # in order of start
+    latest_us = np.maximum.accumulate(until_us[crossing])
+    last = np.searchsorted(rank.start_us[rows[crossing]], rank.end_us, side="right") - 1
+    is_near = last >= 0
+    is_near[is_near] = latest_us[last[is_near]] >= rank.start_us[is_near]
+    return excess_us, is_near
+
+
+def differentiated_ops(rank: RankTrace) -> Ints:
+    """Per row of the rank: the forward operator that it differentiates, or -1.
+
+    Numbers count per thread, and operators without a derivative have that of the next one: it is
+    the last forward operator of that thread and number which began before.
+    """
+    ops = rank.of(Category.CPU_OP)
+    ops = ops[rank.sequence[ops] >= 0]
+    is_backward = (rank.forward_thread[ops] > 0) | rank.name_matches(BACKWARD_OP)[ops]
+    forward, backward = ops[~is_backward], ops[is_backward]
+    result = np.full(len(rank), NONE, np.int64)
+    if not len(forward) or not len(backward):
+        return result
+    limit = int(rank.sequence[ops].max()) + 1
+    threads = distinct(rank.thread[forward])
+    thread = np.searchsorted(threads, _forward_threads(rank, forward, backward))
+    known = np.searchsorted(threads, rank.thread[forward]) * limit + rank.sequence[forward]
+    codes, code = np.unique(known, return_inverse=True)
+    wanted = thread * limit + rank.sequence[backward]
+    at = np.searchsorted(codes, wanted).clip(max=len(codes) - 1)
+    order = np.lexsort((rank.start_us[forward], code))
+    keys = thread_keys(code[order], rank.start_us[forward[order]])
+    last = np.searchsorted(keys, thread_keys(at, rank.start_us[backward]), side="right") - 1
+    found: Mask = (codes[at] == wanted) & (last >= 0) & (code[order[last]] == at)
+    result[backward[found]] = forward[order[last[found]]]
+    return result
+
+
+def _forward_threads(rank: RankTrace, forward: Ints, backward: Ints) -> Ints:
+    """Per row of `backward`: the thread whose sequence numbers it has.
+
+    Files name it by a count of PyTorch's own: the thread with most of the same numbers, where
+    several have as many one that no other count has, in order of time.
+    """
+    threads = list(dict.fromkeys(rank.thread[forward].tolist()))
+    numbers = [distinct(rank.sequence[forward[rank.thread[forward] == each]]) for each in threads]
+    result = np.zeros(len(backward), np.int64)
+    taken = [False] * len(threads)
+    counts = rank.forward_thread[backward]
+    for count in distinct(counts).tolist():
+        of_count = counts == count
+        same = distinct(rank.sequence[backward[of_count]])
+        shared = [int(np.isin(same, each).sum()) for each in numbers]
+        best = max(range(len(threads)), key=lambda at: (shared[at], not taken[at]))
+        taken[best] = True
+        result[of_count] = threads[best]
+    return result

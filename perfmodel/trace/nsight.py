@@ -32,7 +32,7 @@ from perfmodel.trace.sqlite import (
 KERNELS, COPIES, SETS = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
 CALLS, SYNCS = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS, GRAPHS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-RANGES, STRINGS, GPUS, THREADS = "NVTX_EVENTS", "StringIds", "TARGET_INFO_GPU", "ThreadNames"
+RANGES, STRINGS, GPUS = "NVTX_EVENTS", "StringIds", "TARGET_INFO_GPU"
 
 NVTX_CATEGORY, PUSH_POP_RANGE, START_END_RANGE = 33, 59, 60
 """Of `eventType`, those of which something is read."""
@@ -79,18 +79,9 @@ def _ranks_of_tables(db: Database) -> tuple[RankTrace, ...]:
         processes[next(iter(processes), 0) if pid < 0 else pid].append(event)
     for event in _nsight_ranges(db, texts):
         processes[event["pid"]].append(event)
-    gpus = sorted(
-        db.rows(GPUS, ("id",), ("totalMemory", "smCount"), texts="name"), key=lambda gpu: gpu["id"]
-    )
-    devices = tuple(
-        DeviceProperties(gpu["name"], max(gpu["totalMemory"], 0), max(gpu["smCount"], 0))
-        for gpu in gpus
-    )
-    names = {
-        row["globalTid"] & (1 << PID_BITS) - 1: texts.get(row["nameId"], "")
-        for row in db.rows(THREADS, ("nameId", "globalTid"))
-    }
-    ranks = ranks_of(db.where, processes, devices, names, "an export of Nsight Systems")
+    gpus = sorted(db.rows(GPUS, ("id",), ("totalMemory",), texts="name"), key=lambda gpu: gpu["id"])
+    devices = tuple(DeviceProperties(gpu["name"], max(gpu["totalMemory"], 0)) for gpu in gpus)
+    ranks = ranks_of(db.where, processes, devices, "an export of Nsight Systems")
     for rank in ranks:
         if whole := int(rank.name_matches(_WHOLE_GRAPH)[rank.is_device].sum()):
             rank.warnings.append(

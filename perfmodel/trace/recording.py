@@ -33,8 +33,7 @@ from perfmodel.trace.categories import (
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.impossible_times import OVERLAP_US as DEVICE_OVERLAP_US
 from perfmodel.trace.impossible_times import endless, without_overlong
-from perfmodel.trace.link import equal_runs, stream_keys
-from perfmodel.trace.nesting import crossing_at, crossings_us
+from perfmodel.trace.link import crossing_at, crossings_us, equal_runs, stream_keys
 from perfmodel.trace.window import find_steps, take_rows
 
 CLOCK_TOLERANCE_US = 100.0
@@ -336,12 +335,8 @@ def check_rank(rank: RankTrace) -> None:
         raise TraceError(f"{rank.where}: distributedInfo: rank {rank.rank}: above {MAX_RANK}")
 
 
-def inconsistencies(rank: RankTrace) -> list[str]:
+def inconsistencies(rank: RankTrace) -> Iterator[str]:
     """What in the events of one rank cannot have happened as recorded; one line per rule."""
-    return list(_nesting(rank))
-
-
-def _nesting(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
     late_us = steps.end_us[:-1] - steps.start_us[1:]
     yield from _count_beyond(late_us, OVERLAP_US, "steps begin before the one before ended")

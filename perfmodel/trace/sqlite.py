@@ -25,7 +25,7 @@ from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
-from perfmodel.trace.foreign import foreign
+from perfmodel.trace.formats import foreign
 from perfmodel.trace.impossible_times import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"
@@ -151,7 +151,6 @@ def rank_from_events(
     *,
     rank: int = NONE,
     devices: tuple[DeviceProperties, ...] = (),
-    thread_names: dict[int, str] | None = None,
     tool: str = "",
 ) -> RankTrace:
     """The rank that `events` are of, in whatever order.
@@ -187,7 +186,6 @@ def rank_from_events(
         origin_ns=origin_ns,
         strings=strings,
         devices=devices,
-        thread_names=thread_names or {},
         category=category[order],
         start_us=(start_ns[order] - origin_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
@@ -229,7 +227,6 @@ def ranks_of(
     where: str,
     processes: Mapping[int, list[Row]],
     devices: tuple[DeviceProperties, ...],
-    threads: dict[int, str],
     tool: str,
 ) -> tuple[RankTrace, ...]:
     """The processes that used a device (of none, all), in the order of devices."""
@@ -248,7 +245,6 @@ def ranks_of(
             processes[pid],
             rank=NONE if alone else number,
             devices=devices,
-            thread_names=threads,
             tool=tool,
         )
         for number, pid in enumerate(used)
@@ -279,7 +275,6 @@ def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
     """Each run of a process has tables of its own, whose names end in its id."""
     processes: dict[int, list[Row]] = {}
     devices: list[DeviceProperties] = []
-    names: dict[int, str] = {}
     for number, suffix in enumerate(sorted(suffixes)):
         agents = {
             row["id"]: row
@@ -294,17 +289,15 @@ def _rocpd(db: Database, suffixes: list[str]) -> tuple[RankTrace, ...]:
         shown = [gpu["product_name"] or gpu["model_name"] or gpu["name"] for gpu in gpus]
         devices = devices or [DeviceProperties(name) for name in shown]
         threads = {
-            row["id"]: row
-            for row in db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"), texts="name")
+            row["id"]: row["tid"] for row in db.rows(f"rocpd_info_thread{suffix}", ("id", "tid"))
         }
-        names |= {row["tid"]: row["name"] for row in threads.values() if row["name"]}
         events = list(_rocpd_events(db, suffix, agents, threads))
         processes[number] = [event | {"pid": number} for event in events]
-    return ranks_of(db.where, processes, tuple(devices), names, "a rocpd database of rocprofv3")
+    return ranks_of(db.where, processes, tuple(devices), "a rocpd database of rocprofv3")
 
 
 def _rocpd_events(
-    db: Database, suffix: str, agents: Mapping[int, Row], threads: Mapping[int, Row]
+    db: Database, suffix: str, agents: Mapping[int, Row], threads: Mapping[int, int]
 ) -> Iterator[Row]:
     texts = db.texts(f"rocpd_string{suffix}", "string")
     groups = db.texts(f"rocpd_info_category{suffix}", "name") or texts
@@ -315,7 +308,7 @@ def _rocpd_events(
     for row in _rocpd_rows(db, "rocpd_region", suffix, needed, ("event_id",), "extdata"):
         event = about.get(row["event_id"], none)
         group = groups.get(event["category_id"], "").upper()
-        thread = threads.get(row["tid"], {}).get("tid", row["tid"])
+        thread = threads.get(row["tid"], row["tid"])
         name = text_of(texts, row["name_id"], row, "name_id")
         if "HIP" in group:
             columns = {"thread": thread, "correlation": event["stack_id"]}

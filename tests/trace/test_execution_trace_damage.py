@@ -32,7 +32,6 @@ def changed(index: int, **values: Any) -> dict[str, Any]:
         (changed(0, id=2**63), r"nodes\[0\].id: "),
         (changed(0, tid=10**30), r"nodes\[0\].tid: "),
         (changed(0, scope=300), r"nodes\[0\].scope: 300 must be at most 255"),
-        (changed(0, seq_id=2**63), r"nodes\[0\].seq_id: "),
         (changed(0, name=None), r"nodes\[0\].name: Expected `str`, got `null`"),
         (changed(0, inputs=[A]), r"nodes\[0\].inputs.values: 1 values for 2 types"),
         (changed(0, input_shapes=[[8]]), r"nodes\[0\].inputs.shapes: 1 shapes for 2 types"),
@@ -54,7 +53,6 @@ def changed(index: int, **values: Any) -> dict[str, Any]:
         (flat(*FOUR) | {"schema": "9.9"}, r"unknown schema '9.9'; the known ones are 1.0.0, 1.0.1"),
         (flat(*FOUR) | {"schema": None}, r"no schema; the known ones are"),
         (flat(*FOUR) | {"nodes": {}}, r"nodes: Expected `array`, got `object`"),
-        (flat(*FOUR) | {"pid": -1}, r"pid: "),
         ({"schema": "1.0.1"}, r"missing required field `nodes`"),
         ([], r"Expected `object`, got `array`"),
         (comms(["Int"], [1]), r"missing required field `nodes`"),
@@ -120,7 +118,6 @@ def test_damage_raises_trace_error_only(data: st.DataObject) -> None:
     def read() -> None:
         trace = decode_execution_trace(content, "damaged")
         trace.data_dependencies()
-        assert len(trace.frame()) == len(trace)
 
     reads_or_says_in_one_line(read, "damaged")
 

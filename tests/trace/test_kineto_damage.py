@@ -150,8 +150,8 @@ def test_deep_nesting_is_an_error_and_no_crash(tail: str) -> None:
 
 
 def test_other_keys_of_the_document() -> None:
-    assert "at deviceProperties[1].numSms" in error_of(
-        document(deviceProperties=[{}, {"numSms": "many"}])
+    assert "at deviceProperties[1].totalGlobalMem" in error_of(
+        document(deviceProperties=[{}, {"totalGlobalMem": "many"}])
     )
     assert "at distributedInfo.rank" in error_of(document(distributedInfo={"rank": "x"}))
     for base in (2**63, 10**30, 1.5, "x"):

@@ -13,7 +13,7 @@ from tiny import Tiny
 
 from perfmodel.trace.categories import Category
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.nesting import MAX_JUMPS, crossing_at, crossings_us
+from perfmodel.trace.link import MAX_JUMPS, crossing_at, crossings_us
 from perfmodel.trace.recording import inconsistencies
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)

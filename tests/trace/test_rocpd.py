@@ -167,10 +167,9 @@ def loop(schema: int, steps: int = 3) -> Writer:
     made.region(4, "hsa_queue_create", 10, 20, 1)
     for number in range(steps):
         begin, stack = (1_000_000 + 1000 * number) * us, 10 * number + 2
-        marks = {"stack": stack, "text": f"step {number}"}
-        made.region(1, "roctxThreadRangeA", begin, begin + 990 * us, **marks)
-        named = {"stack": stack + 1, "text": "aten::mm, seq = 5, sizes = [[64, 8], [8, 2]]"}
-        made.region(1, "roctxThreadRangeA", begin + 80 * us, begin + 120 * us, **named)
+        made.region(1, "roctxThreadRangeA", begin, begin + 990 * us, stack, f"step {number}")
+        text = "aten::mm, seq = 5, sizes = [[64, 8], [8, 2]]"
+        made.region(1, "roctxThreadRangeA", begin + 80 * us, begin + 120 * us, stack + 1, text)
         made.region(0, "hipMemcpyAsync", begin + 10 * us, begin + 20 * us, stack + 2)
         made.copy(begin + 30 * us, begin + 80 * us, stack + 2, 4096)
         for nth, (kernel, at, took) in enumerate(((12, 120, 300), (13, 430, 100))):

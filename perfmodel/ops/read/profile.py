@@ -16,8 +16,7 @@ from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_la
 from perfmodel.trace.categories import DEVICE_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
-from perfmodel.trace.step_marks import NUMBERED_MARK
-from perfmodel.trace.window import MAIN_THREAD
+from perfmodel.trace.window import MAIN_THREAD, NUMBERED_MARK
 
 
 def enclosing_ops(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list[int]]:
