@@ -15,7 +15,6 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.model_selection import LeaveOneGroupOut
 
 from perfmodel import hardware
 from perfmodel.arrays import Floats, Ints, Mask
@@ -102,7 +101,7 @@ class _Samples:
 
     @property
     def measured_us(self) -> Floats:
-        return self.frame["duration_us"].to_numpy(np.float64)
+        return np.asarray(self.frame["duration_us"].to_numpy(np.float64))
 
 
 def fit_part(
@@ -186,7 +185,8 @@ def _samples(
     part: Part, frame: pd.DataFrame, devices: Mapping[str, Device]
 ) -> tuple[Part, _Samples]:
     """`part` with its features and what was measured, and the rows that it is fitted to."""
-    columns_of, least = {}, {}
+    columns_of: dict[str, tuple[Ints, Columns]] = {}
+    least: dict[str, dict[str, float]] = {}
     measured = frame["duration_us"].to_numpy(np.float64)
     target, work, tells = np.zeros((3, len(frame)))
     names = NOT_BELOW.get(part.fitted.build, ())
@@ -217,10 +217,10 @@ def _samples(
     if not (tells > 0.01).any():
         said = "no row takes longer than its launch: no kernel can be told"
         raise ModelError(f"{part.fitted.name}: {said}")
-    columns = (*part.fitted.features, *COLUMNS)
-    matrix = np.empty((len(frame), len(columns)), np.float32)
-    for device, (at, own) in columns_of.items():
-        matrix[at] = own.matrix(columns, part.fitted.devices[device])
+    all_columns = (*part.fitted.features, *COLUMNS)
+    matrix = np.empty((len(frame), len(all_columns)), np.float32)
+    for device, (at, columns) in columns_of.items():
+        matrix[at] = columns.matrix(all_columns, part.fitted.devices[device])
     framework = Rows.from_frame(frame).in_framework()
     groups = frame.assign(work=work).groupby([*KIND, framework])["work"]
     size = _SMALL_WEIGHT + (1.0 - _SMALL_WEIGHT) * groups.rank(pct=True).to_numpy() ** 2
@@ -304,17 +304,9 @@ def _chosen(
     off = {each: np.full(count, np.nan) for each in variants}
     floors_us, bounds_us = np.zeros((2, count))
     answers: dict[str, tuple[Part, Ints, Rows, Columns]] = {}
-    is_alone = len(set(chips)) == 1
-    folds = (
-        [(asked[:0], asked)]
-        if is_alone
-        else [
-            (asked[train], asked[test])
-            for train, test in LeaveOneGroupOut().split(asked, groups=chips[asked])
-        ]
-    )
-    for train, test in folds:
-        fit = _Fit(None if is_alone else trees(LEFT_OUT_TREES, train))
+    for chip in sorted(set(chips)):
+        train, test = asked[chips[asked] != chip], asked[chips[asked] == chip]
+        fit = _Fit(trees(LEFT_OUT_TREES, train) if len(train) else None)
         without = part.without(set(data.frame["device"].iloc[test]), fit)
         makers = [part.fitted.devices[key.split("/")[0]] for key in without.fitted.measured]
         for device, at, rows, columns in _by_device(part, data, devices, test):
@@ -331,7 +323,7 @@ def _chosen(
     where = place_of(data.measured_us / np.exp(off[best]), floors_us, framework)
     intervals = dict(part.fitted.intervals)
     _note(intervals, off[best], where, data.frame["op"], pd.Series(chips), is_other=True)
-    chosen = {"as_nearest": best[0], "share": best[1], "intervals": intervals}
+    chosen: dict[str, Any] = {"as_nearest": best[0], "share": best[1], "intervals": intervals}
     found = np.full((3, count), np.nan)
     for name, (without, at, rows, columns) in answers.items():
         us, _, ends = _times(_with(without, **chosen), rows, hardware.device(name), columns)
@@ -352,7 +344,7 @@ def _chips_of(names: pd.Series, devices: Mapping[str, Mapping[str, float]]) -> n
     chips = {
         name: chip for chip, alike in enumerate(nx.connected_components(graph)) for name in alike
     }
-    return names.map(chips).to_numpy()
+    return np.asarray(names.map(chips).to_numpy())
 
 
 def _error(off: Floats, tells: Floats, chips: np.ndarray) -> float:

@@ -101,7 +101,7 @@ def holdout_errors(
 
 
 def _log_of_roofline(rows: pd.DataFrame) -> Floats:
-    return np.log(rows["duration_us"] / rows["bound_us"]).to_numpy()
+    return np.asarray(np.log(rows["duration_us"] / rows["bound_us"]))
 
 
 def _predicted(frame: pd.DataFrame, fitted: Fitted) -> pd.DataFrame:

@@ -38,7 +38,7 @@ class Forest:
     @property
     def depth(self) -> int:
         """Steps of a walk."""
-        return self.value.shape[1].bit_length() - 1
+        return int(self.value.shape[1]).bit_length() - 1
 
     def of_width(self, columns: int) -> Forest:
         """Itself; raises `ValueError` where a node asks for another than so many columns."""
@@ -158,7 +158,8 @@ def joined(trees: Sequence[Mapping[str, Any]], start: float) -> Forest:
         raise ValueError("a node with one child, or one that points outside of its tree")
     none = len(own)  # a leaf of 0, below every leaf on the side that no row takes
     is_leaf = np.append(is_leaf, True)
-    node, levels = roots[:, None], []
+    node = roots[:, None]
+    levels: list[tuple[Ints, Floats]] = []
     while not is_leaf[node].all():
         if len(levels) == DEEPEST:
             raise ValueError("trees deeper than any that are grown, or nodes in a circle")

@@ -144,7 +144,7 @@ def _lattice(asked: OfDevice) -> Lattice:
     count = len(sizes[0])
     dims = {name: np.full(count, value) for name, value in given}
     dims |= dict(zip(OPS[op].dims, sizes, strict=True))
-    rows = Rows(*((text,) * count for text in (op, dtype, _FORWARD, timing)), dims)
+    rows = Rows((op,) * count, (dtype,) * count, (_FORWARD,) * count, (timing,) * count, dims)
     us = part.unconstrained_us(rows, asked.device)
     return Lattice(axes, monotone_midway(np.log(us).reshape([len(each) for each in axes])))
 

@@ -197,11 +197,6 @@ def _bundled() -> dict[str, Learned]:
     return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
-def provenance(folder: str | Path) -> dict[str, Any]:
-    """What the directory's manifest says that its models were fitted on. Raises `ModelError`."""
-    return _manifest(Path(folder)).about
-
-
 @lru_cache(maxsize=8)
 def _loaded(folder: str, shown: str, trusted: bool) -> tuple[tuple[str, Learned], ...]:
     manifest = _manifest(Path(folder))
