@@ -25,10 +25,9 @@ from perfmodel.calibrate.estimators import (
     Bounded,
     boosted,
 )
-from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each
+from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each, observed_tiles
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, measured_us
-from perfmodel.cost.gpu.rates import matrix_flop_per_us
 from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BUILDS, FALLING, NOT_BELOW, Columns
 from perfmodel.cost.learned.part import (
@@ -43,7 +42,6 @@ from perfmodel.cost.learned.part import (
     place_of,
 )
 from perfmodel.cost.learned.store import stored
-from perfmodel.cost.learned.tiles import tile_key
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, Rows
@@ -382,58 +380,3 @@ def _note(
             name = OTHERS if is_other else key[2]
             low, high = np.clip([low * wider, high * wider], -3.0, 3.0).tolist()
             intervals[f"{key[0]}/{name}/{key[1]}"] = min(0.0, low), max(0.0, high)
-
-
-_TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"
-"""Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
-_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
-
-
-def observed_tiles(
-    frame: pd.DataFrame, devices: Mapping[str, Device], part: Part
-) -> dict[str, list[tuple[float, float, float]]]:
-    """Per op, dtype and generation, the tiles of at least 2 % of the rows: rows, columns, share of
-    the peak.
-
-    Names are known after the fact only: they tell which kernels a library has, not which one a
-    row will run.
-    """
-    column = next((name for name in ("kernel_name", "kernel") if name in frame), None)
-    if column is None:
-        return {}
-    sizes = frame[column].astype("string").str.extract(_TILE_NAME).astype("float64")
-    tiles: dict[str, list[tuple[float, float, float]]] = {}
-    for (op, dtype, name), at in frame.groupby(["op", "dtype", "device"]).indices.items():
-        key, own = tile_key(op, dtype, devices[name]), sizes.iloc[at]
-        if key not in tiles and own[0].notna().any():
-            down, across = own[1].fillna(1.0).to_numpy(), own[0].fillna(1.0).to_numpy()
-            reached = _reached(frame.iloc[at], down, across, devices[name], part)
-            groups = reached.groupby([own[1].to_numpy(), own[0].to_numpy()])
-            tiles[key] = [
-                (*size, _usual(tile)) for size, tile in groups if len(tile) >= _MIN_SHARE * len(at)
-            ]
-    return {key: each for key, each in tiles.items() if each}
-
-
-def _reached(
-    frame: pd.DataFrame, down: Floats, across: Floats, device: Device, part: Part
-) -> pd.DataFrame:
-    """Of each row the share of the peak, computed edges included, and the waves of its blocks."""
-    rows, own = Rows.from_frame(frame), describe(device)
-    b, m, n, k = (np.nan_to_num(rows.dims.get(name, 1.0), nan=1.0) for name in ("b", "m", "n", "k"))
-    floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
-    measured = frame["duration_us"].to_numpy(np.float64)
-    kernel = np.maximum(measured - offset_us, 0.1 * measured)
-    waves = b * np.ceil(m / down) * np.ceil(n / across) / device.sm_count
-    rate = matrix_flop_per_us(device, rows.dtype) * device.gemm_peak_frac
-    computed = np.ceil(waves) * device.sm_count * 2.0 * down * across * k
-    share = np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan)
-    return pd.DataFrame({"share": share, "waves": waves})
-
-
-def _usual(tile: pd.DataFrame) -> float:
-    """The median share where many waves ran, else of all."""
-    known = tile.dropna()
-    full = known[known["waves"] > _FULL_WAVES]
-    among = full if len(full) >= _FEWEST else known
-    return float(among["share"].median().clip(0.05, 1.2)) if len(among) else 0.5
