@@ -52,7 +52,7 @@ __getattr__, _later = exports(__name__)
 __all__ = sorted([*_later, "__version__"])
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __dir__() -> list[str]:

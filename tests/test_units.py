@@ -52,7 +52,6 @@ DIMENSIONLESS = {
     "features": "inputs of a learned model",
     "features_of": "as features",
     "per_table": "sums, in the unit of what is summed",
-    "rank_correlation": "Spearman's",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {

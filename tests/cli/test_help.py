@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -26,7 +27,9 @@ def loaded_by(*arguments: str) -> set[str]:
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr); "
         "sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    piped = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=piped)
     return set(done.stderr.split())
 
 

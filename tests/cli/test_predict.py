@@ -94,8 +94,9 @@ def test_several_devices(run: Run, trace: Path) -> None:
     assert len(run("predict", trace, *options, "--format", "csv").out.splitlines()) == 3
 
 
-def test_many_devices_fit_the_page(run: Run, trace: Path) -> None:
+def test_many_devices_fit_the_page(run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = [word for it in GPUS for word in ("--hardware", it.name)]
+    monkeypatch.setenv("COLUMNS", "100")
     ran = run("predict", trace, *options)
     assert ran.status == 0
     lines = [line for line in ran.out.splitlines() if not line.startswith("warning: ")]

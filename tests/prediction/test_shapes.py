@@ -92,7 +92,7 @@ def test_each_step_is_a_graph_of_its_own() -> None:
     assert found.notes == ("CUDA graphs: 2 hold 6 calls",)
 
 
-@pytest.mark.parametrize("name", ["torchrec", "reference", "hugectr"])
+@pytest.mark.parametrize("name", ["torchrec", "reference"])
 def test_the_lever_of_graph_launches_is_what_the_option_brings(name: str) -> None:
     workload = load_workload("criteo-kaggle").with_(implementation__name=name)
     eager, graphs = (
