@@ -27,7 +27,7 @@ from perfmodel.calibrate.estimators import (
 )
 from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each, observed_tiles
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, measured_us
+from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, floors_of, measured_us
 from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BUILDS, FALLING, NOT_BELOW, Columns
 from perfmodel.cost.learned.part import (
@@ -63,7 +63,9 @@ _SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
 """Of the smallest row against the largest: what is asked about is larger than what is measured."""
 _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
-_TELLS = 1.3
+_TELLS, _LONGEST_FLOOR_US = 1.3, 30.0
+"""Times its floor from which a row counts as measured, and from how long where only the usual floor
+is known: hosts' floors of calls in a loop, and of single ones, are up to that (assumed)."""
 _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice between variants."""
@@ -199,6 +201,8 @@ def _samples(
         kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
         target[at], work[at] = np.log(kernel_us / base_us), columns.work
         above = us / np.maximum(floor_us, 1e-9)
+        is_usual = (floor_us > 0.0) & (floor_us == floors_of(rows)[0])
+        is_clear = (above > _TELLS) & ~(is_usual & (us < _LONGEST_FLOOR_US))
         tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
         columns_of[device] = at, columns
         part = _with(part, features=tuple(columns.features))
@@ -206,7 +210,7 @@ def _samples(
         for (op, kind), own_at in frame.iloc[at].groupby(["op", kinds.iloc[at]]).indices.items():
             if len(own_at) < _MIN_ROWS and of_kind[kind] < _MANY_ROWS:
                 continue
-            clear = own_at[above[own_at] > _TELLS]
+            clear = own_at[is_clear[own_at]]
             shortest = np.quantile(base_us[clear], 0.02) if len(clear) else base_us[own_at].max()
             least[f"{device}/{op}/{kind}"] = {
                 "base_us": float(shortest),
