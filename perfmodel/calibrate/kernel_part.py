@@ -27,7 +27,7 @@ from perfmodel.calibrate.estimators import (
 )
 from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each, observed_tiles
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, floors_of, measured_us
+from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, calls_of, measured_us
 from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BUILDS, FALLING, NOT_BELOW, Columns
 from perfmodel.cost.learned.part import (
@@ -63,9 +63,8 @@ _SMALL_WEIGHT, _FLAG_WEIGHT = 0.1, 0.2
 """Of the smallest row against the largest: what is asked about is larger than what is measured."""
 _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
-_TELLS, _LONGEST_FLOOR_US = 1.3, 30.0
-"""Times its floor from which a row counts as measured, and from how long where only the usual floor
-is known: hosts' floors of calls in a loop, and of single ones, are up to that (assumed)."""
+_TELLS = 1.3
+"""Times its floor, and its host's, from which a row counts as measured."""
 _FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice between variants."""
@@ -113,9 +112,11 @@ def fit_part(
     is_of_ops: bool,
     seed: int,
     regressor: Bounded | None = None,
+    hosts: Mapping[tuple[str, str], float] | None = None,
 ) -> FittedPart:
     """The part `name` of a family fitted to `frame`, of boosted trees or of clones of `regressor`;
-    `is_of_ops` says whether it answers for no other ops. Raises `ModelError` where no row tells of
+    `is_of_ops` says whether it answers for no other ops, `hosts` are `host_floors` of all rows
+    (default: of `frame` alone). Raises `ModelError` where no row tells of
     its kernel, or for impossible rows."""
     frame, build = frame.reset_index(drop=True), BUILD_OF_FAMILY[family]
     devices = {each: known[each] for each in sorted(set(frame["device"]))}
@@ -133,7 +134,8 @@ def fit_part(
     if build == "matmul":
         tiles = observed_tiles(frame, devices, Part(fitted, {}, heuristic))
         fitted = msgspec.structs.replace(fitted, tiles=tiles)
-    part, data = _samples(Part(fitted, {}, heuristic), frame, devices)
+    hosts = host_floors(frame) if hosts is None else hosts
+    part, data = _samples(Part(fitted, {}, heuristic), frame, devices, hosts)
 
     def trees(shape: Mapping[str, float], among: Mask | Ints, width: int | None = None) -> Any:
         names = (*part.fitted.features, *COLUMNS)[:width]
@@ -181,8 +183,21 @@ def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     return {"/".join(key): float(us) for key, us in found.items()}
 
 
+def host_floors(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """By device and timing, the median over ops of where calls of one launch pile up: what tells
+    how long a call of an op must be whose own floor nothing shows."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key, us in launch_floors(frame).items():
+        device, timing, op, _ = key.split("/")
+        found.setdefault((device, timing), []).append(us / calls_of(op))
+    return {key: float(np.median(each)) for key, each in found.items()}
+
+
 def _samples(
-    part: Part, frame: pd.DataFrame, devices: Mapping[str, Device]
+    part: Part,
+    frame: pd.DataFrame,
+    devices: Mapping[str, Device],
+    hosts: Mapping[tuple[str, str], float],
 ) -> tuple[Part, _Samples]:
     """`part` with its features and what was measured, and the rows that it is fitted to."""
     columns_of: dict[str, tuple[Ints, Columns]] = {}
@@ -201,8 +216,10 @@ def _samples(
         kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
         target[at], work[at] = np.log(kernel_us / base_us), columns.work
         above = us / np.maximum(floor_us, 1e-9)
-        is_usual = (floor_us > 0.0) & (floor_us == floors_of(rows)[0])
-        is_clear = (above > _TELLS) & ~(is_usual & (us < _LONGEST_FLOOR_US))
+        of_host = rows.of_kinds(
+            lambda kind, name=device: hosts.get((name, kind.timing), 0.0) * calls_of(kind.op)
+        )
+        is_clear = us > _TELLS * np.maximum(floor_us, of_host)
         tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
         columns_of[device] = at, columns
         part = _with(part, features=tuple(columns.features))

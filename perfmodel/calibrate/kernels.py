@@ -25,7 +25,7 @@ from perfmodel.calibrate.kernel_data import (
     thinned,
     without_excluded,
 )
-from perfmodel.calibrate.kernel_part import FittedPart, fit_part
+from perfmodel.calibrate.kernel_part import FittedPart, fit_part, host_floors
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
 from perfmodel.cost.learned.model import Learned
 from perfmodel.errors import ModelError, PerfmodelError
@@ -73,6 +73,7 @@ def fit_kernels(
     known = devices_of(frame["device"])
     frame = frame[frame["device"].map({name: each.target != "cpu" for name, each in known.items()})]
     slices = [(family, *each) for family in BUILD_OF_FAMILY for each in sliced(family, frame)]
+    hosts = host_floors(frame)
     parts, done, total = [], 0, sum(len(rows) for *_, rows in slices)
     for family, name, rows in slices:
         begin(f"{name}, {len(rows):,} rows", done, total)
@@ -90,6 +91,7 @@ def fit_kernels(
                         is_of_ops=is_of_ops,
                         seed=seed,
                         regressor=regressor,
+                        hosts=hosts,
                     )
                 )
     if not parts:

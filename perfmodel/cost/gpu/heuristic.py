@@ -35,6 +35,11 @@ OF_UNKNOWN_HOST = 2.0
 TIMINGS = {name: Floor(floor, offset) for name, (floor, offset) in _C.tuples("timings").items()}
 
 
+def calls_of(op: str) -> float:
+    """Launches of a usual call of `op`, as its floor shows them."""
+    return _C.table("calls").get(op, 1.0)
+
+
 def floors_of(rows: Rows) -> Floats:
     """(floor_us, offset_us) `[2, n]`; raises `ModelError` for an unknown `timing`."""
 
@@ -43,7 +48,7 @@ def floors_of(rows: Rows) -> Floats:
             known = ", ".join(sorted(TIMINGS))
             raise ModelError(f"unknown timing {kind.timing!r}; one of {known}")
         floor_us, offset_us = _C.tuples("timings")[kind.timing]
-        return floor_us * _C.table("calls").get(kind.op, 1.0), offset_us
+        return floor_us * calls_of(kind.op), offset_us
 
     return rows.of_kinds(of).reshape(len(rows), 2).T
 
