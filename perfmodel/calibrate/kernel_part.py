@@ -70,7 +70,6 @@ _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice between variants."""
 _MIN_RESIDUALS = 30
 
-
 Trees = Callable[..., Any]
 """From the shape of trees and the rows that they see to a fitted regressor."""
 
@@ -171,10 +170,8 @@ def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
     behind other work, what the smallest call took on the same host."""
     single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
     calls = single.groupby(KIND)["duration_us"]
-    floors, at_most = (
-        calls.quantile(_FLOOR_QUANTILE),
-        _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE),
-    )
+    floors = calls.quantile(_FLOOR_QUANTILE)
+    at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
     piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
     found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
     if LAUNCHED_US in frame:
