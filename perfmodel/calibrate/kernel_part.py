@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,9 +26,10 @@ from perfmodel.calibrate.estimators import (
     Bounded,
     boosted,
 )
-from perfmodel.calibrate.kernel_data import LAUNCHED_US, few_of_each, observed_tiles
+from perfmodel.calibrate.kernel_data import few_of_each, observed_tiles
+from perfmodel.calibrate.launch_floors import KIND, host_floors, launch_floors
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, calls_of, measured_us
+from perfmodel.cost.gpu.heuristic import Heuristic, calls_of, measured_us
 from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BUILDS, FALLING, NOT_BELOW, Columns
 from perfmodel.cost.learned.part import (
@@ -44,10 +46,9 @@ from perfmodel.cost.learned.part import (
 from perfmodel.cost.learned.store import stored
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
-from perfmodel.ops.rows import BEHIND_WORK, Rows
+from perfmodel.ops.rows import Kind, Rows
 from perfmodel.ops.spec import OPS
 
-KIND = ["device", "timing", "op", "dtype"]
 SHARES = (1.0, 0.75, 0.5, 0.25)
 OWN_BUILD = "matmul"
 """Products: of which a device with many rows has trees of its own as well."""
@@ -65,7 +66,6 @@ _CLEAR_FROM, _CLEAR_OVER = 1.05, 8.0
 """Times its floor from which, and over which, a row tells ever more of its kernel."""
 _TELLS = 1.3
 """Times its floor, and its host's, from which a row counts as measured."""
-_FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
 _MOST_OFF = 2.0
 """Logarithm at which errors stop counting in the choice between variants."""
 _MIN_RESIDUALS = 30
@@ -165,29 +165,8 @@ def _with(part: Part, trees: Ensemble | None = None, **changes: Any) -> Part:
     return replace(part, fitted=fitted, trees={OTHERS: trees} if trees else part.trees)
 
 
-def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
-    """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
-    behind other work, what the smallest call took on the same host."""
-    single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
-    calls = single.groupby(KIND)["duration_us"]
-    floors = calls.quantile(_FLOOR_QUANTILE)
-    at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
-    piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
-    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
-    if LAUNCHED_US in frame:
-        behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
-        found |= behind.median().dropna().to_dict()
-    return {"/".join(key): float(us) for key, us in found.items()}
-
-
-def host_floors(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """By device and timing, the median over ops of where calls of one launch pile up: what tells
-    how long a call of an op must be whose own floor nothing shows."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for key, us in launch_floors(frame).items():
-        device, timing, op, _ = key.split("/")
-        found.setdefault((device, timing), []).append(us / calls_of(op))
-    return {key: float(np.median(each)) for key, each in found.items()}
+def _of_host(host: Mapping[str, float], kind: Kind) -> float:
+    return host.get(kind.timing, 0.0) * calls_of(kind.op)
 
 
 def _samples(
@@ -213,9 +192,8 @@ def _samples(
         kernel_us = np.maximum(kernel_us - columns.extra_us, 0.3 * kernel_us)
         target[at], work[at] = np.log(kernel_us / base_us), columns.work
         above = us / np.maximum(floor_us, 1e-9)
-        of_host = rows.of_kinds(
-            lambda kind, name=device: hosts.get((name, kind.timing), 0.0) * calls_of(kind.op)
-        )
+        host = {timing: us for (name, timing), us in hosts.items() if name == device}
+        of_host = rows.of_kinds(partial(_of_host, host))
         is_clear = us > _TELLS * np.maximum(floor_us, of_host)
         tells[at] = np.clip((above - _CLEAR_FROM) / _CLEAR_OVER, 0.01, 1.0)
         columns_of[device] = at, columns

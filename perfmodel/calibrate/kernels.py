@@ -25,7 +25,8 @@ from perfmodel.calibrate.kernel_data import (
     thinned,
     without_excluded,
 )
-from perfmodel.calibrate.kernel_part import FittedPart, fit_part, host_floors
+from perfmodel.calibrate.kernel_part import FittedPart, fit_part
+from perfmodel.calibrate.launch_floors import host_floors
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY, BY_ROW
 from perfmodel.cost.learned.model import Learned
 from perfmodel.errors import ModelError, PerfmodelError

@@ -18,7 +18,7 @@ from perfmodel.calibrate.kernel_data import (
     some_unnamed,
     thinned,
 )
-from perfmodel.calibrate.kernel_part import launch_floors
+from perfmodel.calibrate.launch_floors import launch_floors
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import FRAMEWORKS, Rows
 
