@@ -89,7 +89,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("hotline", "inputs", 39_300.0, "rm3"),
     ("low_precision", "layer_errors", (1e-6,), "dense"),
     ("low_precision", "table_errors", (1e-6,), "dense"),
-    ("low_precision", "ends_error", 0.0, "dense"),
+    ("low_precision", "ends_error", 0.0, "rm3"),
     ("low_precision", "total_error", 0.002, "dense"),
     ("low_precision", "layer_dtypes", (), "dense"),
     ("low_precision", "row_dtypes", ("fp16",), "dense"),

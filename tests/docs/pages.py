@@ -1,7 +1,7 @@
 """What the documentation promises: its fenced blocks, and how each is run and compared.
 
-A page runs in an empty folder that holds a link to `traces/`; its blocks run in order and share
-that folder and one Python namespace. By the word after the fence:
+A page runs in an empty folder that holds links to `traces/` and `benchmarks/`; its blocks run in
+order and share that folder and one Python namespace. By the word after the fence:
 
 - `console`: lines that begin with `$ ` run, in bash or, where they are `perfmodel` alone, in this
   process; the lines below each are what it prints. A command must succeed, or exit 2 where the
@@ -34,6 +34,7 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).parents[2]
+LINKED = ("traces", "benchmarks")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     "README.md": "the two commands of the quick start: .ci/run runs them in a fresh environment",
@@ -117,7 +118,8 @@ class Session:
             script = tools / name
             script.write_text(f"#!{sys.executable}\nimport sys\n{start}\nsys.exit(main())\n")
             script.chmod(0o755)
-        (folder / "traces").symlink_to(ROOT / "traces")
+        for name in LINKED:
+            (folder / name).symlink_to(ROOT / name)
         import perfmodel
 
         package = str(Path(perfmodel.__file__).parents[1])

@@ -87,7 +87,7 @@ def test_between_vendors_device_time_is_nearer_than_that_of_the_source(reference
     that are predicted, and that is carried over.
     """
     old, new = reference / "traces" / "inference", reference / "traces_2" / "inference"
-    most_pct = {"timesformer": 10.0, "qwen1.5-0.5b": 5.0, "bert-small": 40.0}
+    most_pct = {"timesformer": 11.0, "qwen1.5-0.5b": 5.0, "bert-small": 40.0}
     names = (
         (old, "h100_timesformer", new, "mi300x_timesformer"),
         (old, "h100_qwen1.5-0.5b", old, "mi300x_qwen1.5-0.5b"),

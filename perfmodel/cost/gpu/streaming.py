@@ -230,11 +230,11 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     is_kept = kept_reads * channel_bytes <= _C.channel_kept_bytes
     at_once = np.minimum(channels, _C.channel_blocks_per_sm * device.sm_count)
     together = np.where(is_kept, 1.0, _C.channel_stream_frac) * rate
-    drawn = np.minimum(together, at_once * _C.channel_bytes_per_us)
+    drawn = np.minimum(together, at_once * _C.table("channel_bytes_per_us")[device.target])
     passes = writes + np.where(is_kept, kept_reads, reads)
     memory = passes * channel_bytes * channels / drawn
     memory = np.where(has_statistics, memory, group.moved_bytes / rate)
-    blocks_us = np.where(has_statistics, _C.channel_block_us, 0.0)
+    blocks_us = np.where(has_statistics, _C.table("channel_block_us")[device.target], 0.0)
     latency = _C.channel_start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
     return Analysis(
