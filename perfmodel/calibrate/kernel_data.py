@@ -110,10 +110,8 @@ LAUNCHED_US = "launched_us"
 
 
 def _as_called(frame: pd.DataFrame) -> dict[str, object]:
-    """What `collect kernels` calls: batch normalisations of matrices, which are PyTorch's own
-    kernels, and single elements that are gathered and added."""
-    is_own = (frame["op"] == "batch_norm").to_numpy(np.float64)
-    called: dict[str, object] = {"native": is_own, "beside": is_own}
+    """What `collect kernels` calls: single elements that are gathered and added."""
+    called: dict[str, object] = {}
     single = frame["op"].isin(("gather", "scatter_add"))
     if single.any():
         elements = numbers_of(frame, "rows")["rows"] * numbers_of(frame, "cols")["cols"]

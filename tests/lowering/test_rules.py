@@ -112,12 +112,12 @@ X = T((8, 32))
         (
             "aten::native_batch_norm",  # statistics, running statistics, normalisation
             (X, T((32,)), T((32,)), T((32,)), T((32,)), True, 0.1, 1e-5),
-            "batch_norm rows=8 cols=32 native=1 beside=1 x3",
+            "batch_norm rows=8 cols=32 x3",
         ),
         (
             "aten::native_batch_norm_backward",  # sums over gradient and input, then the gradient
             (X, X, T((32,))),
-            "batch_norm.bwd rows=8 cols=32 native=1 beside=1 x2",
+            "batch_norm.bwd rows=8 cols=32 x2",
         ),
         ("aten::copy_", (X, X, False), "copy elements=512"),
         ("aten::copy_", (X, T((8, 32), strides=(1, 8)), False), "transpose_copy rows=32 cols=8"),

@@ -26,7 +26,8 @@ QUERY_GRADIENTS = 2.0
 
 @analyse_by_group
 def analyse_attention(group: Group, device: Device) -> Analysis:
-    """Both products at the matrix units' rate, in waves of blocks of queries."""
+    """Both products at the matrix units' rate, in waves of blocks of queries; where no table has
+    attention of the target, at least the turns of a block over its keys."""
     dims, flop = group.dims, group.flop
     peak = matrix_flop_per_us(device, group.dtypes)
     blocks = dims["b"] * dims["heads"] * np.ceil(dims["s"] / _C.queries_per_block)
@@ -36,6 +37,10 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     filled = np.minimum(1.0, dims["s"] / _C.queries_per_block)
     reached = _C.table("reached_frac").get(device.target, _C.usual_reached_frac)
     compute = flop / (peak * reached * narrow * filled * np.sqrt(wave_frac))
+    keys = np.where(dims["s_kv"] > 0, dims["s_kv"], dims["past"] + dims["s"])
+    keys = np.where(dims["window_size"] > 0, np.minimum(keys, dims["window_size"]), keys)
+    turns = np.minimum(np.ceil(keys / _C.queries_per_block), _C.key_blocks)
+    compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     return Analysis(

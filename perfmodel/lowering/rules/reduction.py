@@ -194,7 +194,7 @@ def native_batch_norm(op: Op) -> Sequence[Piece]:
     In training statistics, running statistics, normalisation; else the last of them alone.
     """
     if argument(op, TRAINING) is False:
-        return _of_channels(op, "fwd", 1, {"native": 1.0, "statistics": 0.0})
+        return _of_channels(op, "fwd", 1, {"statistics": 0.0})
     return _of_channels(op, "fwd", 3)
 
 
@@ -215,10 +215,8 @@ def _of_channels(
     if not total:
         return ()
     if known is None and values.device == HOST:
-        known, launches = {}, 1
-    elif known is None:
-        known = {"native": 1.0, "beside": float(len(values.shape) == 2)}
-    dims = {"rows": total / channels, "cols": float(channels), **known}
+        launches = 1
+    dims = {"rows": total / channels, "cols": float(channels), **(known or {})}
     return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
 
 

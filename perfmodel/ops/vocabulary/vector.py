@@ -139,12 +139,11 @@ _normalisation("softmax log_softmax", ("4", "4"), kernels="softmax", defaults={"
 _normalisation("layer_norm", ("8", "12"), "2*(1/rows)")
 _normalisation("rms_norm", ("4", "8"), "1/rows")
 _normalisation("group_norm", ("8", "12"))
-# Of `cols` channels with `rows` values each, whatever the layout in memory. `native`: PyTorch's own
-# kernels instead of a library's, `beside` = 1 where its channels lie side by side; `statistics` 0:
-# those of training are used, as in inference.
+# Of `cols` channels with `rows` values each, whatever the layout in memory. `statistics` 0: those
+# of training are used, as in inference.
 _normalisation(
     "batch_norm",
     ("8", "12"),
     family="channel",
-    defaults={"native": 0, "beside": 0, "statistics": 1},
+    defaults={"statistics": 1},
 )
