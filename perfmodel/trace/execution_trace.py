@@ -174,7 +174,7 @@ class RawNodes:
 def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
     def arguments(*keys: str) -> RawArguments:
         given = [[bytes(getattr(n, key)) for n in nodes] for key in keys]
-        return RawArguments(*given, [b"[]"] * len(nodes))
+        return RawArguments(given[0], given[1], given[2], [b"[]"] * len(nodes))
 
     return RawNodes(
         node_id=[n.id for n in nodes],
