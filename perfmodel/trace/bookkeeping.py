@@ -18,6 +18,7 @@ from perfmodel.arrays import Ints, distinct, quantile
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
+from perfmodel.trace.recording import count_beyond, count_line
 from perfmodel.trace.window import find_steps
 
 MIN_NUMBERED = 8
@@ -53,28 +54,12 @@ _PROFILER = re.compile(r"PyTorch Profiler \(\d+\)$")
 def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[str]:
     """A line per fault. Where only some steps were read (not `is_whole`), nothing is missing."""
     yield from _units(rank)
-    is_call = rank.name_matches(_CALL)
-    host = rank.of(Category.CPU_OP, Category.ANNOTATION)
-    is_step = rank.name_matches(STEP_NAME) & ~rank.is_of(_STEPS)
-    misnamed = int(is_call[host].sum() + is_step.sum())
-    if misnamed:
-        yield f"{misnamed} events have a name of another category (calls, steps)"
-    unnamed = int((~rank.name_contains(re.compile(r"\S"))).sum())
-    if unnamed:
-        yield f"{unnamed} events have no name: what they are is not known"
-    for rows in (host, rank.of(Category.RUNTIME), np.flatnonzero(rank.is_device)):
-        names = {_NUMBERS.sub("0", rank.strings[name]) for name in distinct(rank.name[rows])}
-        lengths = [len(name) for name in names]
-        most = max(lengths, default=0)
-        count = lengths.count(most)
-        if count >= MIN_CUT and count > CUT_FRAC * len(lengths):
-            yield f"{count} of {len(lengths)} names are {most} characters long: were they cut?"
+    yield from _names(rank)
     others = rank.memory.numbers
     numbers = rank.event_index[rank.event_index >= 0]
     known = distinct(numbers if others is None else np.concatenate([numbers, others]))
     expected = int(known[-1]) + 1 if len(known) and others is not None else 0
-    is_sampled = len(known) < SAMPLED_FRAC * expected
-    if is_whole and not is_sampled:
+    if is_whole and len(known) >= SAMPLED_FRAC * expected:
         if len(known) < expected >= MIN_NUMBERED:
             yield (
                 f"{expected - len(known)} of the {expected} events that the profiler numbered on "
@@ -89,39 +74,48 @@ def bookkeeping_faults(rank: RankTrace, *, is_whole: bool = True) -> Iterator[st
     yield from _steps(rank)
 
 
+def _names(rank: RankTrace) -> Iterator[str]:
+    host = rank.of(Category.CPU_OP, Category.ANNOTATION)
+    is_step = rank.name_matches(STEP_NAME) & ~rank.is_of(_STEPS)
+    misnamed = rank.name_matches(_CALL)[host].sum() + is_step.sum()
+    yield from count_line(misnamed, "events have a name of another category (calls, steps)")
+    unnamed = (~rank.name_contains(re.compile(r"\S"))).sum()
+    yield from count_line(unnamed, "events have no name: what they are is not known")
+    for rows in (host, rank.of(Category.RUNTIME), np.flatnonzero(rank.is_device)):
+        names = {_NUMBERS.sub("0", rank.strings[name]) for name in distinct(rank.name[rows])}
+        lengths = [len(name) for name in names]
+        most = max(lengths, default=0)
+        count = lengths.count(most)
+        if count >= MIN_CUT and count > CUT_FRAC * len(lengths):
+            yield f"{count} of {len(lengths)} names are {most} characters long: were they cut?"
+
+
 def _repeated(rank: RankTrace, rows: Ints, number: Ints, key: str) -> Iterator[str]:
     """Operators whose number another has, and whose numbers do not ascend along their thread."""
     if len(rows) < MIN_NUMBERED:
         return
     twice = len(rows) - len(distinct(number[rows]))
-    if twice:
-        yield f"{twice} operators have the number ({key}) of another"
+    yield from count_line(twice, f"operators have the number ({key}) of another")
     rows = rows[np.argsort(rank.thread[rows], kind="stable")]
-    is_back = (rank.thread[rows[1:]] == rank.thread[rows[:-1]]) & (
-        rank.start_us[rows[1:]] > rank.start_us[rows[:-1]] + AT_ONCE_US
-    )
+    is_back = rank.thread[rows[1:]] == rank.thread[rows[:-1]]
+    is_back &= rank.start_us[rows[1:]] > rank.start_us[rows[:-1]] + AT_ONCE_US
     is_back &= number[rows[1:]] < number[rows[:-1]]
-    if is_back.any():
-        yield (
-            f"{int(is_back.sum())} operators begin after one of their thread that the profiler "
-            f"numbered later ({key})"
-        )
+    yield from count_line(
+        is_back.sum(),
+        f"operators begin after one of their thread that the profiler numbered later ({key})",
+    )
 
 
 def _steps(rank: RankTrace) -> Iterator[str]:
     steps = find_steps(rank)
     ends = [re.search(r"\d{1,18}$", name) for name in steps.names]
-    numbers = [int(end[0]) for end in ends if end]
-    skipped = int((np.diff(numbers) != 1).sum())
-    if skipped:
-        yield f"{skipped} steps are not numbered one after another: are some missing?"
+    skipped = int((np.diff([int(end[0]) for end in ends if end]) != 1).sum())
+    yield from count_line(skipped, "steps are not numbered one after another: are some missing?")
     gap_us = steps.start_us[1:] - steps.end_us[:-1]
     is_whole = all(STEP_NAME.match(name) for name in steps.names)  # other marks leave gaps
-    if is_whole and not skipped and (gap_us > STEP_GAP_US).any():
-        yield (
-            f"{int((gap_us > STEP_GAP_US).sum())} steps begin long after the one before ended "
-            f"(by up to {gap_us.max():.0f} us)"
-        )
+    if is_whole and not skipped:
+        what = "steps begin long after the one before ended"
+        yield from count_beyond(gap_us, STEP_GAP_US, what)
 
 
 def _after_the_last_step(rank: RankTrace) -> Iterator[str]:
@@ -133,11 +127,10 @@ def _after_the_last_step(rank: RankTrace) -> Iterator[str]:
     last = steps[-1]
     ops = host[(rank.thread[host] == rank.thread[last]) & (host != last)]
     behind_us = rank.start_us[ops] - rank.end_us[last]
-    count = int((behind_us > 0.0).sum())
-    if count and behind_us.max() > BEHIND_STEPS_US:
+    if behind_us.max(initial=0.0) > BEHIND_STEPS_US:
         yield (
-            f"{count} operators of the steps' thread begin after the last step ended (up to "
-            f"{behind_us.max():.0f} us): was it cut short?"
+            f"{(behind_us > 0.0).sum()} operators of the steps' thread begin after the last step "
+            f"ended (up to {behind_us.max():.0f} us): was it cut short?"
         )
 
 
@@ -147,8 +140,7 @@ def _profiler_span(rank: RankTrace) -> Iterator[str]:
     own = own[rank.name_matches(_PROFILER)[own]]
     if not len(own) or len(own) == len(rank):
         return
-    end_us = float(np.delete(rank.end_us, own).max())
-    gap_us = float(rank.end_us[own].max()) - end_us
+    gap_us = float(rank.end_us[own].max() - np.delete(rank.end_us, own).max())
     length_us = float(rank.duration_us[own].max())
     if gap_us > max(END_GAP_US, END_GAP_FRAC * length_us):
         yield (
@@ -164,6 +156,7 @@ def _profiler_span(rank: RankTrace) -> Iterator[str]:
 
 def _units(rank: RankTrace) -> Iterator[str]:
     """Calls, operators and kernels a thousand times too short or too long for microseconds."""
+    asked = "are times microseconds?"
     calls = rank.of(Category.RUNTIME)
     launches = calls[rank.name_matches(KERNEL_LAUNCH_CALL)[calls]]
     ops, work = rank.of(Category.CPU_OP), np.flatnonzero(rank.is_device)
@@ -172,24 +165,16 @@ def _units(rank: RankTrace) -> Iterator[str]:
             continue
         tenth_us, half_us = (quantile(rank.duration_us[rows], share) for share in (0.1, 0.5))
         if half_us < SHORTEST_US and len(rows) >= FEW:
-            yield f"half of the {what} take less than {SHORTEST_US} us: are times microseconds?"
+            yield f"half of the {what} take less than {SHORTEST_US} us: {asked}"
         if len(rows) >= MIN_NUMBERED and tenth_us > LONGEST_US and rows is not work:
-            yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: are times microseconds?"
-    busiest = _busiest(rank, work)
+            yield f"nine in ten {what} take more than {LONGEST_US:.0f} us: {asked}"
+    work = work[np.argsort(stream_keys(rank, work), kind="stable")]
+    busiest = 0.0
+    for low, high in equal_runs(stream_keys(rank, work)):
+        span_us = max(float(np.ptp(rank.start_us[work[low:high]])), AT_ONCE_US)
+        busiest = max(busiest, rank.duration_us[work[low : high - 1]].sum() / span_us)
     if busiest > MAX_BUSY:
         yield (
             f"operations of one stream take {busiest:.0f} times as long as from the first to the "
-            "last: are times microseconds?"
+            f"last: {asked}"
         )
-
-
-def _busiest(rank: RankTrace, work: Ints) -> float:
-    """Of the streams: how long all operations but the last take, over the time they begin in."""
-    keys = stream_keys(rank, work)
-    order = np.argsort(keys, kind="stable")
-    result = 0.0
-    for low, high in equal_runs(keys[order]):
-        rows = work[order[low:high]]
-        span_us = float(rank.start_us[rows[-1]] - rank.start_us[rows[0]])
-        result = max(result, rank.duration_us[rows[:-1]].sum() / max(span_us, AT_ONCE_US))
-    return result

@@ -17,21 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.execution_trace import json_list
-from perfmodel.trace.execution_trace_build import (
-    ATTRIBUTE_COLUMNS,
-    RawNodes,
-    build_execution_trace,
-)
-from perfmodel.trace.execution_trace_tensors import RawArguments
+from perfmodel.trace.execution_trace import RawNodes, build_execution_trace
+from perfmodel.trace.execution_trace_arguments import RawArguments, json_list
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 _MAX_VARINT_BYTES = 10
-_VARINT, _DELIMITED = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-"""Wire types of numbers of one size, and that."""
 
 
 class StreamError(ValueError):
@@ -49,27 +41,6 @@ def varint(content: bytes | memoryview, start: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, start + index + 1
     raise StreamError(f"no length at byte {start}")
-
-
-def message_fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
-    """(number, wire type, bytes) of each field of a protobuf message; no bytes for a varint.
-
-    Raises `StreamError` for groups, and for fields that reach beyond the message.
-    """
-    at = 0
-    while at < len(body):
-        key, at = varint(body, at)
-        kind = key & 7
-        size = _FIXED_BYTES.get(kind)
-        if size is None:
-            size, at = varint(body, at)
-        if key >> 3 and kind == _VARINT:
-            yield key >> 3, _VARINT, None
-        elif key >> 3 and (kind == _DELIMITED or kind in _FIXED_BYTES) and size <= len(body) - at:
-            yield key >> 3, kind, body[at : at + size]
-            at += size
-        else:
-            raise StreamError(f"no field at byte {at}")
 
 
 def delimited_messages(content: bytes) -> Iterator[tuple[int, memoryview]]:
@@ -107,6 +78,19 @@ _SCALARS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
     *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes"),
 )
+_FIELDS = {
+    **{f"{scalar.capitalize()}List": f"1 values* {scalar}" for scalar in _SCALARS},
+    "AttributeProto": "1 name string, 2 doc_string string",
+    "GlobalMetadata": "1 version string, 2 attr* AttributeProto",
+    "IOInfo": "1 values string, 2 shapes string, 3 types string",
+    "Node": (
+        "1 id uint64, 2 name string, 3 type NodeType, 4 ctrl_deps* uint64, 5 data_deps* uint64, "
+        "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, "
+        "10 attr* AttributeProto"
+    ),
+}
+"""Fields of each message as number, name and type; those with a `*` are repeated. One value of an
+attribute, of any scalar type or a list of it, is added by `messages`."""
 _FIRST_VALUE_FIELD = 3
 
 
@@ -126,13 +110,13 @@ def messages() -> Messages:
     file = descriptor_pb2.FileDescriptorProto(
         name="perfmodel_chakra.proto", package=PACKAGE, syntax="proto3"
     )
+    node_types = file.enum_type.add(name="NodeType")
+    for code, name in enumerate(NODE_TYPES):
+        node_types.value.add(name=name, number=code)
 
-    def message(name: str) -> Any:
-        return file.message_type.add(name=name)
-
-    def add(to: Any, name: str, number: int, kind: str, *, many: bool = False) -> Any:
-        label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
-        added = to.field.add(name=name, number=number, label=label)
+    def add(message: Any, number: int, name: str, kind: str) -> Any:
+        label = kinds.LABEL_REPEATED if name.endswith("*") else kinds.LABEL_OPTIONAL
+        added = message.field.add(name=name.rstrip("*"), number=number, label=label)
         if kind in _SCALARS:
             added.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
         else:
@@ -140,91 +124,57 @@ def messages() -> Messages:
             added.type_name = f".{PACKAGE}.{kind}"
         return added
 
-    attribute = message("AttributeProto")
-    add(attribute, "name", 1, "string")
-    add(attribute, "doc_string", 2, "string")
+    added = {name: file.message_type.add(name=name) for name in _FIELDS}
+    for message, fields in _FIELDS.items():
+        for field in fields.split(", "):
+            number, name, kind = field.split()
+            add(added[message], int(number), name, kind)
+    attribute = added["AttributeProto"]
     attribute.oneof_decl.add(name="value")
-    number = _FIRST_VALUE_FIELD
-    for scalar in _SCALARS:
-        values = f"{scalar.capitalize()}List"
-        add(message(values), "values", 1, scalar, many=True)
-        add(attribute, f"{scalar}_val", number, scalar).oneof_index = 0
-        add(attribute, f"{scalar}_list", number + 1, values).oneof_index = 0
-        number += 2
-
-    metadata = message("GlobalMetadata")
-    add(metadata, "version", 1, "string")
-    add(metadata, "attr", 2, "AttributeProto", many=True)
-
-    node_types = file.enum_type.add(name="NodeType")
-    for code, name in enumerate(NODE_TYPES):
-        node_types.value.add(name=name, number=code)
-
-    arguments = message("IOInfo")
-    for code, name in enumerate(("values", "shapes", "types"), start=1):
-        add(arguments, name, code, "string")
-
-    node = message("Node")
-    add(node, "id", 1, "uint64")
-    add(node, "name", 2, "string")
-    add(node, "type", 3, "NodeType")
-    add(node, "ctrl_deps", 4, "uint64", many=True)
-    add(node, "data_deps", 5, "uint64", many=True)
-    add(node, "start_time_micros", 6, "uint64")
-    add(node, "duration_micros", 7, "uint64")
-    add(node, "inputs", 8, "IOInfo")
-    add(node, "outputs", 9, "IOInfo")
-    add(node, "attr", 10, "AttributeProto", many=True)
-
+    for at, scalar in enumerate(_SCALARS):
+        first = _FIRST_VALUE_FIELD + 2 * at
+        add(attribute, first, f"{scalar}_val", scalar).oneof_index = 0
+        add(attribute, first + 1, f"{scalar}_list", f"{scalar.capitalize()}List").oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    classes = [
+    metadata, node = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
         for name in ("GlobalMetadata", "Node")
-    ]
-    return Messages(*classes)
+    )
+    return Messages(metadata, node)
 
 
-_VERSION_FIELD = 1
-_METADATA_FIELDS = {1: {_DELIMITED}, 2: {_DELIMITED}}
-_NODE_FIELDS = {
-    **{field: {_VARINT} for field in (1, 3, 6, 7)},
-    **{field: {_DELIMITED} for field in (2, 8, 9, 10)},
-    **{field: {_VARINT, _DELIMITED} for field in (4, 5)},
-}
-"""Wire types of the fields that are known; those of later schemas are passed over."""
-_MAX_VERSION_BYTES = 64
-_VERSION = re.compile(rb"[\w.+-]*")
+_FIRST_BYTES = (b"\x0a", b"\x12")
+"""How metadata begin: with their version, or with an attribute."""
+_VERSION = re.compile(r"[\w.+-]{0,64}", re.ASCII)
 
 
 def looks_like_chakra(content: bytes) -> bool:
     """Whether the first two messages of `content` are GlobalMetadata and Node; never raises."""
     try:
         stream = delimited_messages(content)
-        metadata = next(stream, None)
-        if metadata is None or not _is_metadata(metadata[1]):
-            return False
-        node = next(stream, None)
-        return bool(metadata[1]) if node is None else _is_node(node[1])
+        _, metadata = next(stream, (0, b""))
+        _, node = next(stream, (0, b""))
     except StreamError:
         return False
+    if not (metadata or node) or bytes(metadata[:1]) not in (*_FIRST_BYTES, b""):
+        return False
+    kinds = messages()
+    found = _known_only(kinds.metadata, metadata), _known_only(kinds.node, node)
+    return all(found) and _VERSION.fullmatch(found[0].version) is not None
 
 
-def _is_metadata(body: memoryview) -> bool:
-    found = list(message_fields(body))
-    versions = [bytes(value or b"") for field, _, value in found if field == _VERSION_FIELD]
-    return _fits(found, _METADATA_FIELDS) and all(
-        len(version) <= _MAX_VERSION_BYTES and _VERSION.fullmatch(version) for version in versions
-    )
+def _known_only(kind: Any, body: bytes | memoryview) -> Any:
+    """A message; None where it is none, or a field that is known has another type."""
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
-
-def _is_node(body: memoryview) -> bool:
-    found = list(message_fields(body))
-    return any(field in _NODE_FIELDS for field, *_ in found) and _fits(found, _NODE_FIELDS)
-
-
-def _fits(found: list[tuple[int, int, memoryview | None]], known: dict[int, set[int]]) -> bool:
-    return all(kind in known.get(field, {kind}) for field, kind, _ in found)
+    try:
+        message = kind.FromString(bytes(body))
+    except DecodeError:
+        return None
+    unknown = {each.field_number for each in UnknownFieldSet(message)}
+    return None if unknown & {*kind.DESCRIPTOR.fields_by_number} else message
 
 
 def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
@@ -240,18 +190,17 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     raw = RawNodes()
     try:
         for start, body in delimited_messages(content):
+            place = "the metadata" if schema is None else f"nodes[{len(raw.node_id)}]"
             try:
                 if schema is None:
                     metadata = kinds.metadata.FromString(bytes(body))
-                    attributes = _attributes(metadata, f"{where}: metadata")
+                    attributes = _attributes(metadata, f"{where}: {place}")
                     schema = str(attributes.get("schema", f"chakra.{metadata.version}"))
                 else:
-                    node = kinds.node.FromString(bytes(body))
-                    _add_node(raw, node, f"{where}: nodes[{len(raw.node_id)}]")
+                    _add_node(raw, kinds.node.FromString(bytes(body)), f"{where}: {place}")
             except DecodeError as error:
-                which = "the metadata" if schema is None else f"nodes[{len(raw.node_id)}]"
                 message = (str(error).splitlines() or ["no protobuf message"])[0]
-                raise TraceError(f"{where}: {which} at byte {start}: {message}") from None
+                raise TraceError(f"{where}: {place} at byte {start}: {message}") from None
     except StreamError as error:
         raise TraceError(f"{where}: {error}") from None
     if schema is None:
@@ -266,8 +215,6 @@ def _add_node(raw: RawNodes, node: Any, place: str) -> None:
     raw.name.append(node.name)
     raw.parent.append(node.ctrl_deps[0] if node.ctrl_deps else node.id)
     raw.declared += ((before, node.id) for before in (*node.ctrl_deps[1:], *node.data_deps))
-    for column, (key, default) in ATTRIBUTE_COLUMNS.items():
-        getattr(raw, column).append(attributes.pop(key, default))
     for key, target, source in (
         ("input", raw.inputs, node.inputs),
         ("output", raw.outputs, node.outputs),
@@ -290,13 +237,10 @@ def _attributes(message: Any, place: str) -> dict[str, Any]:
         if kind is None:
             continue
         value = getattr(attribute, kind)
-        if kind.endswith("_list"):
-            value = list(value.values)
+        values = list(value.values) if kind.endswith("_list") else [value]
         if kind.startswith("bytes"):
-            value = value.hex() if kind == "bytes_val" else [item.hex() for item in value]
-        elif kind.startswith(("double", "float")):
-            numbers = value if isinstance(value, list) else [value]
-            if not all(map(math.isfinite, numbers)):
-                raise TraceError(f"{place}.attr.{attribute.name}: {value} is not a finite number")
-        result[attribute.name] = value
+            values = [each.hex() for each in values]
+        if not all(math.isfinite(each) for each in values if isinstance(each, float)):
+            raise TraceError(f"{place}.attr.{attribute.name}: {values[0]} is not a finite number")
+        result[attribute.name] = values if kind.endswith("_list") else values[0]
     return result

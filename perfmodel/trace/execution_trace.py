@@ -1,8 +1,4 @@
-"""PyTorch execution traces (JSON, every published schema) to columns; spellings that JSON forbids.
-
-Older PyTorch writes bare `inf` and `nan` among values; every PyTorch up to 2.13 writes the names
-of user annotations without escaping control characters; Chakra's converter writes the arguments of
-a node as Python's `repr` of a list.
+"""PyTorch execution traces (JSON, every published schema) to columns.
 
 The schemas: 1.0.0 and 1.0.1 are flat (`parent`, `inputs`, `input_shapes`); from
 1.0.2-chakra.0.0.4 on a node has `ctrl_deps`, `inputs: {values, shapes, types}` and `attrs`; 1.1.0
@@ -12,90 +8,24 @@ adds collectives to the attributes; 1.1.1 adds `strides`.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 
+from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.trace.execution_trace_build import (
-    ATTRIBUTE_COLUMNS,
-    RawNodes,
-    build_execution_trace,
+from perfmodel.trace.columns import NONE, Strings
+from perfmodel.trace.execution_trace_arguments import (
+    RawArguments,
+    collective_table,
+    is_collective,
+    process_groups,
+    read_tensors,
+    repair_json,
 )
-from perfmodel.trace.execution_trace_columns import ExecutionTrace
-from perfmodel.trace.execution_trace_tensors import RawArguments
-
-_TOKEN = re.compile(
-    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?"
-    rb"|-?\b(?:inf|nan|Infinity|NaN)\b",
-    re.DOTALL,
-)
-_PYTHON_TOKEN = re.compile(
-    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?"
-    rb"|'[^'\\]*(?:\\.[^'\\]*)*'?"
-    rb"|-?\b(?:inf|nan)\b|\b(?:True|False|None)\b",
-    re.DOTALL,
-)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|.)|(\")", re.DOTALL)
-_WORDS = {b"True": b"true", b"False": b"false", b"None": b"null"}
-_EMPTY_LIST = b"[]"
-_LAST_CHARACTER = 0x10FFFF
-
-
-def repair_json(content: bytes) -> bytes:
-    """`content` with bare infinities and NaN quoted and control characters in strings escaped."""
-    return _TOKEN.sub(_repaired, content)
-
-
-def json_list(text: str) -> bytes:
-    """A list written as JSON or as Python's `repr`, as JSON; `[]` for no text at all.
-
-    Raises `msgspec.MsgspecError` or `RecursionError` when it is neither.
-    """
-    if not text:
-        return _EMPTY_LIST
-    content = text.encode()
-    try:
-        msgspec.json.decode(content, type=list[msgspec.Raw])
-    except msgspec.MsgspecError:
-        content = _PYTHON_TOKEN.sub(_from_python, content)
-        msgspec.json.decode(content, type=list[msgspec.Raw])
-    return content
-
-
-def _escaped(match: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % match[0][0]
-
-
-def _repaired(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    return _CONTROL.sub(_escaped, token) if token.startswith(b'"') else b'"%s"' % token
-
-
-def _from_python(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    if token[:1] in (b"'", b'"'):
-        quote = token[:1]
-        closed = len(token) > 1 and token.endswith(quote)
-        body = token[1:-1] if closed else token[1:]
-        body = _CONTROL.sub(_escaped, _ESCAPE.sub(_python_escape, body))
-        return b'"%s"' % body if closed else b'"%s' % body
-    return _WORDS.get(token) or b'"%s"' % token
-
-
-def _python_escape(match: re.Match[bytes]) -> bytes:
-    if match[2]:
-        return b'\\"'
-    code: bytes = match[1]
-    if code == b"'":
-        return b"'"
-    if len(code) == 3:
-        return b"\\u00" + code[1:]
-    if len(code) == 9 and int(code[1:], 16) <= _LAST_CHARACTER:
-        return chr(int(code[1:], 16)).encode(errors="replace")
-    return b"\\" + code
-
+from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
 
 FLAT_SCHEMAS = ("1.0.0", "1.0.1")
 NESTED_SCHEMAS = (
@@ -111,8 +41,9 @@ _NODES = re.compile(rb'"(?:nodes|ctrl_deps|rf_id|fw_parent)"\s*:')
 _UTF8_MARK = b"\xef\xbb\xbf"
 _EMPTY = msgspec.Raw(b"[]")
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Parent = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Parent = Annotated[int, msgspec.Meta(ge=NONE, le=2**63 - 1)]
+_Scope = Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
 class _Header(msgspec.Struct):
@@ -122,11 +53,11 @@ class _Header(msgspec.Struct):
 
 class _FlatNode(msgspec.Struct, gc=False):
     name: str
-    id: Count
-    parent: Parent = None
-    rf_id: Count = 0
-    scope: Count = 0
-    tid: Count = 0
+    id: _Count
+    parent: _Parent | None = None
+    rf_id: _Count = 0
+    scope: _Count = 0
+    tid: _Count = 0
     op_schema: str = ""
     inputs: msgspec.Raw = _EMPTY
     input_shapes: msgspec.Raw = _EMPTY
@@ -149,9 +80,9 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _NestedNode(msgspec.Struct, gc=False):
-    id: Count
+    id: _Count
     name: str
-    ctrl_deps: Parent = None
+    ctrl_deps: _Parent | None = None
     inputs: _Io = msgspec.field(default_factory=_Io)
     outputs: _Io = msgspec.field(default_factory=_Io)
     attrs: list[_Attribute] = []
@@ -188,11 +119,8 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     try:
         header = _decode(_header, content, where, "")
     except TraceError as error:
-        repaired = repair_json(content)
-        if repaired == content:
-            raise
         try:
-            header = _decode(_header, repaired, where, "")
+            header = _decode(_header, repair_json(content), where, "")
         except TraceError:
             raise error from None
         warnings.append("the JSON had bare inf or nan, or control characters in texts: repaired")
@@ -221,45 +149,47 @@ def _decode(
         message, _, path = str(error).partition(" - at `$")
         place = (key + path.rstrip("`")).lstrip(".")
         raise TraceError(f"{where}: {place + ': ' if place else ''}{message}") from None
-    except msgspec.DecodeError as error:
-        if "truncated" in str(error):
-            raise TraceError(
-                f"{where}: the JSON ends early, at byte {len(bytes(content))}: "
-                "the file was cut; copy it again"
-            ) from None
-        raise TraceError(f"{where}: {error}") from None
-    except (UnicodeDecodeError, RecursionError, ValueError, msgspec.MsgspecError) as error:
-        raise TraceError(f"{where}: {str(error).splitlines()[0]}") from None
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        message = str(error).splitlines()[0]
+        if isinstance(error, msgspec.DecodeError) and "truncated" in message:
+            message = f"the JSON ends early, at byte {len(bytes(content))}: "
+            message += "the file was cut; copy it again"
+        raise TraceError(f"{where}: {message}") from None
+
+
+@dataclass
+class RawNodes:
+    """The nodes of a file in its own order, one list per column; not yet checked."""
+
+    node_id: list[int] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    attributes: list[dict[str, Any]] = field(default_factory=list)
+    inputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
+    outputs: RawArguments = field(default_factory=lambda: RawArguments([], [], [], []))
+    declared: list[tuple[int, int]] = field(default_factory=list)
+    """(id before, id after)"""
 
 
 def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
-    no_strides = [b"[]"] * len(nodes)
-
-    def arguments(values: str, shapes: str, types: str) -> RawArguments:
-        given = [[bytes(getattr(n, key)) for n in nodes] for key in (values, shapes, types)]
-        return RawArguments._make([*given, no_strides])
+    def arguments(*keys: str) -> RawArguments:
+        given = [[bytes(getattr(n, key)) for n in nodes] for key in keys]
+        return RawArguments(given[0], given[1], given[2], [b"[]"] * len(nodes))
 
     return RawNodes(
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
         parent=[n.parent or 0 for n in nodes],
-        rf_id=[n.rf_id for n in nodes],
-        scope=[n.scope for n in nodes],
-        thread=[n.tid for n in nodes],
-        op_schema=[n.op_schema for n in nodes],
-        attributes=[{}] * len(nodes),
+        attributes=[
+            {"rf_id": n.rf_id, "scope": n.scope, "tid": n.tid, "op_schema": n.op_schema}
+            for n in nodes
+        ],
         inputs=arguments("inputs", "input_shapes", "input_types"),
         outputs=arguments("outputs", "output_shapes", "output_types"),
     )
 
 
 def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
-    attributes = [{a.name: a.value for a in n.attrs} for n in nodes]
-    columns: dict[str, list[Any]] = {
-        column: [a.pop(key, default) for a in attributes]
-        for column, (key, default) in ATTRIBUTE_COLUMNS.items()
-    }
-
     def arguments(io: list[_Io]) -> RawArguments:
         parts = RawArguments._fields
         return RawArguments(*([bytes(getattr(each, part)) for each in io] for part in parts))
@@ -268,8 +198,155 @@ def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
         node_id=[n.id for n in nodes],
         name=[n.name for n in nodes],
         parent=[n.ctrl_deps or 0 for n in nodes],
-        **columns,
-        attributes=attributes,
+        attributes=[{a.name: a.value for a in n.attrs} for n in nodes],
         inputs=arguments([n.inputs for n in nodes]),
         outputs=arguments([n.outputs for n in nodes]),
     )
+
+
+def build_execution_trace(
+    raw: RawNodes, where: str, schema: str, warnings: list[str]
+) -> ExecutionTrace:
+    """The execution trace of `raw`; raises `TraceError` naming the node and the key."""
+    strings = Strings()
+    documents: dict[bytes, int] = {}
+    unsorted_id = np.array(_checked(raw.node_id, _Count, "id", where), np.int64)
+    order = np.argsort(unsorted_id, kind="stable")
+    position = order.tolist()
+    node_id = unsorted_id[order]
+    twice = np.flatnonzero(node_id[1:] == node_id[:-1])
+    if len(twice):
+        first, second = order[twice[0]], order[twice[0] + 1]
+        raise TraceError(
+            f"{where}: nodes[{second}].id: id {node_id[twice[0]]} is already that of nodes[{first}]"
+        )
+
+    def numbers(values: list[Any], kind: Any, key: str) -> Ints:
+        return np.array(_checked(values, kind, key, where), np.int64)[order]
+
+    def attribute(key: str, kind: Any) -> Ints:
+        return numbers([each.get(key, 0) for each in raw.attributes], kind, key)
+
+    def texts(values: list[str]) -> Ints:
+        return np.array([strings.intern(text) for text in values], np.int64)[order]
+
+    def arguments(raw_arguments: RawArguments, key: str) -> Arguments:
+        in_order = RawArguments(*([texts[at] for at in position] for texts in raw_arguments))
+        tensors = read_tensors(in_order, key, position, strings, where)
+        rows = {
+            part: np.array([documents.setdefault(text, len(documents)) for text in texts], np.int64)
+            for part, texts in in_order._asdict().items()
+        }
+        return Arguments(**rows, tensors=tensors)
+
+    name, thread = texts(raw.name), attribute("tid", _Count)
+    parent_id = numbers(raw.parent, _Parent, "parent")
+    parent = _parents(parent_id, node_id, name, thread, strings, warnings)
+    _refuse_cycle(parent, node_id, where)
+    inputs, outputs = arguments(raw.inputs, "inputs"), arguments(raw.outputs, "outputs")
+    records, groups = {}, []
+    for row, at in enumerate(position):
+        if is_collective(raw.name[at], raw.attributes[at]):
+            records[row] = at
+        if "process_group:init" in raw.name[at]:
+            groups += process_groups(raw.inputs.values[at], warnings)
+    op_schemas = [each.get("op_schema", "") for each in raw.attributes]
+    return ExecutionTrace(
+        where=where,
+        schema=schema,
+        strings=strings,
+        node_id=node_id,
+        name=name,
+        parent=parent,
+        rf_id=attribute("rf_id", _Count),
+        scope=attribute("scope", _Scope),
+        thread=thread,
+        op_schema=texts(_checked(op_schemas, str, "op_schema", where)),
+        inputs=inputs,
+        outputs=outputs,
+        collectives=collective_table(
+            records, raw.inputs, raw.attributes, (inputs.tensors, outputs.tensors), strings, where
+        ),
+        process_groups=tuple(groups),
+        declared=_declared(raw.declared, node_id, warnings),
+        documents=tuple(documents),
+        warnings=warnings,
+    )
+
+
+def _checked(values: list[Any], kind: Any, key: str, where: str) -> list[Any]:
+    """`values`; raises `TraceError` at the first that is not of a type."""
+    try:
+        return msgspec.convert(values, list[kind])
+    except msgspec.ValidationError as error:
+        message, _, at = str(error).partition(" - at `$")
+        raise TraceError(f"{where}: nodes{at.rstrip('`')}.{key}: {message}") from None
+
+
+def _rows(ids: Ints, node_id: Ints) -> Ints:
+    """Row of each id, `NONE` where no node has it."""
+    if not len(node_id):
+        return np.full(len(ids), NONE, np.int64)
+    row = np.minimum(np.searchsorted(node_id, ids), len(node_id) - 1)
+    return np.where(node_id[row] == ids, row, NONE)
+
+
+def _parents(
+    parent_id: Ints,
+    node_id: Ints,
+    name: Ints,
+    thread: Ints,
+    strings: Strings,
+    warnings: list[str],
+) -> Ints:
+    """Rows of the parents; roots are their own parent, or have parent 0 or an absent node 1.
+
+    PyTorch writes a node when its op returns: an op that was still open when recording stopped
+    is missing although its children name it, and files that were filtered lack more. Children of
+    what is missing go to their thread's own node, with a warning.
+    """
+    parent = _rows(parent_id, node_id)
+    parent[parent_id == node_id] = NONE
+    lost = (parent == NONE) & (parent_id > 1) & (parent_id != node_id)
+    if lost.any():
+        thread_names = [i for i, t in enumerate(strings.texts) if t.endswith("|thread]")]
+        homes = np.flatnonzero(np.isin(name, thread_names) & ~lost)
+        home_of = dict(zip(thread[homes].tolist(), homes.tolist(), strict=True))
+        parent[lost] = [home_of.get(number, NONE) for number in thread[lost].tolist()]
+        is_later = bool((parent_id > node_id)[lost].any())
+        why = "" if is_later else " (still open when recording stopped)"
+        warnings.append(
+            f"{int(lost.sum())} nodes were called by {len(np.unique(parent_id[lost]))} ops that "
+            f"are not in the file{why}"
+        )
+    return parent
+
+
+def _refuse_cycle(parent: Ints, node_id: Ints, where: str) -> None:
+    reached = parent.copy()
+    for _ in range(len(parent).bit_length()):
+        reached = np.where(reached >= 0, reached[reached], NONE)
+    looping = np.flatnonzero(reached >= 0)
+    if not len(looping):
+        return
+    rows = [int(reached[looping[0]])]
+    while parent[rows[-1]] != rows[0]:
+        rows.append(int(parent[rows[-1]]))
+    ids = [str(node_id[row]) for row in (*rows, rows[0])]
+    shown = " -> ".join(ids[:6]) + (" -> ..." if len(ids) > 6 else "")
+    raise TraceError(f"{where}: the parents of nodes form a cycle: {shown}")
+
+
+def _declared(pairs: list[tuple[int, int]], node_id: Ints, warnings: list[str]) -> Ints:
+    if not pairs:
+        return np.zeros((0, 2), np.int64)
+    ids = np.array(pairs, np.uint64)
+    rows = _rows(ids.astype(np.int64).ravel(), node_id).reshape(-1, 2)
+    is_known = rows[:, 0] != NONE
+    if not is_known.all():
+        before, after = pairs[int(np.argmin(is_known))]
+        warnings.append(
+            f"{int((~is_known).sum())} dependencies are on nodes that are not in the file: left "
+            f"out (node {after} on {before})"
+        )
+    return np.unique(rows[is_known], axis=0)

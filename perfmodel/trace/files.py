@@ -15,8 +15,8 @@ from perfmodel.errors import TraceError
 from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, foreign, member_suffixes
-from perfmodel.trace.impossible_times import ranks_by_process
 from perfmodel.trace.kineto import decode_kineto
+from perfmodel.trace.repairs import ranks_by_process
 from perfmodel.trace.window import Window, find_window, trim_to_window
 
 _SNIFF_BYTES = 512

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
 from perfmodel.frames import FRAME_NAME
 from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
@@ -43,7 +43,7 @@ _INTEGERS = tuple(
     for each in fields(RankTrace)
     if each.type == "Ints" and each.name not in (*TEXT_COLUMNS, "file_index")
 )
-_COMPLETE, _INSTANT = "X", "i"
+_INSTANT = "i"
 _EXACT_US = 1e-3
 """Times of floats that lie farther apart are said to be inexact."""
 _LIMIT_US = 2.0**62 / 1e3
@@ -124,8 +124,8 @@ def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) 
 
 def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
     strings = Strings()
-    start_us, duration_us = _times(frame, "start_us"), _durations(frame, "duration_us")
-    known = _codes(frame, "category", _category)
+    start_us, duration_us = _times(frame, "start_us"), _times(frame, "duration_us", 0.0)
+    known = _codes(frame, "category", lambda text: _CATEGORIES.get(text, Category.OTHER))
     category = np.where(known == NONE, Category.OTHER, known).astype(np.uint8)
     columns = {name: _integers(frame, name) for name in _INTEGERS}
     for name in TEXT_COLUMNS:
@@ -156,79 +156,45 @@ def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[Ran
 
 def _chrome_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
     """Each rank as a document of Kineto's, read as such."""
-    is_complete = np.ones(len(frame), np.bool_)
-    if "ph" in frame:
-        is_complete = frame["ph"].to_numpy(dtype=object) == _COMPLETE
-    start_us = _times(frame, "ts", is_complete)
-    _durations(frame, "dur", is_complete)
-    for name in ("name", "cat"):
-        _codes(frame, name, lambda text: 0, needed=name == "name", among=is_complete)
-    apart_us = float(np.spacing(np.abs(start_us).max()))
+    apart_us = 0.0
+    if frame["ts"].dtype.kind == "f":
+        apart_us = float(np.spacing(frame["ts"].abs().max()))
     has_instants = "ph" in frame and bool((frame["ph"] == _INSTANT).any())
-    events = list(_chrome_events(frame))
+    events = [b""] * len(frame)
+    for row, event in enumerate(_chrome_events(frame)):
+        try:
+            events[row] = msgspec.json.encode(event, enc_hook=lambda value: value.tolist())
+        except (AttributeError, RecursionError, TypeError, ValueError, OverflowError) as error:
+            raise TraceError(f"{FRAME_NAME}: row {row}: cannot be JSON: {error}") from None
     for number, rows in rows_of.items():
-        content = b",".join(_encoded(events[row], row) for row in rows.tolist())
-        rank = decode_kineto(b'{"traceEvents": [%b]}' % content, FRAME_NAME)
-        rank = replace(rank, rank=number)
+        content = b",".join(events[row] for row in rows.tolist())
+        rank = replace(decode_kineto(b'{"traceEvents": [%b]}' % content, FRAME_NAME), rank=number)
         if not has_instants:  # a choice of the events: numbers that it lacks are of no others
             rank = replace(rank, memory=replace(rank.memory, numbers=None))
-        if frame["ts"].dtype.kind == "f" and apart_us > _EXACT_US:
+        if apart_us > _EXACT_US:
             rank.warnings.append(
-                f"column ts: floats of {start_us.max():.3g} us are {apart_us:.2g} us apart, and so "
-                "are its times: take off the first one before they become floats"
+                f"column ts: its floats are {apart_us:.2g} us apart, and so are its times: take "
+                "off the first one before they become floats"
             )
         yield rank
 
 
 def _chrome_events(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows as Chrome's events, without what is missing."""
-    names = [name for name in frame.columns if name not in _OF_RANK]
-    columns = [map(_plain, frame[name].tolist()) for name in names]
-    for values in zip(*columns, strict=True):
-        known = {k: v for k, v in zip(names, values, strict=True) if v is not None}
-        args = {k.removeprefix("args."): v for k, v in known.items() if k not in _OF_EVENT}
-        event = {k: v for k, v in known.items() if k in _OF_EVENT}
+    columns = frame[[name for name in frame.columns if name not in _OF_RANK]].astype(object)
+    for record in columns.where(columns.notna(), None).to_dict("records"):
+        event = {"ph": "X"} | {k: v for k, v in record.items() if v is not None}
+        args = {key.removeprefix("args."): event.pop(key) for key in {*event} - {*_OF_EVENT}}
         if args:
             given = event.get("args")
             event["args"] = args | given if isinstance(given, dict) else args
-        yield {"ph": _COMPLETE} | event
-
-
-def _plain(value: Any) -> Any:
-    """A cell as JSON has it: None where it is missing, whole numbers that a column of floats made
-    floats as such."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, (str, int, list, dict)):
-        return value
-    if isinstance(value, float):
-        return None if value != value else int(value) if value.is_integer() else value
-    return None if _is_missing(value) else value
+        yield event
 
 
 def _is_missing(value: Any) -> bool:
     import pandas as pd
 
     return pd.isna(value) is True
-
-
-def _json_of(value: Any) -> Any:
-    """What JSON has no kind for: NumPy's numbers and arrays."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TraceError(
-        f"{FRAME_NAME}: args: expected what JSON can hold, found {type(value).__name__}"
-    )
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_json_of)
-
-
-def _encoded(event: dict[str, Any], row: int) -> bytes:
-    try:
-        return _ENCODER.encode(event)
-    except (RecursionError, TypeError, ValueError, OverflowError) as error:
-        raise TraceError(f"{FRAME_NAME}: row {row}: not to be had in JSON: {error}") from None
 
 
 def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceError:
@@ -238,25 +204,19 @@ def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceErro
     )
 
 
-def _times(frame: pd.DataFrame, name: str, among: Mask | None = None) -> Floats:
-    """Finite microseconds; 0 in rows that are not `among`."""
-    given, result = frame[name], np.zeros(len(frame))
-    rows = np.arange(len(frame)) if among is None else np.flatnonzero(among)
+def _times(frame: pd.DataFrame, name: str, least: float = -_LIMIT_US) -> Floats:
+    """Finite microseconds."""
+    given = frame[name]
     if given.dtype.kind not in _NUMBER_KINDS:
-        for row, value in zip(rows.tolist(), given.iloc[rows], strict=True):
+        for row, value in enumerate(given):
             if not isinstance(value, Real) or isinstance(value, bool):
                 raise _wrong(frame, name, row, "microseconds")
-    result[rows] = given.iloc[rows].to_numpy(dtype=np.float64, na_value=np.nan)
+    result: Floats = given.to_numpy(dtype=np.float64, na_value=np.nan)
     for row in np.flatnonzero(~(np.abs(result) < _LIMIT_US))[:1]:
         raise _wrong(frame, name, int(row), "microseconds")
-    return result
-
-
-def _durations(frame: pd.DataFrame, name: str, among: Mask | None = None) -> Floats:
-    duration_us = _times(frame, name, among)
-    for row in np.flatnonzero(duration_us < 0)[:1]:
+    for row in np.flatnonzero(result < least)[:1]:
         raise _wrong(frame, name, int(row), "a duration of 0 us or more")
-    return duration_us
+    return result
 
 
 def _integers(frame: pd.DataFrame, name: str) -> Ints:
@@ -275,17 +235,10 @@ def _integers(frame: pd.DataFrame, name: str) -> Ints:
 
 
 def _codes(
-    frame: pd.DataFrame,
-    name: str,
-    code_of: Callable[[str], int],
-    *,
-    needed: bool = False,
-    among: Mask | None = None,
+    frame: pd.DataFrame, name: str, code_of: Callable[[str], int], *, needed: bool = False
 ) -> Ints:
-    """The texts of a column by `code_of`, each asked once; `NONE` where there is none.
-
-    With `needed`, all rows `among` must have one.
-    """
+    """The texts of a column by `code_of`, each asked once; `NONE` where there is none, unless all
+    rows need one."""
     if name not in frame:
         return np.full(len(frame), NONE)
     import pandas as pd
@@ -298,11 +251,7 @@ def _codes(
         raise _wrong(frame, name, next(no_text), "a text") from None
     known = [code_of(text) if isinstance(text, str) else None for text in texts]
     wrong = np.array([*(each is None for each in known), needed])[codes]
-    for row in np.flatnonzero(wrong if among is None else wrong & among)[:1]:
+    for row in np.flatnonzero(wrong)[:1]:
         raise _wrong(frame, name, int(row), "a text")
     result: Ints = np.array([*(each or 0 for each in known), NONE])[codes]
     return result
-
-
-def _category(text: str) -> int:
-    return _CATEGORIES.get(text, Category.OTHER)

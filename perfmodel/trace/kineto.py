@@ -38,7 +38,6 @@ from perfmodel.trace.columns import (
     rounded_ns,
 )
 from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextIndex, TextRows, packed
-from perfmodel.trace.impossible_times import stray_warnings, strays
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,
@@ -52,6 +51,7 @@ from perfmodel.trace.kineto_json import (
     ExactInstant,
     Instant,
 )
+from perfmodel.trace.repairs import stray_warnings, strays
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18

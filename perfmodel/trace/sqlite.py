@@ -26,7 +26,7 @@ from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
 from perfmodel.trace.formats import foreign
-from perfmodel.trace.impossible_times import stray_warnings, strays
+from perfmodel.trace.repairs import stray_warnings, strays
 
 MAGIC = b"SQLite format 3\0"
 _JOURNAL_MODE_AT, _ROLLBACK = 18, b"\1\1"

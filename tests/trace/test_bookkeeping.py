@@ -94,7 +94,7 @@ def test_steps_that_are_missing_or_apart() -> None:
     for number, start in ((1, 0), (2, 1000), (3, 5000)):
         t.step(number, start, start + 1000)
     (fault,) = bookkeeping_faults(t.rank_trace())
-    assert "1 steps begin long after the one before ended (by up to 3000 us)" in fault
+    assert "1 steps begin long after the one before ended (by up to 3000.0 us)" in fault
 
 
 @pytest.mark.parametrize(("end_us", "is_said"), [(1000, False), (910, False), (590, True)])

@@ -19,7 +19,8 @@ from perfmodel.errors import TraceError
 from perfmodel.reporting.perfetto import encode_varint
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages, varint
 from perfmodel.trace.columns import NONE
-from perfmodel.trace.execution_trace import decode_execution_trace, json_list
+from perfmodel.trace.execution_trace import decode_execution_trace
+from perfmodel.trace.execution_trace_arguments import json_list
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
 
 ROOT = Path(__file__).parents[2]
@@ -188,17 +189,26 @@ def attribute(**values: Any) -> Any:
         (b"\x07\x0a\x050.0.4" + b"\x02\x0a\x09", r"nodes\[0\] at byte 9"),
         (b"\x02\x0a\x09", r"the metadata at byte 1"),
         (framed(metadata(), node(id=1), node(id=1)), r"nodes\[1\].id: id 1 is already that"),
-        (framed(metadata(), node(id=2**63)), r"nodes\[0\].id: 9223372036854775808 must be"),
+        (
+            framed(metadata(), node(id=2**63)),
+            r"nodes\[0\].id: Expected `int` <= 9223372036854775807",
+        ),
         (
             framed(metadata(), node(id=1, ctrl_deps=[2]), node(id=2, ctrl_deps=[1])),
             r"form a cycle: 1 -> 2 -> 1",
         ),
-        (framed(metadata(), attribute(name="rf_id", string_val="x")), r"rf_id: expected an int"),
+        (
+            framed(metadata(), attribute(name="rf_id", string_val="x")),
+            r"rf_id: Expected `int`, got `str`",
+        ),
         (
             framed(metadata(), attribute(name="rf_id", int64_val=-4)),
-            r"rf_id: -4 must be at least 0",
+            r"rf_id: Expected `int` >= 0",
         ),
-        (framed(metadata(), attribute(name="op_schema", bool_val=True)), r"expected a text"),
+        (
+            framed(metadata(), attribute(name="op_schema", bool_val=True)),
+            r"op_schema: Expected `str`, got `bool`",
+        ),
         (framed(metadata(), attribute(name="a", double_val=float("nan"))), r"attr.a: nan is no"),
         (framed(metadata(), attribute(name="input_strides", int64_val=1)), r"inputs.strides: "),
         (framed(metadata(), node(id=1, inputs={"values": "[1"})), r"nodes\[0\].inputs.values: "),

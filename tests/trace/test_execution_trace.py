@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import decode_execution_trace
-from perfmodel.trace.execution_trace_tensors import parse_type
+from perfmodel.trace.execution_trace_arguments import parse_type
 
 
 @pytest.mark.parametrize("document", spellings())

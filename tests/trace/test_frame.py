@@ -128,7 +128,7 @@ def test_times_that_floats_cannot_tell_apart_are_said() -> None:
     for event in t.events:
         event["ts"] += 1.7e15
     (warning,) = read(pd.DataFrame(t.events)).warnings
-    assert "column ts: floats of 1.7e+15 us are 0.25 us apart" in warning
+    assert "column ts: its floats are 0.25 us apart" in warning
 
 
 def test_nullable_and_categorical_columns_are_columns() -> None:
@@ -189,17 +189,12 @@ OWN: list[tuple[Change, str]] = [
 ]
 CHROME: list[tuple[Change, str]] = [
     (without("dur"), "no column dur"),
-    (without("tid"), "no column tid"),
-    (put("ts", np.nan), "column ts: row 2: expected microseconds, found 'nan'"),
-    (put("dur", None), "column dur: row 2: expected microseconds, found 'nan'"),
-    (put("dur", -2.0), "column dur: row 2: expected a duration of 0 us or more, found '-2.0'"),
-    (put("name", 3), "column name: row 2: expected a text, found '3'"),
-    (put("cat", 3), "column cat: row 2: expected a text, found '3'"),
+    (put("ts", "soon"), "traceEvents[2].ts: expected microseconds"),
+    (put("dur", -2.0), "traceEvents[2].dur: -2 us is negative"),
+    (put("name", 3), "Expected str, got int - at traceEvents[2].name"),
     (put("args", {"correlation": "x"}), "Expected int, got str - at traceEvents[2].args.correl"),
-    (put("args", {"x": object()}), "args: expected what JSON can hold, found object"),
-    (put("args", {"x": endless()}), "row 2: not to be had in JSON: maximum recursion depth"),
-    (put("args", {"x": "\ud800"}), "row 2: not to be had in JSON: 'utf-8' codec can't encode"),
-    (put("args", 4), "Expected object | null, got int - at traceEvents[2].args"),
+    (put("args", {"x": object()}), "row 2: cannot be JSON: 'object' object has no attribute"),
+    (put("args", {"x": endless()}), "row 2: cannot be JSON: maximum recursion depth"),
 ]
 
 

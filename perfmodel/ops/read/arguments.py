@@ -12,7 +12,7 @@ import msgspec
 from perfmodel.errors import TraceError
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.trace.execution_trace_tensors import TypeTree, parse_type
+from perfmodel.trace.execution_trace_arguments import TypeTree, parse_type
 
 _decode = msgspec.json.decode
 _UNDEFINED = "nullptr"

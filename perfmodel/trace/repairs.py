@@ -1,20 +1,33 @@
-"""Times that cannot be: events far from all others, and device operations that outlast their room.
+"""Times that cannot be, and what is made of them: events far from all others, device operations
+that outlast their room, a device's clock that is off; several processes in one file.
 
-Profilers write such where a buffer was lost or a counter overflowed: a start of 0, a kernel of a
-second in a step of 10 ms. Operations of one stream may overlap a little (programmatic dependent
-launch), hold others, and run beside others of the same graph launch; what is far longer than that
-is cut where the next one begins. Several processes in one file are a rank each.
+Profilers write such times where a buffer was lost or a counter overflowed: a start of 0, a kernel
+of a second in a step of 10 ms. Operations of one stream may overlap a little (programmatic
+dependent launch), hold others, and run with others of the same graph launch; what is far longer
+than that is cut where the next one begins.
+
+A device clock that is off shows in when operations begin after their launch calls, and when calls
+that wait for the device return. In the 31 recordings of GPUs at hand no operation begins more than
+50 us before its launch call or ends more than 12 us after a call that waited for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
-from perfmodel.trace.categories import DEVICE_CATEGORIES, LAUNCH_CALL, STEP_NAME, Category
+from perfmodel.trace.categories import (
+    DEVICE_CATEGORIES,
+    DEVICE_WAIT_CALL,
+    LAUNCH_CALL,
+    STEP_NAME,
+    SYNC_CALL,
+    Category,
+)
 from perfmodel.trace.columns import NONE, Allocations, RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys
 from perfmodel.trace.window import take_rows
@@ -33,6 +46,13 @@ LONG_US = 1e5
 none of another launch follows."""
 COVERED = 8
 """Successors that an operation without its like must run over to be cut."""
+CLOCK_TOLERANCE_US = 100.0
+"""How far the clocks of host and device may be apart before it is said. Real files: up to 50."""
+LONGEST_LAUNCH_US = 1e5
+"""Where every operation begins later than this after its launch call, it is said."""
+USUAL_LAUNCH_US = 10.0
+"""From a launch call to its kernel where the device is idle; what a repaired clock is set to."""
+_TO_HOST = re.compile(r"DtoH|DeviceToHost|Device -> Host", re.I)
 _ON_DEVICE = (*DEVICE_CATEGORIES, Category.GPU_ANNOTATION, Category.CUDA_SYNC)
 
 
@@ -144,6 +164,126 @@ def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
     return result
 
 
+@dataclass(frozen=True)
+class Launched:
+    """Operations of the device and the calls that launched them, a pair per row."""
+
+    calls: Ints
+    """All launch calls with a correlation, by correlation."""
+    all_work: Ints
+    """All operations with a correlation."""
+    is_launched: Mask
+    """Which of those have their call in the file."""
+    work: Ints
+    call: Ints
+
+
+def launched_work(rank: RankTrace) -> Launched:
+    """The operations of a rank and their launch calls."""
+    calls = rank.of(Category.RUNTIME)
+    calls = calls[rank.name_matches(LAUNCH_CALL)[calls]]
+    calls = calls[rank.correlation[calls] > 0]
+    calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
+    work = np.flatnonzero(rank.is_device & (rank.correlation > 0))
+    call = _calls_of(rank, work, calls)
+    is_launched = call >= 0
+    return Launched(calls, work, is_launched, work[is_launched], call[is_launched])
+
+
+def _calls_of(rank: RankTrace, work: Ints, calls: Ints) -> Ints:
+    """Per operation: which of the calls, ordered by correlation, has its own; `NONE` for none."""
+    if not len(calls):
+        return np.full(len(work), NONE)
+    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
+    call = calls[np.minimum(at, len(calls) - 1)]
+    return np.where(rank.correlation[call] == rank.correlation[work], call, NONE)
+
+
+def with_device_clock(rank: RankTrace, launched: Launched) -> tuple[RankTrace, list[str]]:
+    """`rank` with its device's clock set right where one shift explains all, and a line of what is
+    wrong with it.
+
+    A shift is possible while no operation begins before its launch call and none ends after a call
+    that waited for it, within the tolerance.
+    """
+    delay_us = float((rank.start_us[launched.work] - rank.start_us[launched.call]).min())
+    overrun_us = _overruns_us(rank, launched)
+    broken = int((overrun_us > CLOCK_TOLERANCE_US).sum())
+    worst_us = float(overrun_us.max(initial=-np.inf))
+    if -CLOCK_TOLERANCE_US <= delay_us < LONGEST_LAUNCH_US and not broken:
+        return rank, []
+    shift_us = max(delay_us - USUAL_LAUNCH_US, worst_us)
+    fits = len(overrun_us) > 0 and worst_us <= delay_us + CLOCK_TOLERANCE_US
+    if fits and (delay_us < 0 or 2 * broken >= len(overrun_us)):
+        side = "late" if shift_us > 0 else "early"
+        fault = (
+            f"the device's clock is {abs(shift_us) / 1e3:.3f} ms {side} against the host's: "
+            "its operations were shifted"
+        )
+        return _with_earlier_device(rank, shift_us), [fault]
+    if broken:
+        fault = (
+            f"{broken} of {len(overrun_us)} calls that wait for the device return "
+            f"before what they wait for ends (by up to {worst_us:.1f} us): do the clocks of host "
+            "and device drift apart?"
+        )
+    elif delay_us >= LONGEST_LAUNCH_US:
+        fault = (
+            f"every device operation begins {delay_us / 1e3:.1f} ms or more after its launch call: "
+            "is the device's clock late?"
+        )
+    else:
+        lead_us = rank.start_us[launched.call] - rank.start_us[launched.work]
+        fault = (
+            f"{int((lead_us > CLOCK_TOLERANCE_US).sum())} device operations begin before their "
+            f"launch call (by up to {lead_us.max():.1f} us)"
+        )
+    return rank, [fault]
+
+
+def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
+    """Per call that waits for the device: how much later than its return the awaited work ends.
+
+    Of calls that wait for a stream, those right after a copy to the host on the same thread. Calls
+    that wait for a device count where the rank uses one device only.
+    """
+    runtime = rank.of(Category.RUNTIME)
+    waits = runtime[rank.name_matches(SYNC_CALL)[runtime]]
+    is_device_wide = rank.name_matches(DEVICE_WAIT_CALL)[waits]
+    call, end_us = launched.call, rank.end_us[launched.work]
+    overruns: list[Floats] = []
+    if rank.device[launched.work].min() == rank.device[launched.work].max():
+        order = np.argsort(rank.end_us[call], kind="stable")
+        latest_us = np.maximum.accumulate(end_us[order])
+        device_wide = waits[is_device_wide]
+        last = np.searchsorted(rank.end_us[call][order], rank.start_us[device_wide]) - 1
+        overruns.append(latest_us[last[last >= 0]] - rank.end_us[device_wide[last >= 0]])
+    of_stream = waits[~is_device_wide]
+    is_copy = rank.name_contains(_TO_HOST)[launched.work]
+    for thread in distinct(rank.thread[of_stream]).tolist():
+        on_thread = np.flatnonzero(rank.thread[call] == thread)
+        if not len(on_thread):
+            continue
+        on_thread = on_thread[np.argsort(rank.start_us[call[on_thread]], kind="stable")]
+        here = of_stream[rank.thread[of_stream] == thread]
+        last = np.searchsorted(rank.start_us[call[on_thread]], rank.start_us[here]) - 1
+        here, pair = here[last >= 0], on_thread[last[last >= 0]]
+        waited = is_copy[pair]
+        overruns.append(end_us[pair[waited]] - rank.end_us[here[waited]])
+    return np.concatenate(overruns) if overruns else np.zeros(0)
+
+
+def _with_earlier_device(rank: RankTrace, shift_us: float) -> RankTrace:
+    is_moved = rank.is_device | (rank.category == Category.GPU_ANNOTATION)
+    start_us = np.where(is_moved, rank.start_us - shift_us, rank.start_us)
+    first_us = min(float(start_us.min()), 0.0)
+    shifted = replace(
+        rank, start_us=start_us - first_us, origin_ns=rank.origin_ns + round(first_us * 1e3)
+    )
+    order = np.lexsort((-shifted.duration_us, shifted.start_us))
+    return take_rows(shifted, order)
+
+
 _HOST = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
 
 
@@ -208,9 +348,7 @@ def _best(delay_us: Floats) -> int:
 def _delays_us(rank: RankTrace, work: Ints, calls: Ints) -> Floats:
     """From the call of the same correlation to each operation; infinite without one before it."""
     calls = calls[np.argsort(rank.correlation[calls], kind="stable")]
-    at = np.searchsorted(rank.correlation[calls], rank.correlation[work])
-    call = calls[np.minimum(at, len(calls) - 1)]
+    call = _calls_of(rank, work, calls)
     delay_us: Floats = rank.start_us[work] - rank.start_us[call]
-    is_its = (rank.correlation[call] == rank.correlation[work]) & (delay_us >= 0)
-    delay_us[~is_its] = np.inf
+    delay_us[(call < 0) | (delay_us < 0)] = np.inf
     return delay_us

@@ -1,0 +1,352 @@
+"""The arguments of nodes: their JSON, and the tensors and collectives among them.
+
+Spellings that JSON forbids are repaired: older PyTorch writes bare `inf` and `nan` among values,
+every PyTorch up to 2.13 the names of user annotations without escaping control characters, and
+Chakra's converter the arguments of a node as Python's `repr` of a list.
+
+Tensors are found by the types that PyTorch writes with them. A type is `NAME`, `Tensor(DTYPE)`, or
+`NAME[TYPE,TYPE,...]` for lists and tuples. Schema 1.0.0 has tensors of five integers, which only
+the type tells from a list of five integers.
+
+What `record_param_comms` says, in every layout it has had: arguments after the tensors are, before
+schema 1.1.0, sequence, pointer of the group, rank, name, input splits, output splits; later
+sequence (or a tuple that begins with it), (group name, description), rank, name, splits, first
+rank, stride, group size. From 1.1.0 on, attributes say the same of collectives that have a group,
+except that they shorten long split lists.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from perfmodel.errors import TraceError
+from perfmodel.trace.columns import NONE, Strings
+from perfmodel.trace.execution_trace_columns import Collectives, ProcessGroup, Tensors
+
+_TOKEN = re.compile(
+    rb"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?"
+    rb"|'[^'\\]*(?:\\.[^'\\]*)*'?"
+    rb"|-?\b(?:inf|nan|Infinity|NaN)\b|\b(?:True|False|None)\b",
+    re.DOTALL,
+)
+"""What JSON and Python's `repr` spell differently: texts (closed or not) and words."""
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|.)|(\")", re.DOTALL)
+_WORDS = {b"True": b"true", b"False": b"false", b"None": b"null"}
+_LAST_CHARACTER = 0x10FFFF
+
+
+def repair_json(content: bytes) -> bytes:
+    """`content` as JSON: bare infinities and NaN quoted, control characters in texts escaped,
+    Python's texts and words in JSON's spelling."""
+    return _TOKEN.sub(_repaired, content)
+
+
+def _repaired(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    quote = token[:1]
+    if quote not in (b"'", b'"'):
+        return _WORDS.get(token) or b'"%s"' % token
+    is_closed = len(token) > 1 and token.endswith(quote)
+    body = _ESCAPE.sub(_repaired_escape, token[1:-1] if is_closed else token[1:])
+    body = _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], body)
+    return b'"%s"' % body if is_closed else b'"%s' % body
+
+
+def _repaired_escape(match: re.Match[bytes]) -> bytes:
+    if match[2]:
+        return b'\\"'
+    code: bytes = match[1]
+    if code == b"'":
+        return b"'"
+    if len(code) == 3:
+        return b"\\u00" + code[1:]
+    if len(code) == 9 and int(code[1:], 16) <= _LAST_CHARACTER:
+        return chr(int(code[1:], 16)).encode(errors="replace")
+    return b"\\" + code
+
+
+def json_list(text: str) -> bytes:
+    """A list written as JSON or as Python's `repr`, as JSON; `[]` for no text at all.
+
+    Raises `msgspec.MsgspecError` or `RecursionError` when it is neither.
+    """
+    content = text.encode() or b"[]"
+    try:
+        msgspec.json.decode(content, type=list[msgspec.Raw])
+    except msgspec.MsgspecError:
+        content = repair_json(content)
+        msgspec.json.decode(content, type=list[msgspec.Raw])
+    return content
+
+
+MAX_DEPTH = 16
+
+TypeTree: TypeAlias = "str | tuple[TypeTree, ...] | None"
+"""A tensor's dtype; the elements of a list or tuple that holds tensors; None without tensors."""
+
+_BRACKETED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+_TYPE_TOKEN = re.compile(
+    rf"Tensor(?P<dtype>{_BRACKETED})(?=[\],]|$)"
+    r"|(?P<opened>[^\[\],()]*\[)"
+    r"|(?P<closed>\](?=[\],]|$))"
+    rf"|(?P<plain>[^\[\],()]+(?:{_BRACKETED})?(?=[\],]|$))"
+    r"|(?P<comma>,)"
+)
+
+
+def parse_type(text: str) -> TypeTree:
+    """The tensors inside one argument type; raises `ValueError` where it breaks the grammar."""
+    if "Tensor(" not in text:
+        return None
+    lists: list[list[TypeTree]] = [[]]
+    at = 0
+    while at < len(text):
+        token = _TYPE_TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(f"unexpected {text[at : at + 20]!r} in type {text[:60]!r}")
+        if token.lastgroup == "opened":
+            lists.append([])
+        elif token.lastgroup == "closed" and len(lists) > 1:
+            elements = lists.pop()
+            holds_tensors = any(each is not None for each in elements)
+            lists[-1].append(tuple(elements) if holds_tensors else None)
+        elif token.lastgroup != "comma":
+            lists[-1].append(token["dtype"] and token["dtype"][1:-1])
+        if len(lists) > MAX_DEPTH:
+            raise ValueError(f"type {text[:60]!r} is nested deeper than {MAX_DEPTH}")
+        at = token.end()
+    if len(lists) > 1 or len(lists[0]) != 1:
+        raise ValueError(f"brackets do not match in type {text[:60]!r}")
+    return lists[0][0]
+
+
+class RawArguments(NamedTuple):
+    """The inputs or outputs of all nodes: JSON texts of four parallel lists for each node."""
+
+    values: list[bytes]
+    shapes: list[bytes]
+    types: list[bytes]
+    strides: list[bytes]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_TENSORS = {
+    5: list[tuple[_Count, _Count, _Count, _Count, _Count]],
+    6: list[tuple[_Count, _Count, _Count, _Count, _Count, str]],
+}
+"""By how many values a tensor has: id, storage, offset, elements, bytes of one, and its device."""
+_values = msgspec.json.Decoder(list[Any])
+_texts = msgspec.json.Decoder(list[str])
+
+
+def read_tensors(
+    arguments: RawArguments, key: str, position: list[int], strings: Strings, where: str
+) -> Tensors:
+    """All tensors of `arguments`, which are in row order.
+
+    `position` is each node's index in the file, for messages. Raises `TraceError` when values,
+    shapes and types do not fit each other, or when a text is no JSON list.
+    """
+    leaves: list[Any] = []
+    leaf_dtype: list[str] = []
+    leaf_argument: list[int] = []
+    plans: dict[bytes, tuple[int, list[tuple[int, TypeTree]]]] = {b"[]": (0, [])}
+    sizes: dict[bytes, int] = {b"[]": 0}
+    bounds = [0]
+    part = ""
+    for at, values_text, shapes, types, strides in zip(position, *arguments, strict=True):
+        try:
+            part = "types"
+            if types not in plans:
+                trees = list(enumerate(map(parse_type, _texts.decode(types))))
+                plans[types] = len(trees), [each for each in trees if each[1] is not None]
+            count, tensors = plans[types]
+            part = "strides"
+            if strides not in sizes:
+                sizes[strides] = _count_of_sizes(_values.decode(strides))
+            part = "shapes"
+            if shapes not in sizes:
+                sizes[shapes] = _count_of_sizes(_values.decode(shapes))
+            if sizes[shapes] != count:
+                raise ValueError(f"{sizes[shapes]} shapes for {count} types")
+            part = "values"
+            if count or values_text != b"[]":
+                values = _values.decode(values_text)
+                if len(values) != count:
+                    raise ValueError(f"{len(values)} values for {count} types")
+                for argument, tree in tensors:
+                    for leaf, dtype in _tensors_in(tree, values[argument]):
+                        leaves.append(leaf)
+                        leaf_dtype.append(dtype)
+                        leaf_argument.append(argument)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise TraceError(f"{where}: nodes[{at}].{key}.{part}: {error}") from None
+        bounds.append(len(leaves))
+    width = len(leaves[0]) if leaves and isinstance(leaves[0], list) else 6
+    try:
+        rows = msgspec.convert(leaves, _TENSORS.get(width, _TENSORS[6]))
+    except msgspec.ValidationError as error:
+        index = int(re.findall(r"\$\[(\d+)\]", str(error))[0])
+        at = position[bisect_right(bounds, index) - 1]
+        raise TraceError(
+            f"{where}: nodes[{at}].{key}.values: expected a tensor (5 integers from 0 up and a "
+            f"device), got {leaves[index]!r:.80}"
+        ) from None
+    flat = np.fromiter(chain.from_iterable(row[:5] for row in rows), np.int64, 5 * len(rows))
+    table = flat.reshape(-1, 5).T
+    tensor_id, storage_id, _offset, elements, _item_bytes = map(np.ascontiguousarray, table)
+    return Tensors(
+        bounds=np.array(bounds, np.int64),
+        argument=np.array(leaf_argument, np.int64),
+        tensor_id=tensor_id,
+        storage_id=storage_id,
+        elements=elements,
+        dtype=np.array([strings.intern(text) for text in leaf_dtype], np.int64),
+    )
+
+
+def _tensors_in(tree: TypeTree, value: Any) -> Iterator[tuple[Any, str]]:
+    """The tensors in one argument, as the file writes them, and their dtypes.
+
+    Raises `ValueError` when it does not fit its type.
+    """
+    if isinstance(tree, str):
+        yield value, tree
+    elif tree is not None:
+        if not isinstance(value, list) or len(value) != len(tree):
+            raise ValueError(f"expected a list of {len(tree)}, got {value!r:.60}")
+        for inner, element in zip(tree, value, strict=True):
+            yield from _tensors_in(inner, element)
+
+
+def _count_of_sizes(sizes: list[Any]) -> int:
+    """How many there are; raises `ValueError` where one, at any depth, is no size."""
+    for size in sizes:
+        if type(size) is list:
+            _count_of_sizes(size)
+        elif type(size) is not int or not 0 <= size < 2**63:
+            raise ValueError(f"expected sizes, got {size!r:.30}")
+    return len(sizes)
+
+
+_RECORD_NAME = "record_param_comms"
+_Number = Annotated[int, msgspec.Meta(ge=NONE, le=2**63 - 1)]
+
+
+class _Collective(msgspec.Struct):
+    """What one record says, by the names of the attributes."""
+
+    in_msg_nelems: _Number
+    out_msg_nelems: _Number
+    dtype: str = ""
+    collective_name: str = ""
+    pg_name: str | int = ""
+    pg_size: _Number = NONE
+    global_rank_start: _Number = NONE
+    global_rank_stride: _Number = NONE
+    in_split: list[_Number] = []
+    out_split: list[_Number] = []
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    ranks: list[int] = []
+    group_size: int = 0
+
+
+def is_collective(name: str, attributes: dict[str, Any]) -> bool:
+    """Whether a node is the record of a collective."""
+    return name == _RECORD_NAME or "collective_name" in attributes
+
+
+def process_groups(values: bytes, warnings: list[str]) -> list[ProcessGroup]:
+    """The groups that one `## process_group:init ##` node lists, a JSON text in its first input."""
+    try:
+        (text,) = _texts.decode(values)
+        groups = msgspec.json.decode(text, type=list[_Group])
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        warnings.append(f"process groups cannot be read: {str(error).splitlines()[0]:.100}")
+        return []
+    return [ProcessGroup(g.pg_name, tuple(g.ranks), g.group_size) for g in groups]
+
+
+def collective_table(
+    records: dict[int, int],
+    inputs: RawArguments,
+    attributes: list[dict[str, Any]],
+    tensors: tuple[Tensors, Tensors],
+    strings: Strings,
+    where: str,
+) -> Collectives:
+    """The collectives that nodes record, by node row and place in the file; `tensors` are those of
+    the inputs and of the outputs. Raises `TraceError` naming the node."""
+    found: list[_Collective] = []
+    for row, at in records.items():
+        stated: dict[str, Any] = {}
+        for key, table in zip(("in_msg_nelems", "out_msg_nelems"), tensors, strict=True):
+            start, end = table.bounds[row : row + 2].tolist()
+            stated[key] = int(table.elements[start:end].sum()) if end > start else NONE
+        try:
+            stated |= _from_arguments(inputs.types[at], inputs.values[at])
+            for key in ("in_split", "out_split"):
+                text = attributes[at].get(f"{key}_size")
+                if key not in stated and isinstance(text, str) and "..." not in text:
+                    stated[key] = _values.decode(text or "[]")
+            found.append(msgspec.convert(stated | attributes[at], _Collective))
+        except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
+            message = str(error).replace(" - at `$.", " in `")
+            raise TraceError(f"{where}: nodes[{at}] ({_RECORD_NAME}): {message}") from None
+        for table in reversed(tensors):
+            start, end = table.bounds[row : row + 2].tolist()
+            if end > start:
+                found[-1].dtype = strings[int(table.dtype[start])]
+
+    def column(name: str) -> Any:
+        values = [getattr(each, name) for each in found]
+        return np.array([strings.intern(v) if type(v) is str else v for v in values], np.int64)
+
+    for each in found:
+        each.pg_name = str(each.pg_name)
+    return Collectives(
+        row=np.array(list(records), np.int64),
+        name=column("collective_name"),
+        group=column("pg_name"),
+        group_size=column("pg_size"),
+        dtype=column("dtype"),
+        in_elements=column("in_msg_nelems"),
+        out_elements=column("out_msg_nelems"),
+        rank_start=column("global_rank_start"),
+        rank_stride=column("global_rank_stride"),
+        in_split=tuple(tuple(each.in_split) for each in found),
+        out_split=tuple(tuple(each.out_split) for each in found),
+    )
+
+
+def _from_arguments(types_text: bytes, values_text: bytes) -> dict[str, Any]:
+    """What the plain arguments say; nothing where the layout is not one of the known."""
+    types, values = _texts.decode(types_text), _values.decode(values_text)
+    while types and types[0] != "Int" and not types[0].startswith("Tuple[Int"):
+        del types[0], values[0]
+    if len(values) < 6 or types[3] != "String" or types[2] != "Int":
+        return {}
+    _sequence, group, _rank, name, in_split, out_split, *more = values
+    if types[1] == "Tuple[String,String]":
+        group, _description = group
+    result = {
+        "collective_name": name,
+        "pg_name": group,
+        "in_split": in_split,
+        "out_split": out_split,
+    }
+    if len(more) >= 3 and types[6:9] == ["Int"] * 3:
+        keys = ("global_rank_start", "global_rank_stride", "pg_size")
+        result |= dict(zip(keys, more, strict=False))
+    return result
