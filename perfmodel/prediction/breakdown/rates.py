@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.timeline.hotspots import Hotspots
+from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 

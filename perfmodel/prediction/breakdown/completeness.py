@@ -10,8 +10,8 @@ from perfmodel.arrays import Mask
 from perfmodel.graph.build import MIN_RECORDED_FRAC
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.captured import LaidBack, in_graphs
-from perfmodel.timeline.hotspots import StepClock
+from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
+from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import Category

@@ -13,16 +13,11 @@ import numpy as np
 from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
-from perfmodel.provenance import made_by
-from perfmodel.timeline.captured import LaidBack
-from perfmodel.timeline.completeness import Gap, completeness
-from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
-from perfmodel.timeline.memory import unpaired_allocations
-from perfmodel.timeline.named_sums import NamedSums
-from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.rank import (
+from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.completeness import Gap, completeness
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.named_sums import NamedSums
+from perfmodel.prediction.breakdown.rank import (
     MAX_ROWS,
     HotTables,
     RankBreakdown,
@@ -30,9 +25,14 @@ from perfmodel.timeline.rank import (
     communication_overlap,
     rounded_records,
 )
+from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
+from perfmodel.provenance import made_by
+from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
+from perfmodel.timeline.memory import unpaired_allocations
+from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
 from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
-from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.timeline.rates import Rates
+    from perfmodel.prediction.breakdown.rates import Rates
 
 
 SCHEMA = "perfmodel.breakdown/1"

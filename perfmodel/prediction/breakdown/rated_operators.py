@@ -24,15 +24,14 @@ from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import DTYPES
-from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import NO_OP, Op
 from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
-from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.rates import Rate, Rates, by_time
-from perfmodel.trace.categories import Category
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.rates import Rate, Rates, by_time
+from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
