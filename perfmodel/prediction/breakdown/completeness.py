@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfmodel.arrays import Mask
 from perfmodel.graph.build import MIN_RECORDED_FRAC
@@ -56,60 +56,62 @@ def completeness(
 
     `laid_back` says, by rank, where the kernels of its graphs are known of an eager run.
     """
-    if not trace.ranks:
+    ranks = trace.ranks
+    if not ranks:
         return []
-    recording = _Recording(trace, graph, laid_back)
-    return [gap for check in _CHECKS for gap in check(recording)]
-
-
-class _Recording(NamedTuple):
-    trace: Trace
-    graph: ExecutionGraph | None
-    laid_back: Sequence[LaidBack | None]
-
-
-def _other_tool(recording: _Recording) -> Iterator[Gap]:
-    tools = [rank.tool for rank in recording.trace.ranks if rank.tool]
-    if tools:
+    gaps = []
+    if tools := [rank.tool for rank in ranks if rank.tool]:
         what = f"this is {tools[0]}, which has no types of inputs, sizes of collectives or memory"
-        yield Gap(what, ("rates", "communication", "memory"), count=len(tools))
-
-
-def _lost_kernels(recording: _Recording) -> Iterator[Gap]:
-    pairs = [lost_launches(rank) for rank in recording.trace.ranks]
-    lost, of = (sum(each) for each in zip(*pairs, strict=True))
+        gaps.append(Gap(what, ("rates", "communication", "memory"), count=len(tools)))
+    if without := sum(not len(rank.of(Category.CPU_OP)) for rank in ranks):
+        whose = "" if without == len(ranks) else f" of {without} ranks"
+        touches = ("operators", "modules", "rates", "host overheads")
+        gaps.append(Gap(f"no operator{whose} was recorded", touches, count=without))
+    lost, of = (sum(each) for each in zip(*map(lost_launches, ranks), strict=True))
     if lost:
         what = f"{lost} of {of} kernel launches have no kernel"
-        yield Gap(what, ("GPU time", "idle time", "gains"), count=lost)
+        gaps.append(Gap(what, ("GPU time", "idle time", "gains"), count=lost))
+    gaps += [*_in_graph_launches(trace, laid_back)]
+    if without < len(ranks):
+        gaps += [*_untied(trace)]
+    held = min(links.recorded_frac for links in trace.links)
+    if held < MIN_RECORDED_FRAC:
+        what = f"{100 * (1 - held):.0f} % of the operators that ran are not in the file"
+        gaps.append(Gap(what, ("operators", "host time", "idle causes"), share=1 - held))
+    gaps += [*_no_shapes(trace)]
+    size = max(rank.world_size or 0 for rank in ranks)
+    meets = graph is None or bool((graph.nodes_.scope == Scope.COMM).any())
+    if size > len(ranks) and meets:
+        what = f"{size - len(ranks)} of {size} ranks are not here"
+        touches = ("communication", "waiting for other ranks")
+        gaps.append(Gap(what, touches, count=size - len(ranks)))
+    return gaps
 
 
-def _in_graph_launches(recording: _Recording) -> Iterator[Gap]:
-    busy_us, step_us = _busy_us(recording.trace, in_graphs)
+def _in_graph_launches(trace: Trace, laid_back: Sequence[LaidBack | None]) -> Iterator[Gap]:
+    busy_us, step_us = _busy_us(trace, in_graphs)
     share = busy_us / step_us if step_us else 0.0
     if share < LEAST_FRAC:
         return
     what = f"{100 * share:.0f} % of this step is in graph launches: "
-    found = [each for each in recording.laid_back if each]
+    found = [each for each in laid_back if each]
     if found:
-        laid = min(each.frac if each else 0.0 for each in recording.laid_back)
+        laid = min(each.frac if each else 0.0 for each in laid_back)
         of = next((f" of {each.source}" for each in found if each.source), " that ran without one")
         what += f"{100 * laid:.0f} % of that is laid back onto operators{of}, by the kernels' order"
         yield Gap(what, ("host time", "rates"), share=share)
     else:
-        yield Gap(
-            what + "no operator can be blamed", ("operators", "modules", "rates"), share=share
-        )
+        touches = ("operators", "modules", "rates")
+        yield Gap(what + "no operator can be blamed", touches, share=share)
 
 
-def _untied(recording: _Recording) -> Iterator[Gap]:
-    if not any(len(rank.of(Category.CPU_OP)) for rank in recording.trace.ranks):
-        return
-    untied_us, _step_us = _busy_us(recording.trace, lambda _, links: links.device_launch < 0)
-    all_us, _step_us = _busy_us(recording.trace, lambda _, links: links.device_launch >= NONE)
+def _untied(trace: Trace) -> Iterator[Gap]:
+    untied_us, _ = _busy_us(trace, lambda _, links: links.device_launch < 0)
+    all_us, _ = _busy_us(trace, lambda _, links: links.device_launch >= NONE)
     share = untied_us / all_us if all_us else 0.0
     if share >= LEAST_UNTIED_FRAC:
-        what = f"the launches of {100 * share:.0f} % of the GPU time"
-        yield Gap(f"{what} are not in the file", ("operators", "idle causes"), share=share)
+        what = f"the launches of {100 * share:.0f} % of the GPU time are not in the file"
+        yield Gap(what, ("operators", "idle causes"), share=share)
 
 
 def _busy_us(trace: Trace, chosen: Callable[[RankTrace, Links], Mask]) -> tuple[float, float]:
@@ -118,52 +120,19 @@ def _busy_us(trace: Trace, chosen: Callable[[RankTrace, Links], Mask]) -> tuple[
     for rank, links in zip(trace.ranks, trace.links, strict=True):
         clock = StepClock(links, range(len(links.steps)))
         rows = links.device_rows[chosen(rank, links)]
-        busy_us += float(
-            clock.within_us(*interval_union(rank.start_us[rows], rank.end_us[rows])).sum()
-        )
+        busy = interval_union(rank.start_us[rows], rank.end_us[rows])
+        busy_us += float(clock.within_us(*busy).sum())
         step_us += clock.total_us
     return busy_us, step_us
 
 
-def _no_operators(recording: _Recording) -> Iterator[Gap]:
-    without = [rank for rank in recording.trace.ranks if not len(rank.of(Category.CPU_OP))]
-    if without:
-        whose = "" if len(without) == len(recording.trace.ranks) else f" of {len(without)} ranks"
-        touches = ("operators", "modules", "rates", "host overheads")
-        yield Gap(f"no operator{whose} was recorded", touches, count=len(without))
-
-
-def _sampled(recording: _Recording) -> Iterator[Gap]:
-    held = min(links.recorded_frac for links in recording.trace.links)
-    if held < MIN_RECORDED_FRAC:
-        what = f"{100 * (1 - held):.0f} % of the operators that ran are not in the file"
-        yield Gap(what, ("operators", "host time", "idle causes"), share=1 - held)
-
-
-def _no_shapes(recording: _Recording) -> Iterator[Gap]:
-    ops = [rank.of(Category.CPU_OP) for rank in recording.trace.ranks]
+def _no_shapes(trace: Trace) -> Iterator[Gap]:
+    with_ops = [rank for rank in trace.ranks if len(rank.of(Category.CPU_OP))]
     known = [
-        rank.rank in recording.trace.execution_traces
-        or bool((rank.input_shapes[rows] != NONE).any())
-        for rank, rows in zip(recording.trace.ranks, ops, strict=True)
-        if len(rows)
+        rank.rank in trace.execution_traces
+        or bool((rank.input_shapes[rank.of(Category.CPU_OP)] != NONE).any())
+        for rank in with_ops
     ]
     if known and not any(known):
-        touches = ("rates", "kernels on other hardware")
-        yield Gap("no shapes were recorded", touches, count=sum(map(len, ops)))
-
-
-def _missing_ranks(recording: _Recording) -> Iterator[Gap]:
-    trace, graph = recording.trace, recording.graph
-    size = max((rank.world_size or 0 for rank in trace.ranks), default=0)
-    missing = size - len(trace.ranks)
-    meets = graph is None or bool((graph.nodes_.scope == Scope.COMM).any())
-    if missing > 0 and meets:
-        what = f"{missing} of {size} ranks are not here"
-        yield Gap(what, ("communication", "waiting for other ranks"), count=missing)
-
-
-_CHECKS = (
-    *(_other_tool, _no_operators, _lost_kernels, _in_graph_launches, _untied, _sampled),
-    *(_no_shapes, _missing_ranks),
-)
+        count = sum(len(rank.of(Category.CPU_OP)) for rank in with_ops)
+        yield Gap("no shapes were recorded", ("rates", "kernels on other hardware"), count=count)

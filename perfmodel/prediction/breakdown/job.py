@@ -28,10 +28,10 @@ from perfmodel.prediction.breakdown.rank import (
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
+from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
+from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
 from perfmodel.trace import Trace, read
@@ -223,8 +223,7 @@ def breakdown(
         rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    binding = deciding_edges(timeline)
-    walker, chains = PathWalker.of(timeline, binding), HostRuns.of(timeline, binding)
+    walker = PathWalker.of(timeline)
     marks, roles = graph.marks, step_roles(timeline)
     steady = steady_steps(timeline)
     lags = DeviceLags.of(timeline, steady)
@@ -241,7 +240,7 @@ def breakdown(
                 name=name,
                 role=roles[len(steps[rank])],
                 accounting=account(devices[rank], *bounds),
-                idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
+                idle_by_cause=idle_pieces(gaps, walker).by_cause(),
                 overheads=overheads[rank].of_step(len(steps[rank])).table(),
                 critical_path_by_kind=path.by_cause(),
                 mark=mark,
