@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from perfmodel.errors import PerfmodelError as PerfmodelError
     from perfmodel.graph import build_graph as build_graph
     from perfmodel.graph.types import ExecutionGraph as ExecutionGraph
+    from perfmodel.prediction.breakdown.job import Breakdown as Breakdown
+    from perfmodel.prediction.breakdown.job import breakdown as breakdown
     from perfmodel.prediction.run import predict as predict
     from perfmodel.prediction.types import Prediction as Prediction
     from perfmodel.reporting.written import export as export
     from perfmodel.reporting.written import report as report
-    from perfmodel.timeline.breakdown import Breakdown as Breakdown
-    from perfmodel.timeline.breakdown import breakdown as breakdown
     from perfmodel.timeline.schedule import Timeline as Timeline
     from perfmodel.timeline.schedule import schedule as schedule
     from perfmodel.trace.read import Trace as Trace

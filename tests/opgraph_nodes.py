@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perfmodel.graph import op_graph
 from perfmodel.ops.graph import OpGraph
+from perfmodel.ops.read import op_graph
 from perfmodel.trace import Trace
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto

@@ -105,7 +105,7 @@ def test_public_names_resolve(name: str) -> None:
 
 def test_a_verb_is_a_function_whatever_was_imported_before() -> None:
     loaded_by(
-        "import perfmodel, perfmodel.prediction.run, perfmodel.timeline.breakdown\n"
+        "import perfmodel, perfmodel.prediction.run, perfmodel.prediction.breakdown.job\n"
         "assert callable(perfmodel.predict) and callable(perfmodel.breakdown)"
     )
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from perfmodel.cli.console import Console
     from perfmodel.graph.types import ExecutionGraph
+    from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Gain
-    from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.trace import Trace
 
 
@@ -146,8 +146,8 @@ def breakdown(
     reading |= {"steps": steps_slice(steps) if steps else None, "steps_by": steps_by or ""}
 
     from perfmodel.cli.prediction_options import DEMO_SOURCE, read_demo
-    from perfmodel.timeline.breakdown import breakdown as break_down
-    from perfmodel.timeline.rank import MAX_ROWS
+    from perfmodel.prediction.breakdown.job import breakdown as break_down
+    from perfmodel.prediction.breakdown.rank import MAX_ROWS
     from perfmodel.trace import read
 
     with working(f"reading {trace or DEMO_SOURCE}"):
@@ -172,7 +172,7 @@ def breakdown(
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
 
-    from perfmodel.timeline.completeness import completeness_line
+    from perfmodel.prediction.breakdown.completeness import completeness_line
 
     def answer() -> dict[str, Any]:
         found = selected.to_dict(top or MAX_ROWS)
@@ -195,8 +195,8 @@ def _gains(
     listed: Breakdown, content: Trace, trace: str | None, options: PredictionOptions
 ) -> tuple[list[Gain], list[str]]:
     """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
+    from perfmodel.prediction.breakdown.rank import UNFIT
     from perfmodel.prediction.gains import gains
-    from perfmodel.timeline.rank import UNFIT
 
     graph = listed.timeline.graph
     try:

@@ -25,10 +25,10 @@ from perfmodel.reporting.tables import (
 from perfmodel.units import BYTES_PER_GB, US_PER_MS, human_us
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.breakdown.job import Breakdown
+    from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
-    from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.timeline.memory import MemoryTimeline
-    from perfmodel.timeline.rank import RankBreakdown, StepBreakdown
 
 
 CPU = "cpu"

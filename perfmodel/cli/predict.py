@@ -248,7 +248,7 @@ def predict(
 
         show_prediction(console, prediction, demo)
 
-    from perfmodel.timeline.completeness import completeness_line
+    from perfmodel.prediction.breakdown.completeness import completeness_line
 
     first = completeness_line(prediction.gaps)
     target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)

@@ -177,7 +177,7 @@ class Breakdowns:
         self.columns = ("ranks", "steps", *self.accounting, *idle)
 
     def __call__(self, points: Points) -> dict[str, Floats]:
-        from perfmodel.timeline.breakdown import breakdown
+        from perfmodel.prediction.breakdown.job import breakdown
 
         rows = []
         for path in points.column(TRACE):

@@ -1,4 +1,4 @@
-"""Op graphs (what a program does) and execution graphs (what a machine did) of a trace."""
+"""The execution graph of a trace: what ran on which resource, and what it waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from perfmodel.trace import Trace
 
 if TYPE_CHECKING:
     from perfmodel.graph.kinds import Cause as Cause
-    from perfmodel.ops.read.execution_trace import op_graph as op_graph
 
 __getattr__, _later = exports(__name__)
 __all__ = sorted([*_later, "ExecutionGraph", "build_graph", "build_rank"])

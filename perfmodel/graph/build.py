@@ -15,8 +15,7 @@ from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
 from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges, unresolved_waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits
-from perfmodel.ops.families import is_communication
-from perfmodel.trace.categories import Category
+from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys
 from perfmodel.trace.window import MAIN_THREAD

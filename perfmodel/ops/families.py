@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from perfmodel.trace.categories import COMMUNICATION_NAME, TELLING_CHARACTERS
+from perfmodel.trace.categories import is_communication as is_communication
+
 OTHER = "other"
 MATMUL = "matmul"
 
@@ -68,17 +71,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("memcpy_peer", r"^Memcpy PtoP|^CopyPeer"),
     ("memcpy", r"^Memcpy|^CopyDeviceToDevice|rocclr_copyBuffer|^memcpy\d*_"),
     ("memset", r"^Memset|rocclr_fillBuffer|^Fill(Buffer)?$"),
-    # Libraries, then exchanges by what they are called. Inductor names a kernel after a collective
-    # whose result it reads.
-    (
-        "communication",
-        r"(?i)^gloo:|^(?!triton_(poi|red|per|tem|for)_)" + _OWN + r"(?:"
-        r"[nrhux]ccl|msccl|one_?ccl|\bccl::|nv_?shmem|roc_?shmem|\bc10d::|symm(etric)?_mem|multimem_"
-        r"|userbuffers|\bmori::|4mori\d|(deep|hybrid)_ep(?!::layout|6layout)|(?<!po)(intra|inter)_?node"
-        r"|notify_(dispatch|combine)|low_?latency_(dispatch|combine)|(?<![a-z\d])(moe_?)?a2a"
-        r"|cross_device|quick_?reduce|lamport|(one|two)_?shot_?(all_?)?reduce|all_?gather|all_?to_?all"
-        r"|(?<!warp|lock|roup)(?<!warp_|lock_|roup_)all_?reduce|reduce_?scatter)",
-    ),
+    ("communication", COMMUNICATION_NAME.pattern),
     # Triton names a kernel after all it fuses: what surrounds a matrix product is not one.
     ("elementwise", r"^triton_poi_\w*?(convolution|mm|attention|dot_product)"),
     ("reduction", r"^triton_(red|per)_\w*?(convolution|mm|attention|dot_product)"),
@@ -195,25 +188,17 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
 )
 
-_TELLING_CHARACTERS = 300
-"""A demangled name runs to thousands; what it is stands in front, its arguments follow."""
-
 _TABLE = tuple((family, re.compile(pattern)) for family, pattern in _PATTERNS)
 
 
 @lru_cache(maxsize=1 << 16)
 def family_of_kernel(name: str) -> str:
     """The family of one kernel, copy or fill, by its name; `other` when nothing matches."""
-    telling = name[:_TELLING_CHARACTERS]
+    telling = name[:TELLING_CHARACTERS]
     for family, pattern in _TABLE:
         if pattern.search(telling):
             return family
     return OTHER
-
-
-def is_communication(name: str) -> bool:
-    """Whether a kernel moves data between ranks, by its name."""
-    return family_of_kernel(name) == COMMUNICATION
 
 
 def families_of_kernels(names: Iterable[str]) -> list[str]:

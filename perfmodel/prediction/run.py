@@ -25,6 +25,7 @@ from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
+from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
 from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
@@ -42,7 +43,6 @@ from perfmodel.prediction.step import (
 )
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
-from perfmodel.timeline.completeness import completeness
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read

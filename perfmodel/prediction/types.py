@@ -12,9 +12,9 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
+from perfmodel.prediction.breakdown.completeness import Gap
 from perfmodel.prediction.leave_out import LeaveOneOut
 from perfmodel.provenance import OWN_MODELS, made_by
-from perfmodel.timeline.completeness import Gap
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
 from perfmodel.timeline.unexplained import Unexplained

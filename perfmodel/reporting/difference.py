@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
+from perfmodel.prediction.breakdown.completeness import completeness_line
 from perfmodel.reporting.measured_ranks import SHARED_FRAC, work_ratio
 from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, PLACE, STEP, Figures, Side
 from perfmodel.reporting.verdict import (
@@ -17,7 +18,6 @@ from perfmodel.reporting.verdict import (
     markdown,
     verdict,
 )
-from perfmodel.timeline.completeness import completeness_line
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import numpy as np
 
 from perfmodel.arrays import median
 from perfmodel.graph import build_graph
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.named_sums import NamedSums, range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, Result
-from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
-from perfmodel.timeline.named_sums import NamedSums, range_rows
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import steady_steps, step_bounds
 from perfmodel.trace import Trace

@@ -16,6 +16,7 @@ from perfmodel import __version__
 from perfmodel.errors import UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
 from perfmodel.frames import is_frame
+from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.types import Prediction
 from perfmodel.reporting.measured_ranks import (
     STEP_KEYS,
@@ -24,7 +25,6 @@ from perfmodel.reporting.measured_ranks import (
     scatters,
     short,
 )
-from perfmodel.timeline.completeness import Gap, completeness
 from perfmodel.timeline.steps import StepRole
 from perfmodel.trace import Trace, read
 

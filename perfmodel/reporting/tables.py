@@ -11,7 +11,7 @@ from perfmodel.plot.names import shortened
 from perfmodel.units import US_PER_MS, human_us
 
 if TYPE_CHECKING:
-    from perfmodel.timeline.rank import StepBreakdown
+    from perfmodel.prediction.breakdown.rank import StepBreakdown
 
 
 NOTHING = "-"

@@ -115,3 +115,22 @@ DEVICE_TO_PAGEABLE_COPY = re.compile(r"DtoH.*Pageable|DeviceToHost.*Pageable", r
 AUTOGRAD_WRAPPER = re.compile("autograd::engine::evaluate_function")
 BACKWARD_OP = re.compile(r"(torch::)?autograd::|(\w+::)*\w+Backward\d*$")
 """Operators of the backward pass; old PyTorch recorded them without a wrapper."""
+
+COMMUNICATION_NAME = re.compile(
+    # Inductor names a kernel after a collective whose result it reads: that one is no exchange.
+    r"(?i)^gloo:|^(?!triton_(poi|red|per|tem|for)_)(?:\(anonymous namespace\)|[^<(])*?(?:"
+    r"[nrhux]ccl|msccl|one_?ccl|\bccl::|nv_?shmem|roc_?shmem|\bc10d::|symm(etric)?_mem|multimem_"
+    r"|userbuffers|\bmori::|4mori\d|(deep|hybrid)_ep(?!::layout|6layout)|(?<!po)(intra|inter)_?node"
+    r"|notify_(dispatch|combine)|low_?latency_(dispatch|combine)|(?<![a-z\d])(moe_?)?a2a"
+    r"|cross_device|quick_?reduce|lamport|(one|two)_?shot_?(all_?)?reduce|all_?gather|all_?to_?all"
+    r"|(?<!warp|lock|roup)(?<!warp_|lock_|roup_)all_?reduce|reduce_?scatter)"
+)
+"""Kernels that move data between ranks: libraries, then exchanges by what they are called."""
+
+TELLING_CHARACTERS = 300
+"""A demangled name runs to thousands; what it is stands in front, its arguments follow."""
+
+
+def is_communication(name: str) -> bool:
+    """Whether a kernel moves data between ranks, by its name."""
+    return COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]) is not None

@@ -297,9 +297,9 @@ def test_where_nothing_helps_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("perfmodel.timeline.rank.memory_timelines", "no table of memory"),
-        ("perfmodel.timeline.rank.queue_depths", "no table of launch queue"),
-        ("perfmodel.timeline.collectives.collective_sums", "no table of collectives"),
+        ("perfmodel.prediction.breakdown.rank.memory_timelines", "no table of memory"),
+        ("perfmodel.prediction.breakdown.rank.queue_depths", "no table of launch queue"),
+        ("perfmodel.prediction.breakdown.collectives.collective_sums", "no table of collectives"),
         ("perfmodel.prediction.gains.gains", "what would help most could not be worked out"),
     ],
 )

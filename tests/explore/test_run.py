@@ -194,7 +194,7 @@ def test_axes_that_name_nothing(
 
 def test_a_corpus_is_broken_down_file_by_file(trace: Path, tmp_path: Path) -> None:
     from perfmodel.explore import load_spec
-    from perfmodel.timeline.breakdown import breakdown
+    from perfmodel.prediction.breakdown.job import breakdown
 
     (tmp_path / "b_broken.json").write_text("{}")
     (tmp_path / "c_again.json.gz").write_bytes(trace.read_bytes())

@@ -17,7 +17,6 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.graph import op_graph
 from perfmodel.lowering import lower
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.lower import Lowered
@@ -27,6 +26,7 @@ from perfmodel.lowering.walk import Target
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.named import KINDS, NamedEdit, apply_edits
 from perfmodel.ops.graph import OPTIMIZER, Op, OpGraph, tensors_in
+from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.trace import read

@@ -13,7 +13,7 @@ from pathlib import Path
 from alarm import Late, limit
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 
 LIMIT_S = 20.0
 TOLERANCE = 0.01

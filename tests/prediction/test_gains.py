@@ -16,8 +16,8 @@ import perfmodel.prediction.gains as module
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import Cause
 from perfmodel.prediction import predict
+from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.gains import MIN_FRAC, MOST, Gain, gains
-from perfmodel.timeline.breakdown import breakdown
 from perfmodel.trace import Trace, read
 
 WORDS = ("perfmodel", "predict", "my traces/a.json")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tiny import COMMS, COPIES, NCCL, Tiny
 
-from perfmodel.timeline.breakdown import breakdown
-from perfmodel.timeline.rank import StepBreakdown
+from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.prediction.breakdown.rank import StepBreakdown
 
 
 def only_step(t: Tiny) -> StepBreakdown:

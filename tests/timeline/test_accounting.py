@@ -5,7 +5,7 @@ from __future__ import annotations
 from timeline.handmade import busy, only_step
 from tiny import Tiny, told
 
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 
 
 def test_accounting() -> None:

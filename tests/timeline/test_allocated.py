@@ -8,7 +8,7 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.errors import TraceError, UsageError
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.memory import (
     MAX_POINTS,
     memory_figure,

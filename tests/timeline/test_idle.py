@@ -6,7 +6,7 @@ import pytest
 from timeline.handmade import late_kernel, only_step
 from tiny import COMMS, Tiny
 
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 
 
 def idle_of(t: Tiny) -> dict[str, float]:

@@ -11,7 +11,7 @@ from timeline.handmade import busy, only_step
 from tiny import AUTOGRAD, EVALUATE, NCCL, Tiny, told, trace_of
 
 from perfmodel.graph import waits
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import measured, schedule
 

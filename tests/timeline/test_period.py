@@ -12,7 +12,7 @@ from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.recorded_steps import earlier_work, recorded_steps, step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steady import Relaxation, max_cycle_ratio

@@ -9,7 +9,7 @@ import pytest
 from slow import slow_but
 
 from perfmodel.errors import TraceError
-from perfmodel.timeline.breakdown import Breakdown, breakdown
+from perfmodel.prediction.breakdown.job import Breakdown, breakdown
 from perfmodel.trace import read
 
 TRACES = (

@@ -8,7 +8,7 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.prediction import predict
-from perfmodel.timeline.breakdown import breakdown
+from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.unexplained import Unexplained, error_warnings, unexplained_warnings
 from perfmodel.trace import Trace, read
 

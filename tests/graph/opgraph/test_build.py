@@ -8,8 +8,8 @@ from counting import calls_of
 from opgraph_nodes import Et, op, profile, tensor
 
 from perfmodel.errors import TraceError
-from perfmodel.graph import op_graph
 from perfmodel.ops.graph import BACKWARD, FORWARD, INPUT, NO_OP, OPTIMIZER, Tensor
+from perfmodel.ops.read import op_graph
 
 
 def step() -> Et:

@@ -8,9 +8,9 @@ import pytest
 from opgraph_nodes import TRACES, Et, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.graph import op_graph
 from perfmodel.ops.edits import cast, cuda_graphs, fuse, move, optimizer, remove
 from perfmodel.ops.graph import OpGraph, tensors_in
+from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import TraceError
-from perfmodel.graph import op_graph
 from perfmodel.ops.graph import BACKWARD, FORWARD, OPTIMIZER, OpGraph, tensors_in
+from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
 
 ROOT = Path(__file__).parents[3]

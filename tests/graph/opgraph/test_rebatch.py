@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from opgraph_nodes import TRACES, Et, op, profile, tensor
 
 from perfmodel.errors import WorkloadError
-from perfmodel.graph import op_graph
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch.leaves import batch_of
 from perfmodel.ops.edits.batch.sizes import Size, fixed, reshaped_sizes
 from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
+from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
 
 

@@ -13,14 +13,13 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
-from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import Op
 from perfmodel.ops.read.attributes import collective_of, of_event
 from perfmodel.ops.spec import OPS
 from perfmodel.plot.names import short_name
-from perfmodel.timeline.hotspots import Hotspots, Nesting
-from perfmodel.timeline.named_sums import NamedSums, Records
-from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category
+from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
+from perfmodel.prediction.breakdown.named_sums import NamedSums, Records
+from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 

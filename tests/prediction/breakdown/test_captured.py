@@ -8,10 +8,10 @@ import pytest
 from tiny import Tiny, trace_of
 
 from perfmodel import breakdown, read
-from perfmodel.timeline.breakdown import Breakdown
+from perfmodel.prediction.breakdown.job import Breakdown
 
 KERNELS = tuple(f"kernel_{n % 7}_of_{n % 5}" for n in range(20))
-GRAPH = Path(__file__).parents[2] / "traces/h100/dlrm"
+GRAPH = Path(__file__).parents[3] / "traces/h100/dlrm"
 
 
 def eager(*, names: tuple[str, ...] = KERNELS, modules: bool = False) -> Tiny:

@@ -11,10 +11,10 @@ import pytest
 from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 
 from perfmodel.errors import UsageError
-from perfmodel.timeline.breakdown import breakdown
-from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.named_sums import kernel_rows, operator_rows, range_rows
-from perfmodel.timeline.rated_operators import rates
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.prediction.breakdown.named_sums import kernel_rows, operator_rows, range_rows
+from perfmodel.prediction.breakdown.rated_operators import rates
 from perfmodel.trace import read
 from perfmodel.trace.window import Steps
 

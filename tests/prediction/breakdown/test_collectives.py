@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tiny import COMMS, MAIN, NCCL, Tiny
 
-from perfmodel.timeline.collectives import collective_rows, collective_sums
-from perfmodel.timeline.hotspots import Hotspots
+from perfmodel.prediction.breakdown.collectives import collective_rows, collective_sums
+from perfmodel.prediction.breakdown.hotspots import Hotspots
 
 
 def rows_of(t: Tiny) -> list[dict[str, Any]]:

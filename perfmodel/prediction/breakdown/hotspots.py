@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.prediction.breakdown.named_sums import MODULE_NAME, NamedSums, once, summed
 from perfmodel.timeline.idle import interval_union
-from perfmodel.timeline.named_sums import MODULE_NAME, NamedSums, once, summed
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, by_thread, containing_index, differentiated_ops, outermost

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.timeline.hotspots import Hotspots
+from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE
 
@@ -83,36 +83,27 @@ class Rates:
         }
 
     def mean_with(self, others: Sequence[Rates]) -> Rates:
-        """The mean over this rank and others."""
+        """The mean over this rank and others; a rank without a row counts as 0 of it."""
         every = [self, *others]
         same: dict[tuple[str, str, str], list[Rate]] = defaultdict(list)
         for row in (row for each in every for row in each.rows):
             same[row.operator, row.shapes, row.dtype].append(row)
-        rows = [_mean_of(result, len(every)) for result in same.values()]
-        return Rates(
-            tuple(by_time(rows)),
-            self.device,
-            float(np.mean([each.rated_frac for each in every])),
-            "; ".join(dict.fromkeys(each.note for each in every if each.note)),
-        )
+        means = []
+        for rows in same.values():
+            columns = ["count", "device_us", "flop", "moved_bytes"]
+            if all(row.roofline_us is not None for row in rows):
+                columns.append("roofline_us")
+            totals = {name: sum(getattr(row, name) for row in rows) for name in columns}
+            mean = {name: total / len(every) for name, total in totals.items()}
+            means.append(replace(rows[0], **{"roofline_us": None, **mean}))
+        rated_frac = float(np.mean([each.rated_frac for each in every]))
+        notes = dict.fromkeys(each.note for each in every if each.note)
+        return Rates(tuple(by_time(means)), self.device, rated_frac, "; ".join(notes))
 
 
 def by_time(rows: Sequence[Rate]) -> list[Rate]:
     """Most time first, then by name and shapes."""
     return sorted(rows, key=lambda row: (-row.device_us, row.operator, row.shapes, row.dtype))
-
-
-def _mean_of(rows: Sequence[Rate], count: int) -> Rate:
-    """The mean over `count` ranks, of which some have a row of this operator and these shapes."""
-    known = all(row.roofline_us is not None for row in rows)
-    return replace(
-        rows[0],
-        count=sum(row.count for row in rows) / count,
-        device_us=sum(row.device_us for row in rows) / count,
-        flop=sum(row.flop for row in rows) / count,
-        moved_bytes=sum(row.moved_bytes for row in rows) / count,
-        roofline_us=sum(row.roofline_us or 0.0 for row in rows) / count if known else None,
-    )
 
 
 def why_unrated(hot: Hotspots) -> str:

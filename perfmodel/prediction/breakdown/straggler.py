@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ HOST, DATA_LOADING, LOOKUPS, KERNELS, COPIES, LINK, STARTS_LATE, OTHER = (
     *("host", "data_loading", "lookups", "kernels", "copies", "link", "starts_late", "other"),
 )
 """Why a rank comes late; `link`: exchanges that not all ranks take part in."""
-_EMBEDDING = "embedding"
 _CAUSE = {
     **dict.fromkeys(
         (
@@ -77,8 +76,7 @@ class RankWaiting:
         }
 
 
-@dataclass(frozen=True)
-class _Meeting:
+class _Meeting(NamedTuple):
     """One collective: the ranks' arrivals and transfers, and when the one before it was over."""
 
     arrival: Ints
@@ -96,10 +94,14 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
     while they waited (`other`).
     """
     graph = timeline.graph
-    meetings = _meetings(timeline)
+    steady = steady_steps(measured(graph))
+    begun = by_rank_and_step(graph, timeline.end_us[graph.marks.start])[:, steady].min(axis=0)
+    over = by_rank_and_step(graph, timeline.end_us[graph.marks.end])[:, steady].max(axis=0)
+    counted_us = interval_union(begun, over)
+    meetings = _meetings(timeline, *counted_us)
     if not meetings:
         return None
-    steps = max(len(steady_steps(measured(graph))), 1)
+    steps = max(len(steady), 1)
     ranks = sorted({int(r) for one in meetings for r in graph.nodes_.rank[one.arrival]})
     transfer_us, waiting_us, held_up_us = (dict.fromkeys(ranks, 0.0) for _ in range(3))
     for one in meetings:
@@ -113,47 +115,35 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         held_up_us[present[last]] += float((arrived[last] - arrived).sum()) / steps
     straggler = max(ranks, key=lambda rank: held_up_us[rank])
     late_us = _late_us(timeline, meetings, straggler, walker or PathWalker.of(timeline))
+    for cause, excess_us in _device_excess_us(timeline, straggler, *counted_us).items():
+        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us, 0.0))
+        late_us[cause] -= shifted_us
+        late_us[OTHER] += shifted_us
     late_us = {cause: us / steps for cause, us in late_us.items()}
     return RankWaiting(transfer_us, waiting_us, held_up_us, late_us)
 
 
-def _meetings(timeline: Timeline) -> list[_Meeting]:
-    """The collectives on devices whose transfer begins within a steady step, in order."""
-    graph = timeline.graph
-    if graph.arrivals is None:
+def _meetings(timeline: Timeline, low_us: Floats, high_us: Floats) -> list[_Meeting]:
+    """The collectives on devices whose transfer begins within one of the intervals, in order."""
+    graph, edges = timeline.graph, timeline.graph.edges_
+    if graph.arrivals is None or not len(low_us):
         return []
-    edges = graph.edges_
     meets = np.full(len(graph), -1, np.int64)
     into = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
     meets[edges.target[into]] = edges.source[into]
     transfer, arrival = graph.arrivals.T
-    meeting = meets[transfer]
-    order = np.lexsort((transfer, timeline.start_us[transfer]))
     groups: dict[int, list[int]] = defaultdict(list)
-    for at in order.tolist():
-        groups[int(meeting[at])].append(at)
-    low_us, high_us = _steady_time(timeline)
-    if not len(low_us):
-        return []
+    for at in np.lexsort((transfer, timeline.start_us[transfer])).tolist():
+        groups[int(meets[transfer[at]])].append(at)
     since_us = float(low_us[0])
     result = []
     for rows in groups.values():
         members = np.array(rows)
-        begun_us = float(timeline.start_us[transfer[members]].min())
-        if _in_intervals(np.array([begun_us]), low_us, high_us)[0]:
+        begun_us = timeline.start_us[transfer[members]].min(keepdims=True)
+        if _in_intervals(begun_us, low_us, high_us)[0]:
             result.append(_Meeting(arrival[members], transfer[members], since_us))
         since_us = max(since_us, float(timeline.end_us[transfer[members]].max()))
     return result
-
-
-def _steady_time(timeline: Timeline) -> tuple[Floats, Floats]:
-    """Disjoint intervals in order: of every steady step, from the first rank's start to the last
-    rank's end."""
-    graph = timeline.graph
-    steady = steady_steps(measured(graph))
-    begun = by_rank_and_step(graph, timeline.end_us[graph.marks.start])[:, steady]
-    over = by_rank_and_step(graph, timeline.end_us[graph.marks.end])[:, steady]
-    return interval_union(begun.min(axis=0), over.max(axis=0))
 
 
 def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
@@ -165,7 +155,7 @@ def _in_intervals(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
 
 def _late_us(
     timeline: Timeline, meetings: list[_Meeting], straggler: int, walker: PathWalker
-) -> dict[str, float]:
+) -> defaultdict[str, float]:
     """By cause, the straggler's delay at the collectives that wait for it, in total."""
     graph = timeline.graph
     late_us: defaultdict[str, float] = defaultdict(float)
@@ -180,26 +170,23 @@ def _late_us(
             for piece in walker.walk(node, from_us, one.since_us):
                 cause = _cause_of(graph, piece.node, piece.cause)
                 late_us[cause] += share * (piece.end_us - piece.start_us)
-    for cause, excess_us in _device_excess_us(timeline, straggler).items():
-        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us, 0.0))
-        late_us[cause] -= shifted_us
-        late_us[OTHER] += shifted_us
-    return dict(late_us)
+    return late_us
 
 
-def _device_excess_us(timeline: Timeline, straggler: int) -> dict[str, float]:
-    """By cause, how much more the straggler's device does in the steady steps than the others'
+def _device_excess_us(
+    timeline: Timeline, straggler: int, low_us: Floats, high_us: Floats
+) -> dict[str, float]:
+    """By cause, how much more the straggler's device does within the intervals than the others'
     mean."""
     graph, nodes = timeline.graph, timeline.graph.nodes_
-    taken = timeline.end_us - timeline.start_us
-    inside = _in_intervals(timeline.start_us, *_steady_time(timeline))
+    taken_us = timeline.end_us - timeline.start_us
     others = len(distinct(graph.marks.rank)) - 1
     weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
-    chosen = inside & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
+    chosen = _in_intervals(timeline.start_us, low_us, high_us)
+    chosen &= np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
     result = dict.fromkeys((KERNELS, LOOKUPS, COPIES), 0.0)
     for at in np.flatnonzero(chosen).tolist():
-        cause = _cause_of(graph, at, int(nodes.cause[at]))
-        result[cause] += float(weight[at] * taken[at])
+        result[_cause_of(graph, at, int(nodes.cause[at]))] += float(weight[at] * taken_us[at])
     return result
 
 
@@ -212,4 +199,4 @@ def _cause_of(graph: ExecutionGraph, node: int, code: int) -> str:
 def _is_lookup(label: str) -> bool:
     """Whether a kernel's name, or the op that was modelled, is of an embedding table."""
     modelled = OPS.get(label)
-    return _EMBEDDING in (family_of_kernel(label), modelled.family if modelled else "")
+    return "embedding" in (family_of_kernel(label), modelled.family if modelled else "")

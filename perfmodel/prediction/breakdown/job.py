@@ -13,16 +13,11 @@ import numpy as np
 from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
-from perfmodel.provenance import made_by
-from perfmodel.timeline.captured import LaidBack
-from perfmodel.timeline.completeness import Gap, completeness
-from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.hotspots import Hotspots
-from perfmodel.timeline.idle import DeviceWork, HostRuns, account, idle_by_cause, idle_gaps
-from perfmodel.timeline.memory import unpaired_allocations
-from perfmodel.timeline.named_sums import NamedSums
-from perfmodel.timeline.period import DeviceLags
-from perfmodel.timeline.rank import (
+from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.completeness import Gap, completeness
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.named_sums import NamedSums
+from perfmodel.prediction.breakdown.rank import (
     MAX_ROWS,
     HotTables,
     RankBreakdown,
@@ -30,9 +25,14 @@ from perfmodel.timeline.rank import (
     communication_overlap,
     rounded_records,
 )
-from perfmodel.timeline.schedule import Timeline, deciding_edges, measured
+from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
+from perfmodel.provenance import made_by
+from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
+from perfmodel.timeline.memory import unpaired_allocations
+from perfmodel.timeline.period import DeviceLags
+from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
-from perfmodel.timeline.straggler import RankWaiting, rank_waiting
 from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.timeline.rates import Rates
+    from perfmodel.prediction.breakdown.rates import Rates
 
 
 SCHEMA = "perfmodel.breakdown/1"
@@ -223,8 +223,7 @@ def breakdown(
         rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    binding = deciding_edges(timeline)
-    walker, chains = PathWalker.of(timeline, binding), HostRuns.of(timeline, binding)
+    walker = PathWalker.of(timeline)
     marks, roles = graph.marks, step_roles(timeline)
     steady = steady_steps(timeline)
     lags = DeviceLags.of(timeline, steady)
@@ -241,7 +240,7 @@ def breakdown(
                 name=name,
                 role=roles[len(steps[rank])],
                 accounting=account(devices[rank], *bounds),
-                idle_by_cause=idle_by_cause(gaps, walker, chains, binding),
+                idle_by_cause=idle_pieces(gaps, walker).by_cause(),
                 overheads=overheads[rank].of_step(len(steps[rank])).table(),
                 critical_path_by_kind=path.by_cause(),
                 mark=mark,

@@ -10,7 +10,7 @@ import pytest
 from cli.samples import event
 
 from perfmodel import breakdown, predict
-from perfmodel.timeline.completeness import Gap, completeness, completeness_line
+from perfmodel.prediction.breakdown.completeness import Gap, completeness, completeness_line
 from perfmodel.trace.read import read
 
 

@@ -8,9 +8,9 @@ import pytest
 from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.timeline import rated_operators
-from perfmodel.timeline.breakdown import breakdown
-from perfmodel.timeline.rates import Rates
+from perfmodel.prediction.breakdown import rated_operators
+from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.prediction.breakdown.rates import Rates
 
 FLOATS = {"Input type": ["float", "float"]}
 

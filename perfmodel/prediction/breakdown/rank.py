@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.timeline.captured import LaidBack
+from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.hotspots import Hotspots
+from perfmodel.prediction.breakdown.named_sums import (
+    NamedSums,
+    Records,
+    kernel_rows,
+    operator_rows,
+    range_rows,
+)
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.hotspots import Hotspots
 from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
-from perfmodel.timeline.named_sums import NamedSums, Records, kernel_rows, operator_rows, range_rows
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
 from perfmodel.timeline.unexplained import QueueDepth, queue_depths
 
 if TYPE_CHECKING:
-    from perfmodel.timeline.rates import Rates
+    from perfmodel.prediction.breakdown.rates import Rates
 
 
 T = TypeVar("T")
@@ -110,7 +116,7 @@ class HotTables(ABC):
 
     def collectives(self, most: int | None = None) -> Records:
         """Collectives by name and process group, most time first; per step."""
-        from perfmodel.timeline.collectives import collective_rows
+        from perfmodel.prediction.breakdown.collectives import collective_rows
 
         sums = self.sums(COLLECTIVES)
         return collective_rows(sums, most) if sums.names else []
@@ -190,20 +196,24 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def _collectives(self) -> NamedSums:
-        from perfmodel.timeline.collectives import collective_sums  # knows the vocabulary of ops
+        from perfmodel.prediction.breakdown.collectives import (
+            collective_sums,  # knows the vocabulary of ops
+        )
 
         nothing = NamedSums((), {}, 0, 0.0, 0.0)
         return self._held_apart("collectives", lambda: collective_sums(self.hot), nothing)
 
     @cached_property
     def rates(self) -> Rates:
-        from perfmodel.timeline.rates import Rates, why_unrated
+        from perfmodel.prediction.breakdown.rates import Rates, why_unrated
 
         note = why_unrated(self.hot)
         if note:
             return Rates((), "", 0.0, note)
 
-        from perfmodel.timeline.rated_operators import rates  # lowers operators, knows devices
+        from perfmodel.prediction.breakdown.rated_operators import (
+            rates,  # lowers operators, knows devices
+        )
 
         try:
             return rates(self.hot)

@@ -11,7 +11,7 @@ from tiny import GEMM, Tiny, nodes_named, trace_of
 
 from perfmodel.graph import build_graph
 from perfmodel.graph.kinds import IDLE_CAUSES
-from perfmodel.timeline.breakdown import Breakdown, breakdown
+from perfmodel.prediction.breakdown.job import Breakdown, breakdown
 
 
 def assert_sums(found: Breakdown) -> None:

@@ -9,9 +9,8 @@ import pytest
 from tiny import COMMS, NCCL, Tiny, graph_of
 
 from perfmodel.graph import build_graph
-from perfmodel.timeline.breakdown import breakdown
-from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.timeline.straggler import (
+from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.prediction.breakdown.straggler import (
     DATA_LOADING,
     HOST,
     KERNELS,
@@ -19,6 +18,7 @@ from perfmodel.timeline.straggler import (
     STARTS_LATE,
     rank_waiting,
 )
+from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import read
 
 

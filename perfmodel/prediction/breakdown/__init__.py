@@ -1,0 +1,1 @@
+"""Where the time of a trace went, by rank, step, operator and kernel."""
