@@ -362,7 +362,7 @@ def test_twice_the_batch_is_twice_the_products(path: Path) -> None:
 
 
 def _batch(graph: OpGraph) -> int:
-    from perfmodel.ops.edits.batch.leaves import batch_of
+    from perfmodel.ops.edits.leaves import batch_of
 
     found = batch_of(graph)
     assert found is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.ops.edits.assemble import Edited, move, remove
-from perfmodel.ops.edits.batch.rebatch import rebatch
+from perfmodel.ops.edits.batch import rebatch
 from perfmodel.ops.edits.fuse import fuse
 from perfmodel.ops.edits.named import cuda_graphs
 from perfmodel.ops.edits.optimizers import optimizer

@@ -11,8 +11,8 @@ from opgraph_nodes import TRACES, Et, op, profile, tensor
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.edits import rebatch
-from perfmodel.ops.edits.batch.leaves import batch_of
-from perfmodel.ops.edits.batch.sizes import Size, fixed, reshaped_sizes
+from perfmodel.ops.edits.batch import batch_of
+from perfmodel.ops.edits.returned import Batch, reshaped
 from perfmodel.ops.graph import OpGraph, Tensor, tensors_in
 from perfmodel.ops.read import op_graph
 from perfmodel.trace import read
@@ -136,18 +136,17 @@ def test_collectives_scale_with_their_tensors() -> None:
 def test_regrouping_keeps_the_number_of_elements(
     rest: list[int], batch: int, data: st.DataObject
 ) -> None:
-    old = (batch, *rest)
-    dims = (Size(1, 0), *fixed(rest))
+    old, now, thrice = (batch, *rest), (3 * batch, *rest), Batch(batch, 3 * batch)
     cut = data.draw(st.integers(1, len(old)))
     new = (prod(old[:cut]), *old[cut:])
-    found = reshaped_sizes(dims, old, new, batch)
+    found = reshaped(old, now, new, thrice)
     assert found is not None
-    assert prod(size.at(3 * batch) for size in found) == 3 * prod(old)
-    back = reshaped_sizes(found, new, old, batch)
+    assert prod(found) == 3 * prod(old)
+    back = reshaped(new, found, old, thrice)
     assert back is not None
-    assert prod(size.at(3 * batch) for size in back) == 3 * prod(old)
+    assert prod(back) == 3 * prod(old)
 
 
 def test_regrouping_wants_as_many_elements() -> None:
-    assert reshaped_sizes((Size(1, 0),), (4,), (5,), 4) is None
+    assert reshaped((4,), (8,), (5,), Batch(4, 8)) is None
     assert Tensor((4,)).elements == 4
