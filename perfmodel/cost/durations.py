@@ -176,14 +176,7 @@ def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
     estimate = by.model.estimate(rows, device)
-    return in_program(
-        rows,
-        device,
-        estimate,
-        pace=stream_slowdown(by.streams, device),
-        measured_share=np.broadcast_to(estimate.measured_frac, len(rows)),
-        by_physics=np.broadcast_to(estimate.by_physics, len(rows)),
-    )
+    return in_program(rows, device, estimate, stream_slowdown(by.streams, device))
 
 
 def stream_slowdown(model: KernelModel, device: Device) -> float:
