@@ -48,7 +48,9 @@ class Durations:
     def joined(cls, parts: Sequence[Durations]) -> Durations:
         """The rows of all `parts`, in turn."""
         columns = ("duration_us", "low_us", "high_us")
-        us, low, high = (np.concatenate([getattr(part, each) for part in parts]) for each in columns)
+        us, low, high = (
+            np.concatenate([getattr(part, each) for part in parts]) for each in columns
+        )
         model = tuple(model for part in parts for model in part.model)
         return cls(us, low, high, model, tuple(source for part in parts for source in part.source))
 

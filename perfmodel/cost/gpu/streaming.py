@@ -18,9 +18,6 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
-from perfmodel.cost.gpu.reductions import (
-    resident_blocks,
-)
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import OPS
@@ -158,12 +155,6 @@ def analyse(group: Group, device: Device) -> Analysis:
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
-    if group.op in _C.table("block_bytes_per_clock"):
-        alone = _row_blocks_us(group, device)
-        if group.op in _C.tuples("statistics_first"):
-            busy = busy + np.maximum(alone, group.read_bytes / stream_bytes_per_us(device))
-        else:
-            busy = np.maximum(busy, alone)
     return Analysis(
         bound_us=bound,
         kernel_us=_C.start_us + busy,
@@ -180,22 +171,6 @@ def _random_flop(group: Group, device: Device) -> Floats:
         return np.zeros(len(group.index))
     calls: Floats = group.dims["random"] * group.dims["elements"]
     return calls * _C.table("random_flop")[device.target]
-
-
-def _row_blocks_us(group: Group, device: Device) -> Floats:
-    """One block of threads goes through each row, however long it is and however few there are."""
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
-    row_us = cols * group.item_bytes / bytes_per_us
-    if group.op not in _C.tuples("statistics_first"):
-        return turns_of(rows, _C.row_block_threads, device) * row_us
-    threads = np.where(cols < _C.row_block_threads, _C.warp_threads, _C.row_block_threads)
-    return turns_of(rows, threads, device) * (_C.moments_block_us + row_us)
-
-
-def turns_of(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
-    """How many blocks of `threads` follow one another on a multiprocessor; at least one."""
-    return np.maximum(blocks / resident_blocks(threads, device), 1.0)
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

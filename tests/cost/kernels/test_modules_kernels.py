@@ -26,16 +26,6 @@ def physics_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: flo
     return float(model.estimate(rows, H200).duration_us[0])
 
 
-def test_blocks_of_moments_follow_one_another() -> None:
-    # 2,097,152 rows of 64: a warp each, 32 blocks on a multiprocessor, 496 turns
-    turns = 2_097_152 / (SMS * 32)
-    block_us = STREAMING.moments_block_us + 64 * 4 / (1.9 * MHZ)
-    found = physics_us("group_norm", rows=2_097_152, cols=64)
-    short = physics_us("group_norm", rows=2_097_152 / 2, cols=64)
-    assert found - short == pytest.approx(turns / 2 * block_us, rel=0.25)
-    assert found > turns * block_us
-
-
 def test_pooling_counts_outputs_and_windows() -> None:
     def work_us(taps: float, sides: float = 2.0) -> float:
         dims = {"elements": 1e8, "outputs": 1e8, "kernel_size": taps**0.5, "sides": sides}
@@ -51,18 +41,6 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     found = physics_us("cumsum", rows=32_768, cols=32_768)
     assert found == pytest.approx(32_768**2 / (SMS * MHZ), rel=0.01)
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
-
-
-def test_short_rows_of_topk_are_a_block_each() -> None:
-    # 16 rows of fp32: 16 digits of 2 bits, a barrier behind each, on 16 multiprocessors
-    def work_us(cols: float) -> float:
-        return physics_us("topk", rows=16, cols=cols, k=100)
-
-    jagged = coefficients("gpu.jagged")
-    counted = 16 * 1024 / jagged.counted_per_sm_per_clock / MHZ
-    assert work_us(6144) - work_us(5120) == pytest.approx(counted)
-    assert work_us(6144) > 16 * jagged.digit_us + 6 * counted
-    assert work_us(2 * 10_240) < work_us(19_999)  # shared among all multiprocessors
 
 
 def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
