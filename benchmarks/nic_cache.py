@@ -25,7 +25,7 @@ from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.learned.forest import Forest
+from perfmodel.cost.learned.forest import Forest, of_booster
 from perfmodel.cost.tiers.nic import (
     COST_FEATURES,
     COST_SCHEMA,
@@ -33,13 +33,13 @@ from perfmodel.cost.tiers.nic import (
     cost_features_of,
     fitted_saving_frac,
 )
-from perfmodel.cost.trees import forest_to_dict, of_dumps
+from perfmodel.cost.trees import forest_to_dict
 from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
-from perfmodel.embedding.lru_residency import lru_distances
 from perfmodel.embedding.popularity import Popularity
+from perfmodel.embedding.replays import lru_distances
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict
@@ -182,8 +182,7 @@ def _settings(alphas: Sequence[float]) -> Iterator[tuple[Any, ...]]:
 
 
 def _forest(trees: Any) -> Forest:
-    dumps = trees.get_booster().get_dump(dump_format="json")
-    return of_dumps(dumps, 0.0, [f"f{place}" for place in range(trees.n_features_in_)])
+    return replace(of_booster(trees.get_booster())[0], start=0.0)
 
 
 def document_of(seen: Sweep, unseen: Sweep) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from perfmodel.cost.collectives.learned import (
     latency_frac,
     take_calls,
 )
-from perfmodel.cost.trees import of_dumps
+from perfmodel.cost.learned.forest import of_booster
 from perfmodel.errors import ModelError
 from perfmodel.hardware.generations import GENERATIONS, nearest_known
 from perfmodel.progress import Begin, begun, silent
@@ -319,7 +319,7 @@ def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
         name=NAME,
         constants=constants,
         columns=columns,
-        trees=of_dumps(trees.get_booster().get_dump(dump_format="json"), 0.0, columns),
+        trees=replace(of_booster(trees.get_booster())[0], start=0.0),
         most=MOST,
         spreads=dict.fromkeys((ONE_NODE, SEVERAL, KERNELS), (0.2,) * len(LATENCY_FRACS)),
         fitted={

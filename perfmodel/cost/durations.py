@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,25 +47,18 @@ class Durations:
     @classmethod
     def joined(cls, parts: Sequence[Durations]) -> Durations:
         """The rows of all `parts`, in turn."""
-        return cls(
-            np.concatenate([part.duration_us for part in parts]),
-            np.concatenate([part.low_us for part in parts]),
-            np.concatenate([part.high_us for part in parts]),
-            tuple(model for part in parts for model in part.model),
-            tuple(source for part in parts for source in part.source),
+        columns = ("duration_us", "low_us", "high_us")
+        us, low, high = (
+            np.concatenate([getattr(part, each) for part in parts]) for each in columns
         )
+        model = tuple(model for part in parts for model in part.model)
+        return cls(us, low, high, model, tuple(source for part in parts for source in part.source))
 
     def to_frame(self, index: pd.Index | None = None) -> pd.DataFrame:
         """The columns as a pandas frame, of these arrays, under `index`."""
         import pandas as pd
 
-        columns = {
-            "duration_us": self.duration_us,
-            "low_us": self.low_us,
-            "high_us": self.high_us,
-            "model": self.model,
-            "source": self.source,
-        }
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
         return pd.DataFrame(columns, index, copy=False)
 
 
@@ -81,11 +74,8 @@ def durations_of(
     model, source = np.empty(len(rows), object), np.empty(len(rows), object)
     for family, index in rows.grouped(lambda kind: OPS[kind.op].family):
         estimated = cost_model(family, machine, models).estimate(rows.take(index), machine)
-        duration[index], low[index], high[index] = (
-            estimated.duration_us,
-            estimated.low_us,
-            estimated.high_us,
-        )
+        duration[index] = estimated.duration_us
+        low[index], high[index] = estimated.low_us, estimated.high_us
         model[index], source[index] = estimated.model, estimated.source
     return Durations(duration, low, high, tuple(model), tuple(source))
 
@@ -104,9 +94,11 @@ def cost_model(family: str, machine: Cluster, models: Models | None = None) -> C
         return TIERS[family]
     device = machine.node.device
     is_gpu = _KIND[device.target] == GPU
-    if family == COLLECTIVE:
-        return OverLinks() if is_gpu else OfHosts(model_of(family, device, models))
+    if family == COLLECTIVE and is_gpu:
+        return OverLinks()
     model = model_of(family, device, models)
+    if family == COLLECTIVE:
+        return OfHosts(model)
     if family == TRANSFER:
         return OverUplink(model)
     return InProgram(model, model_of(VECTOR, device, models)) if is_gpu else OnDevice(model)
@@ -125,6 +117,13 @@ def model_of(family: str, device: Device, models: Models | None = None) -> Kerne
     return KERNELS[name]
 
 
+class OverLinks:
+    """Collectives of GPUs, by their links and networks."""
+
+    estimate = staticmethod(collective_durations)
+    explain = staticmethod(explain_collectives)
+
+
 @dataclass(frozen=True)
 class OnDevice:
     """A kernel model, of each device of a machine."""
@@ -139,7 +138,29 @@ class OnDevice:
         """Why, per row."""
         return self.model.explain(rows, machine.node.device)
 
+    def _raised(
+        self, rows: Rows, machine: Cluster, bound_by: Sequence[str], rest: str, words: str
+    ) -> list[Explanation]:
+        """The kernel model's explanations, raised to `estimate`: what a kernel took before is its
+        term `rest`, and `bound_by` what bounds it then; where empty, still the same."""
+        durations_us = self.estimate(rows, machine).duration_us.tolist()
+        why = self.model.explain(rows, machine.node.device)
+        return [
+            each
+            if us <= each.duration_us * (1 + ROUNDING_FRAC)
+            else replace(
+                each,
+                duration_us=us,
+                bound_by=bound or each.bound_by,
+                utilisation_frac=each.utilisation_frac * each.duration_us / us,
+                terms={**each.terms, rest: each.duration_us},
+                formula=f"{words}: {each.formula}",
+            )
+            for each, us, bound in zip(why, durations_us, bound_by, strict=True)
+        ]
 
+
+ROUNDING_FRAC = 1e-9
 _STREAM = Rows.of([{"op": "add", "rows": 2.0**14, "cols": 2.0**13}])
 """Long enough to show a device's bandwidth."""
 _LEAST, _MOST = 0.9, 2.0
@@ -148,11 +169,10 @@ COLD = "memory (cold cache)"
 
 
 @dataclass(frozen=True)
-class InProgram:
+class InProgram(OnDevice):
     """A kernel model of a GPU, corrected for the cold caches of a program where it tells of kernels
     called over and over. `streams` is the model that knows the device's bandwidth."""
 
-    model: KernelModel
     streams: KernelModel
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
@@ -162,56 +182,38 @@ class InProgram:
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
-        is_cold = among_others(rows)
-        bound_by = [
-            COLD if cold else each.bound_by for cold, each in zip(is_cold, why, strict=True)
-        ]
+        bound_by = [COLD if cold else "" for cold in among_others(rows)]
         words = "what moving every operand once takes, and what the op does besides, longer than"
-        return _raised(self, why, rows, machine, bound_by, "repeated_us", words)
+        return self._raised(rows, machine, bound_by, "repeated_us", words)
 
 
 @lru_cache(maxsize=256)
 def _estimate(asked: OfDevice) -> Estimate:
     (by, rows), device = asked.by, asked.device
     rows = replace(rows)  # what is worked out of them goes when the answer is known
-    estimate = by.model.estimate(rows, device)
-    return in_program(
-        rows,
-        device,
-        estimate,
-        pace=stream_slowdown(by.streams, device),
-        measured_share=np.broadcast_to(estimate.measured_frac, len(rows)),
-        by_physics=np.broadcast_to(estimate.by_physics, len(rows)),
-    )
-
-
-def stream_slowdown(model: KernelModel, device: Device) -> float:
-    """Time of long streams on `device` over that of physics, as far as measurements tell of it."""
-    return _slowdown(OfDevice((id(model),), device, model))
+    pace = _stream_slowdown(OfDevice((id(by.streams),), device, by.streams))
+    return in_program(rows, device, by.model.estimate(rows, device), pace)
 
 
 @lru_cache(maxsize=256)
-def _slowdown(asked: OfDevice) -> float:
+def _stream_slowdown(asked: OfDevice) -> float:
+    """Time of long streams on a device over that of physics, as far as measurements tell of it."""
     found = asked.by.estimate(_STREAM, asked.device)
     physics = KERNELS[f"{GPU}/{VECTOR}/{HEURISTIC}"].estimate(_STREAM, asked.device)
     slowdown = (found.duration_us / physics.duration_us) ** found.measured_frac
     return float(np.clip(slowdown[0], _LEAST, _MOST))
 
 
-@dataclass(frozen=True)
-class OverUplink:
+class OverUplink(OnDevice):
     """Copies between devices and their host, whose way several devices of a node share."""
-
-    model: KernelModel
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        return self.model.estimate(_sharing(rows, machine.node), machine.node.device)
+        return super().estimate(_sharing(rows, machine.node), machine)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        return self.model.explain(_sharing(rows, machine.node), machine.node.device)
+        return super().explain(_sharing(rows, machine.node), machine)
 
 
 def _sharing(rows: Rows, node: Node) -> Rows:
@@ -221,81 +223,29 @@ def _sharing(rows: Rows, node: Node) -> Rows:
     return replace(rows, dims={**rows.dims, "ranks": shared})
 
 
-@dataclass(frozen=True)
-class OverLinks:
-    """Collectives of GPUs, whose ranks meet over links and adapters."""
-
-    def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        """Durations of `rows`."""
-        return collective_durations(rows, machine)
-
-    def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        """Why, per row."""
-        return explain_collectives(rows, machine)
-
-
 NETWORK = "network"
 """What bounds a collective of CPUs that also crosses from host to host."""
 
 
-@dataclass(frozen=True)
-class OfHosts:
+class OfHosts(OnDevice):
     """Collectives of CPUs: ranks meet in a host's memory (`model`), hosts over the network."""
-
-    model: KernelModel
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
         """Durations of `rows`."""
-        within = self.model.estimate(rows, machine.node.device)
+        within = super().estimate(rows, machine)
         nodes = rows.dims.get("nodes", np.ones(len(rows)))
         index = np.flatnonzero(np.nan_to_num(nodes, nan=1.0) > 1)
         if machine.nodes == 1 or not len(index):
             return within
         beyond = collective_durations(rows.take(index), machine)
-        more = np.zeros((3, len(rows)))
-        more[:, index] = beyond.duration_us, beyond.low_us, beyond.high_us
-        return replace(
-            within,
-            duration_us=within.duration_us + more[0],
-            low_us=within.low_us + more[1],
-            high_us=within.high_us + more[2],
-        )
+        us = np.array([within.duration_us, within.low_us, within.high_us])
+        us[:, index] += beyond.duration_us, beyond.low_us, beyond.high_us
+        return replace(within, duration_us=us[0], low_us=us[1], high_us=us[2])
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         """Why, per row."""
-        why = self.model.explain(rows, machine.node.device)
         words = "the way between hosts, on top of"
-        return _raised(self, why, rows, machine, [NETWORK] * len(why), "within_host_us", words)
-
-
-ROUNDING_FRAC = 1e-9
-
-
-def _raised(
-    by: InProgram | OfHosts,
-    why: list[Explanation],
-    rows: Rows,
-    machine: Cluster,
-    bound_by: list[str],
-    rest: str,
-    words: str,
-) -> list[Explanation]:
-    """The explanations `why` of the kernel model in `by`, raised to the durations that `by`
-    estimates: what a kernel took before is its term `rest`."""
-    durations_us = by.estimate(rows, machine).duration_us.tolist()
-    return [
-        each
-        if us <= each.duration_us * (1 + ROUNDING_FRAC)
-        else replace(
-            each,
-            duration_us=us,
-            bound_by=bound,
-            utilisation_frac=each.utilisation_frac * each.duration_us / us,
-            terms={**each.terms, rest: each.duration_us},
-            formula=f"{words}: {each.formula}",
-        )
-        for each, us, bound in zip(why, durations_us, bound_by, strict=True)
-    ]
+        return self._raised(rows, machine, [NETWORK] * len(rows), "within_host_us", words)
 
 
 def durations(

@@ -40,33 +40,6 @@ def forest_to_dict(forest: Forest) -> dict[str, Any]:
     return {"base": forest.start, "depth": forest.depth, "trees": trees}
 
 
-def of_dumps(dumps: Sequence[str], base: float, columns: Sequence[str]) -> Forest:
-    """From XGBoost's JSON dumps of each tree (nested nodes)."""
-    position = {name: index for index, name in enumerate(columns)}
-    trees = []
-
-    def visit(node: Mapping[str, Any], tree: dict[str, list[float]]) -> int:
-        here = len(tree["column"])
-        for name in tree:
-            tree[name].append(0)
-        if "leaf" in node:
-            tree["left"][here] = tree["right"][here] = here
-            tree["value"][here] = round(float(node["leaf"]), 7)
-            return here
-        children = {child["nodeid"]: child for child in node["children"]}
-        tree["column"][here] = position[node["split"]]
-        tree["threshold"][here] = float(node["split_condition"])
-        tree["left"][here] = visit(children[node["yes"]], tree)
-        tree["right"][here] = visit(children[node["no"]], tree)
-        return here
-
-    for dump in dumps:
-        tree: dict[str, list[float]] = {name: [] for name in _STORED}
-        visit(json.loads(dump), tree)
-        trees.append(tree)
-    return forest_from_dict({"base": base, "trees": trees}, len(columns))
-
-
 def read_document(path: Path, schema: str) -> dict[str, Any]:
     """The JSON object of that schema in a file; raises `ModelError` that names the file."""
     try:

@@ -1,15 +1,20 @@
-"""One cache for the rows of several tables: what it finds, in closed form and by exact replay."""
+"""One cache for the rows of several tables, and the rows worth keeping close by within a budget.
+
+Lookups, of one sample too, are independent. Where rows that are popular come together, more samples
+have only hot rows than is said here, at the same share of lookups.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.embedding.policies import Lru, Policy, RowClasses
+from perfmodel.arrays import Floats, Ints
+from perfmodel.embedding.policies import Lru, Policy, RowClasses, kept_by_counts
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
 
@@ -139,7 +144,7 @@ def shared_classes(tables: Sequence[TableAccess]) -> tuple[RowClasses, Ints]:
     ), np.repeat(np.arange(len(tables)), sizes)
 
 
-def per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Floats:
+def _per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Floats:
     """Sums over the classes of each table."""
     return np.bincount(owner, values, minlength=len(tables)).astype(np.float64)
 
@@ -147,68 +152,130 @@ def per_table(owner: Ints, values: Floats, tables: Sequence[TableAccess]) -> Flo
 def _use(tables: Sequence[TableAccess], owner: Ints, hits: Floats, *parts: Floats) -> CacheUse:
     """`parts` per class: distinct rows, fetched rows, cached rows."""
     lookups = np.array([table.lookups for table in tables], np.float64)
-    distinct, fetched, cached = (per_table(owner, part, tables) for part in parts)
+    distinct, fetched, cached = (_per_table(owner, part, tables) for part in parts)
     return CacheUse(
         name=tuple(table.name for table in tables),
         lookups=lookups,
         row_bytes=np.array([table.row_bytes for table in tables], np.float64),
-        hit_frac=np.clip(per_table(owner, hits, tables) / lookups, 0.0, 1.0),
+        hit_frac=np.clip(_per_table(owner, hits, tables) / lookups, 0.0, 1.0),
         distinct_rows=distinct,
         fetched_rows=fetched,
         cached_rows=cached,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """A replay: which lookups found their row `[lookups]`, and per batch `[batches]` the rest.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HotSet:
+    """Hot rows per table, `[tables]`, and what share `hot_frac` of the table's lookups they get.
 
-    `distinct_rows` of each batch, and `fetched_rows`, those of them that were not in the cache when
-    the batch began.
+    `lookups` are those of one sample, `row_bytes` what a row takes of the budget.
     """
 
-    found: Mask
-    distinct_rows: Ints
-    fetched_rows: Ints
+    name: tuple[str, ...]
+    lookups: Floats
+    row_bytes: Floats
+    rows: Floats
+    hot_frac: Floats
 
     @property
-    def hit_frac(self) -> float:
-        """Share of the lookups that found their row."""
-        return float(self.found.mean())
+    def used_bytes(self) -> float:
+        """What the hot rows take."""
+        return float(np.dot(self.rows, self.row_bytes))
 
     @property
-    def distinct_hit_frac(self) -> float:
-        """Share of the batches' distinct rows that were not fetched."""
-        return float(1.0 - self.fetched_rows.sum() / self.distinct_rows.sum())
+    def overall_hot_frac(self) -> float:
+        """Share of all lookups that go to hot rows."""
+        return float(np.dot(self.hot_frac, self.lookups) / self.lookups.sum())
+
+    @property
+    def popular_frac(self) -> float:
+        """Share of the samples all of whose rows are hot.
+
+        Source: FAE (Adnan et al., VLDB 2022): an input is hot only if all its rows are.
+        """
+        with np.errstate(divide="ignore"):
+            return float(np.exp(np.dot(self.lookups, np.log(self.hot_frac))))
+
+    def mixed_hot_frac(self, popular_frac: float | None = None) -> Floats:
+        """That of `mixed_hot_frac`, by default of as many popular samples as independent lookups
+        make."""
+        share = self.popular_frac if popular_frac is None else popular_frac
+        return mixed_hot_frac(self.hot_frac, share)
 
 
-def replay(
-    rows: Ints, capacity_rows: int, policy: Policy, *, batch_lookups: int = 1, warm_up: int = 0
-) -> Replayed:
-    """Replay `rows` `[lookups]` through an empty cache of so many rows.
+def mixed_hot_frac(hot_frac: Floats, popular_frac: float) -> Floats:
+    """Share of the lookups of samples that are not popular that go to hot rows, `[tables]`.
 
-    What counts is what the cache holds when a batch of `batch_lookups` begins; it takes in the
-    batch lookup by lookup. The first `warm_up` lookups are not counted; batches begin after them,
-    and an incomplete last one is left out.
+    `hot_frac` `[tables]` is that of all samples, of which `popular_frac` look up nothing else.
+    Raises `WorkloadError` for more popular samples than that allows.
     """
-    if capacity_rows < 0 or batch_lookups < 1 or not 0 <= warm_up < len(rows):
+    most = float(hot_frac.min())
+    if not 0.0 <= popular_frac <= most * (1.0 + 1e-9):
         raise WorkloadError(
-            f"replay: {capacity_rows} rows, batches of {batch_lookups}, warm-up of {warm_up} of "
-            f"{len(rows)} lookups"
+            f"hot rows: a share of {popular_frac:g} of popular samples, and only {most:g} of one "
+            f"table's lookups are hot"
         )
-    batches = (len(rows) - warm_up) // batch_lookups
-    if not batches:
-        raise WorkloadError(f"replay: less than one batch of {batch_lookups} lookups")
-    rows = rows[: warm_up + batches * batch_lookups]
-    step = np.maximum(np.arange(len(rows)) - warm_up, -1) // batch_lookups + 1
-    hits = policy.hits(rows, capacity_rows, step)[warm_up:]
-    counted, number = rows[warm_up:], step[warm_up:] - 1
-    order = np.lexsort((counted, number))
-    first = np.ones(len(order), bool)
-    first[1:] = (np.diff(counted[order]) != 0) | (np.diff(number[order]) != 0)
-    chosen = order[first]
-    return Replayed(
-        found=hits,
-        distinct_rows=np.bincount(number[chosen], minlength=batches),
-        fetched_rows=np.bincount(number[chosen][~hits[chosen]], minlength=batches),
+    if popular_frac >= 1.0:
+        return np.ones_like(hot_frac)
+    return np.clip((hot_frac - popular_frac) / (1.0 - popular_frac), 0.0, 1.0)
+
+
+def hot_set(
+    tables: Sequence[TableAccess], budget_bytes: float, *, sampled: float = np.inf
+) -> HotSet:
+    """The hot rows of `tables`, whose lookups are those of one sample, that `budget_bytes` hold.
+
+    Of all tables together those with most lookups per byte. They are known beforehand, or by their
+    counts in `sampled` samples: a row is looked up so often by chance, a Poisson variable, and part
+    of the rows at the least count that still fits are taken.
+
+    Raises `WorkloadError` for a budget or a sample that cannot be.
+    """
+    if not budget_bytes >= 0:
+        raise WorkloadError(f"hot rows: a budget of {budget_bytes:g} bytes")
+    if not sampled > 0:
+        raise WorkloadError(f"hot rows: learned on {sampled:g} samples")
+    classes, owner = shared_classes(tables)
+    if np.isinf(sampled):
+        kept = classes.best_kept_frac(classes.rate / classes.row_bytes, budget_bytes)
+    else:
+        kept = _kept_by_sample(tables, budget_bytes, sampled)
+    share = np.concatenate([table.popularity.share for table in tables])
+    return HotSet(
+        name=tuple(table.name for table in tables),
+        lookups=np.array([table.lookups for table in tables], np.float64),
+        row_bytes=np.array([table.row_bytes for table in tables], np.float64),
+        rows=_per_table(owner, kept * classes.rows, tables),
+        hot_frac=np.clip(_per_table(owner, kept * share, tables), 0.0, 1.0),
     )
+
+
+def split_hot(
+    popularity: Popularity, hot_rows: float
+) -> tuple[Popularity | None, Popularity | None]:
+    """The `hot_rows` most popular rows, and all others, each as a table of its own; None without
+    lookups."""
+    ends = np.cumsum(popularity.rows)
+    hot = np.clip(hot_rows - (ends - popularity.rows), 0.0, popularity.rows)
+    share = popularity.chance * hot
+
+    def part(rows: Floats, share: Floats) -> Popularity | None:
+        held = rows > 0
+        share = np.maximum(share[held], 0.0)
+        return Popularity(rows[held], share / share.sum()) if share.sum() > 0 else None
+
+    return part(hot, share), part(popularity.rows - hot, popularity.share - share)
+
+
+def _kept_by_sample(tables: Sequence[TableAccess], budget_bytes: float, sampled: float) -> Floats:
+    """What is kept of each class of all `tables`; equal tables are counted once."""
+    keys = [(id(table.popularity), table.lookups, table.row_bytes) for table in tables]
+    kinds = dict(zip(keys, tables, strict=True))
+    alike = Counter(keys)
+    one, owner = shared_classes(list(kinds.values()))
+    times = np.array([alike[key] for key in kinds], np.float64)[owner]
+    expected = one.rate * sampled * sum(table.lookups for table in kinds.values())
+    kept = kept_by_counts(expected, one.row_bytes, one.used_bytes * times, budget_bytes)
+    ends = np.cumsum(np.bincount(owner))[:-1]
+    by_kind = dict(zip(kinds, np.split(kept, ends), strict=True))
+    return np.concatenate([by_kind[key] for key in keys])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.gpu.program import HABITS
+from perfmodel.cost.gpu.program import ROWS_ANYWHERE
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import NO_OP, OpGraph
@@ -95,8 +95,7 @@ class OpPieces:
     def by_shapes(self) -> NDArray[np.bool_]:
         """Per piece, whether its shapes say all of its work."""
         known = {
-            op: OPS[op].family in _BY_SHAPES and not (op in HABITS and HABITS[op].sectors)
-            for op in set(self.rows.op)
+            op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(self.rows.op)
         }
         return np.array([known[op] for op in self.rows.op], bool)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,21 +10,18 @@ import pytest
 from perfmodel.cost import trees
 from perfmodel.errors import ModelError
 
-STUMP = json.dumps({"nodeid": 0, "split": "size", "split_condition": 2.0, "yes": 1, "no": 2,
-         "children": [{"nodeid": 1, "leaf": -1.0}, {"nodeid": 2, "leaf": 3.0}]})  # fmt: skip
-LEAF = json.dumps({"nodeid": 0, "leaf": 0.25})
-
-
-def test_dumps_are_walked_as_they_read() -> None:
-    forest = trees.of_dumps([STUMP, LEAF], 10.0, ["ranks", "size"])
-    answers = forest.predict(np.array([[0.0, 1.0], [0.0, 2.0]]))
-    assert answers.tolist() == [10.0 - 1.0 + 0.25, 10.0 + 3.0 + 0.25]
+STUMP = {"column": [0, 0, 0], "threshold": [2.0, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2],
+         "value": [0, -1.0, 3.0]}  # fmt: skip
+LEAF = {"column": [0], "threshold": [0], "left": [0], "right": [0], "value": [0.25]}
 
 
 def test_what_is_written_is_read() -> None:
-    plain = trees.forest_to_dict(trees.of_dumps([LEAF, STUMP], 0.5, ["size"]))
+    forest = trees.forest_from_dict({"base": 10.0, "trees": [STUMP, LEAF]}, 2)
+    answers = forest.predict(np.array([[1.0, 0.0], [2.0, 0.0]]))
+    assert answers.tolist() == [10.0 - 1.0 + 0.25, 10.0 + 3.0 + 0.25]
+    plain = trees.forest_to_dict(forest)
     assert trees.forest_to_dict(trees.forest_from_dict(plain, 1)) == plain
-    assert plain["trees"][1]["left"] == [1, 1, 2]
+    assert plain["trees"][0]["left"] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +34,7 @@ def test_what_is_written_is_read() -> None:
     ],
 )
 def test_what_is_no_tree_is_an_error(name: str, values: list) -> None:
-    plain = trees.forest_to_dict(trees.of_dumps([STUMP], 0.0, ["size"]))
-    plain["trees"][0][name] = values
+    plain = {"base": 0.0, "trees": [{**STUMP, name: values}]}
     with pytest.raises(ModelError, match="trees"):
         trees.forest_from_dict(plain, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -61,27 +61,6 @@ def test_static_hot_set_by_harmonic_sums(alpha: float) -> None:
     )
 
 
-def exact_lru(chance: list[float], places: int) -> np.ndarray:
-    """King 1971: the last rows in their order, each drawn from those that are left."""
-    kept = np.zeros(len(chance))
-    for last in permutations(range(len(chance)), places):
-        left = 1.0 - np.cumsum([0.0, *(chance[row] for row in last[:-1])])
-        kept[list(last)] += np.prod(np.array(chance)[list(last)] / left)
-    return kept
-
-
-@pytest.mark.parametrize("places", [1, 2, 3])
-@pytest.mark.parametrize("alpha", [0.0, 0.8, 1.5])
-def test_lru_of_a_few_places_by_every_order_of_their_rows(alpha: float, places: int) -> None:
-    """Che's approximation is off by up to 0.025 here."""
-    weight = np.arange(1.0, 9.0) ** -alpha
-    chance = weight / weight.sum()
-    expected = float(np.dot(chance, exact_lru(chance.tolist(), places)))
-    found = use(Popularity(np.ones(8), chance), places, Lru())
-    assert found.hit_frac[0] == pytest.approx(expected, abs=0.006)
-    assert found.cached_rows[0] == pytest.approx(places)
-
-
 @pytest.mark.parametrize("policy", [Lru(), SetAssociativeLru(2)], ids=repr)
 def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
     """Of 1e24 rows; a first batch misses its distinct rows."""
@@ -90,11 +69,6 @@ def test_one_row_that_takes_nearly_all_lookups(policy: Policy) -> None:
     table = TableAccess(popularity=popularity, lookups=100, row_bytes=1.0)
     found = first_batch_use([table], Cache(1e30, policy))
     assert found.hit_frac[0] == pytest.approx(1.0 - found.distinct_rows[0] / 100, rel=1e-3)
-
-
-def test_half_a_place_is_one_for_half_the_time() -> None:
-    one, half = (use(zipf(50, 1.0), places, Lru()).hit_frac[0] for places in (1.0, 0.5))
-    assert half == pytest.approx(0.5 * one)
 
 
 def test_many_ways_are_fully_associative_and_one_way_conflicts() -> None:

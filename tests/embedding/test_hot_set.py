@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.embedding import Popularity, TableAccess, hot_set, uniform, zipf
-from perfmodel.embedding.hot_rows import split_hot
+from perfmodel.embedding.cache import split_hot
 from perfmodel.errors import WorkloadError
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.arrays import Ints
-from perfmodel.embedding.lru_residency import (
+from perfmodel.embedding.replays import (
     NEVER,
     earlier_not_larger,
     lfu_distances,

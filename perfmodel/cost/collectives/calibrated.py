@@ -17,14 +17,14 @@ from msgspec import Meta
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import COLLECTIVES, MAX_RANKS, Calls, Fabric, calls_of
-from perfmodel.cost.collectives.heuristic import Heuristic, costs_of, explanations
+from perfmodel.cost.collectives.heuristic import Heuristic
 from perfmodel.cost.collectives.learned import (
     Learned,
     distinct_calls,
     estimate_on_knots,
+    explained,
     shipped,
     take_calls,
-    with_factor,
 )
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
@@ -102,8 +102,7 @@ class Calibrated:
 
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the heuristic's parts, and the factor that was learned and measured."""
-        costs = costs_of(calls, self.base.constants)
-        return with_factor(explanations(calls, costs), costs.total_us, self.estimate(calls))
+        return explained(calls, self.base.constants, self.estimate(calls))
 
 
 def _curves(measured: Calls, asked: Calls) -> tuple[Ints, Ints]:

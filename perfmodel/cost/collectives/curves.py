@@ -95,31 +95,23 @@ def wires_of(row: dict[str, Any]) -> Wires:
 
 def calls_of_wires(wires: list[Wires], size_bytes: Floats) -> Calls:
     """One call of `size_bytes` bytes per element of `wires`."""
-
     of: dict[str, Any] = {
         each.name: np.array([getattr(one, each.name) for one in wires]) for each in fields(Wires)
     }
-    ranks, nodes, link = of["ranks"], of["nodes"], of["link"]
-    nic, architecture = of["node_nic_gb_per_s"], of["architecture"]
-    peers = np.maximum(of["domain_ranks"] - 1, 1.0)
-    rate, peers = wired(link == MESH, of["link_gb_per_s"], ranks / nodes, peers)
+    peers = np.maximum(of.pop("domain_ranks") - 1, 1.0)
+    domains, nic = of.pop("nodes"), of.pop("node_nic_gb_per_s")
+    is_mesh, local = of["link"] == MESH, of["ranks"] / domains
+    of["link_gb_per_s"], of["link_peers"] = wired(is_mesh, of["link_gb_per_s"], local, peers)
+    in_switch = np.array([reduces_in_switch(each) for each in of["architecture"]], bool)
     return Calls(
-        op=of["op"],
+        **of,
         size_bytes=size_bytes,
-        ranks=ranks,
-        domains=nodes,
-        link=link,
-        link_gb_per_s=rate,
-        link_peers=peers,
-        architecture=architecture,
-        has_multicast=(link == SWITCH)
-        & np.array([reduces_in_switch(each) for each in architecture], bool),
-        network=of["network"],
+        domains=domains,
+        has_multicast=(of["link"] == SWITCH) & in_switch,
         nic_gb_per_s=nic,
-        rank_nic_gb_per_s=nic * nodes / ranks,
-        exchange_frac=np.zeros(len(ranks)),
-        in_network=np.zeros(len(ranks), bool),
-        variant=of["variant"],
+        rank_nic_gb_per_s=nic / local,
+        exchange_frac=np.zeros(len(wires)),
+        in_network=np.zeros(len(wires), bool),
     )
 
 
@@ -131,12 +123,8 @@ def architecture_of(gpu: str) -> str:
 
 @cache
 def _architectures() -> dict[str, str]:
-    known = {}
-    for name in hardware.names("device"):
-        match = _MODEL.match(name)
-        if match:
-            known[match[0]] = hardware.device(name).architecture or ""
-    return known
+    named = ((_MODEL.match(name), name) for name in hardware.names("device"))
+    return {match[0]: hardware.device(name).architecture or "" for match, name in named if match}
 
 
 def _link(words: str, gb_per_s: float, architecture: str) -> str:

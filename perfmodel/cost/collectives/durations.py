@@ -1,5 +1,5 @@
-"""Durations of collectives on a machine: alone, several at once, with a length per pair of ranks;
-and what one takes from compute.
+"""Durations of collectives on a machine, alike and with a length per pair of ranks; and what one
+takes from compute.
 
 What counts is the busiest resource: the links of one rank, and the adapters of one domain, sending
 or receiving. Source of taking the maximum over ranks and ways: Lin et al., TPDS 2024.
@@ -17,7 +17,6 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import MAX_RING_RANKS
 from perfmodel.cost.collectives.calls import (
     COLLECTIVES,
-    Calls,
     CollectiveModel,
     calls_of,
     fabric_of,
@@ -25,27 +24,11 @@ from perfmodel.cost.collectives.calls import (
 from perfmodel.cost.collectives.heuristic import costs_of
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
-from perfmodel.hardware import Cluster, Device, Node
+from perfmodel.hardware import Cluster, Node
 from perfmodel.ops.rows import Rows
 
 _C = coefficients("collectives.sharing")
 _EXCHANGES = ("all_to_all", "send_recv")
-
-
-def with_shared_links(calls: Calls, at_once: Floats | float) -> Calls:
-    """`calls` with the rates that remain when `at_once` of them share links and adapters evenly.
-
-    Latencies stay. Raises `ModelError` for fewer than one.
-    """
-    count = np.broadcast_to(np.asarray(at_once, np.float64), (len(calls),))
-    if not (np.isfinite(count) & (count >= 1)).all():
-        raise ModelError("shared: expected at least one collective at a time")
-    return replace(
-        calls,
-        link_gb_per_s=calls.link_gb_per_s / count,
-        nic_gb_per_s=calls.nic_gb_per_s / count,
-        rank_nic_gb_per_s=calls.rank_nic_gb_per_s / count,
-    )
 
 
 @dataclass(frozen=True)
@@ -67,8 +50,11 @@ class DeviceShares:
     be reached: the rest waits for hops, messages and the filling of buffers."""
 
 
-def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) -> DeviceShares:
-    """What `calls` that transfer for `duration_us` take on `device`."""
+def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> DeviceShares:
+    """What `rows` (ops of the family `collective`) that transfer for `duration_us` take from a
+    device of `machine`; raises `ModelError` as `collective_durations` does."""
+    device = (machine.node if isinstance(machine, Cluster) else machine).device
+    calls = calls_of(rows, fabric_of(machine))
     rate, most = _C.tuples("channels").get(device.target, (0.0, 0.0))
     by_link = np.clip(calls.link_gb_per_s * rate, _C.least_channels, most)
     by_size = np.maximum(np.ceil(calls.size_bytes / _C.channel_bytes), 1.0)
@@ -80,55 +66,40 @@ def device_shares_of_calls(calls: Calls, duration_us: Floats, device: Device) ->
     turns = np.where(in_switch, 1.0, np.array([_C.table("turns").get(op, 1.0) for op in ops]))
     sent = calls.size_bytes * (calls.ranks - 1) / calls.ranks * turns
     gb_per_s = sent / np.maximum(duration_us, 1e-9) / 1e3
-    reached = device.stream_gb_per_s
     costs = costs_of(calls)
     return DeviceShares(
         sm_frac=np.minimum(sm_frac, 1.0),
         held_frac=np.minimum(sm_frac / late, 1.0),
-        hbm_frac=np.minimum(gb_per_s * passes / reached, 1.0),
+        hbm_frac=np.minimum(gb_per_s * passes / device.stream_gb_per_s, 1.0),
         delay_us=np.minimum(gb_per_s, calls.link_gb_per_s) * _C.delay_us_per_gb_per_s,
         wire_frac=np.maximum(costs.link_us, costs.net_us) / costs.total_us,
     )
-
-
-def device_shares_of_rows(rows: Rows, machine: Node | Cluster, duration_us: Floats) -> DeviceShares:
-    """What `rows` (ops of the family `collective`) of `duration_us` take from a device of
-    `machine`; raises `ModelError` as `collective_durations` does."""
-    node = machine.node if isinstance(machine, Cluster) else machine
-    return device_shares_of_calls(calls_of(rows, fabric_of(machine)), duration_us, node.device)
 
 
 DEFAULT = "collective/learned"
 
 
 def collective_durations(
-    rows: Rows,
-    machine: Node | Cluster,
-    nodes: int | None = None,
-    *,
-    model: str | CollectiveModel = DEFAULT,
-    at_once: float = 1.0,
+    rows: Rows, machine: Node | Cluster, *, model: str | CollectiveModel = DEFAULT
 ) -> Estimate:
     """Durations of `rows` (ops of the family `collective`) among ranks of `machine`.
 
-    A row says by `ranks` and `nodes` who takes part; `nodes`, if given, replaces the rows' own.
-    `model` is a registered name or a model, such as one calibrated on the machine; `at_once` says
-    how many collectives share the wires. Raises `ModelError` for rows that cannot be, such as
-    several nodes without a network adapter.
+    A row says by `ranks` and `nodes` who takes part. `model` is a registered name or a model, such
+    as one calibrated on the machine. Raises `ModelError` for rows that cannot be, such as several
+    nodes without a network adapter.
     """
-    calls = calls_of(_with_nodes(rows, nodes), fabric_of(machine))
-    return _model(model).estimate(with_shared_links(calls, at_once) if at_once != 1.0 else calls)
+    return _model(model).estimate(calls_of(rows, fabric_of(machine)))
 
 
 def explain_collectives(
-    rows: Rows,
-    machine: Node | Cluster,
-    nodes: int | None = None,
-    *,
-    model: str | CollectiveModel = DEFAULT,
+    rows: Rows, machine: Node | Cluster, *, model: str | CollectiveModel = DEFAULT
 ) -> list[Explanation]:
     """Why `rows` take what they take, one by one."""
-    return _model(model).explain(calls_of(_with_nodes(rows, nodes), fabric_of(machine)))
+    return _model(model).explain(calls_of(rows, fabric_of(machine)))
+
+
+def _model(model: str | CollectiveModel) -> CollectiveModel:
+    return COLLECTIVES[model] if isinstance(model, str) else model
 
 
 def uneven_all_to_all(
@@ -138,83 +109,32 @@ def uneven_all_to_all(
     *,
     model: str | CollectiveModel = DEFAULT,
 ) -> Estimate:
-    """Duration of one all-to-all of `sends_bytes` `[from, to]`, ranks filling nodes one by one.
+    """Duration of one all-to-all of `sends_bytes` `[from, to]`, ranks filling nodes one by one: of
+    the even one that takes as long as the busiest rank, and beyond a domain the busiest adapters,
+    unless links are what the even one waits for.
 
     Raises `ModelError` for a matrix or ranks that cannot be.
     """
-    ranks = load_of(sends_bytes).ranks
+    ranks = len(busiest_bytes(sends_bytes)[0])
     row = {"op": "all_to_all", "size_bytes": 1.0, "ranks": ranks, "nodes": nodes}
     call = calls_of(Rows.of([row]), fabric_of(machine))
-    size = _even_size_bytes(load_of(sends_bytes, int(call.domains[0])), call)
-    return _model(model).estimate(replace(call, size_bytes=np.array([max(size, 1.0)])))
+    by_rank, by_domain = busiest_bytes(sends_bytes, int(call.domains[0]))
+    size = by_rank.max() * ranks / max(ranks - 1, 1)
+    if call.domains[0] > 1:
+        local = float(call.local[0])
+        of_adapters = by_domain.max() * ranks / (local * (ranks - local))
+        costs = costs_of(replace(call, size_bytes=np.array([max(size, of_adapters, 1.0)])))
+        share = float(costs.link_us[0] / max(costs.net_us[0], 1e-9))
+        size = max(of_adapters, size * min(share, 1.0))
+    return _model(model).estimate(replace(call, size_bytes=np.array([max(float(size), 1.0)])))
 
 
-def _model(model: str | CollectiveModel) -> CollectiveModel:
-    return COLLECTIVES[model] if isinstance(model, str) else model
+def busiest_bytes(sends_bytes: ArrayLike, domains: int = 1) -> tuple[Floats, Floats]:
+    """Of each rank and each domain, bytes sent to or received from others, whichever are more.
 
-
-def _with_nodes(rows: Rows, nodes: int | None) -> Rows:
-    if nodes is None:
-        return rows
-    dims = {**rows.dims, "nodes": np.full(len(rows), float(nodes))}
-    return Rows(rows.op, rows.dtype, rows.direction, rows.timing, dims)
-
-
-@dataclass(frozen=True)
-class Load:
-    """The busiest rank and domain of one exchange, and who they are."""
-
-    ranks: int
-    rank_bytes: float
-    """Sent to or received from other ranks, whichever is more."""
-    rank: int
-    domain_bytes: float
-    """Likewise, of a domain's ranks to other domains."""
-    domain: int
-    imbalance: float
-    """The busiest rank over the mean."""
-
-
-def load_of(sends_bytes: ArrayLike, domains: int = 1) -> Load:
-    """The load of `sends_bytes` `[from, to]`; ranks fill the domains one by one.
-
-    Raises `ModelError` for a matrix that is not square, negative or not finite, and for ranks that
-    do not fill the domains.
+    `sends_bytes` `[from, to]`; ranks fill the domains one by one. Raises `ModelError` for a matrix
+    that is not square, negative or not finite, and for ranks that do not fill the domains.
     """
-    sends = _checked(sends_bytes, domains)
-    ranks = len(sends)
-    others = sends * (1.0 - np.eye(ranks))
-    per_rank = np.maximum(others.sum(axis=1), others.sum(axis=0))
-    where = np.arange(ranks) * domains // ranks
-    between = np.zeros((domains, domains))
-    np.add.at(between, (where[:, None], where[None, :]), sends)
-    between *= 1.0 - np.eye(domains)
-    per_domain = np.maximum(between.sum(axis=1), between.sum(axis=0))
-    mean = float(per_rank.mean())
-    return Load(
-        ranks=ranks,
-        rank_bytes=float(per_rank.max()),
-        rank=int(per_rank.argmax()),
-        domain_bytes=float(per_domain.max()),
-        domain=int(per_domain.argmax()),
-        imbalance=float(per_rank.max()) / mean if mean else 1.0,
-    )
-
-
-def _even_size_bytes(load: Load, call: Calls) -> float:
-    """The `size_bytes` of the even all-to-all `call` (one row) that takes as long as `load`: beyond
-    a domain, of its busiest adapters, unless links are what the even one waits for."""
-    ranks, local = load.ranks, float(call.local[0])
-    by_rank = load.rank_bytes * ranks / max(ranks - 1, 1)
-    if call.domains[0] <= 1:
-        return by_rank
-    by_domain = load.domain_bytes * ranks / (local * (ranks - local))
-    costs = costs_of(replace(call, size_bytes=np.array([max(by_rank, by_domain, 1.0)])))
-    share = float(costs.link_us[0] / max(costs.net_us[0], 1e-9))
-    return max(by_domain, by_rank * min(share, 1.0))
-
-
-def _checked(sends_bytes: ArrayLike, domains: int) -> Floats:
     sends = np.asarray(sends_bytes, np.float64)
     if sends.ndim != 2 or sends.shape[0] != sends.shape[1] or len(sends) < 1:
         raise ModelError(f"all_to_allv: expected bytes [from, to], got the shape {sends.shape}")
@@ -224,6 +144,12 @@ def _checked(sends_bytes: ArrayLike, domains: int) -> Floats:
         raise ModelError(
             f"all_to_allv: rank {source} sends {sends[source, target]} bytes to rank {target}"
         )
-    if not 1 <= domains <= len(sends):
-        raise ModelError(f"all_to_allv: {len(sends)} ranks cannot be in {domains} domains")
-    return sends
+    ranks = len(sends)
+    if not 1 <= domains <= ranks:
+        raise ModelError(f"all_to_allv: {ranks} ranks cannot be in {domains} domains")
+    where = np.arange(ranks) * domains // ranks
+    between = np.zeros((domains, domains))
+    np.add.at(between, (where[:, None], where[None, :]), sends)
+    others = (each * (1.0 - np.eye(len(each))) for each in (sends, between))
+    of_ranks, of_domains = (np.maximum(each.sum(axis=1), each.sum(axis=0)) for each in others)
+    return of_ranks, of_domains

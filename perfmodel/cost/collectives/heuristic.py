@@ -205,31 +205,27 @@ class Heuristic:
 
 def explanations(calls: Calls, costs: Costs) -> list[Explanation]:
     """One explanation per call: what it is made of, and by which algorithm and protocol."""
-    total = costs.total_us
-    reasons = []
-    for row in range(len(calls)):
-        terms = {
-            "base_us": costs.base_us[row],
-            "hops_us": costs.hop_us[row],
-            "links_us": costs.link_us[row],
-            "network_us": costs.net_us[row],
-            "filling_us": costs.fill_us[row],
-        }
-        longest = max(costs.link_us[row], costs.net_us[row])
-        by = "network" if costs.net_us[row] > costs.link_us[row] else "links"
-        if longest < total[row] / 2:
-            by = "latency"
-        moved = calls.size_bytes[row] * (calls.ranks[row] - 1) / calls.ranks[row]
-        reasons.append(
-            Explanation(
-                duration_us=float(total[row]),
-                bound_by=f"{by} ({costs.names[costs.chosen[row]]})",
-                flop=0.0,
-                read_bytes=float(moved),
-                written_bytes=float(moved),
-                utilisation_frac=float(longest / total[row]),
-                terms={name: float(value) for name, value in terms.items()},
-                formula=FORMULA,
-            )
+    total, longest = costs.total_us, np.maximum(costs.link_us, costs.net_us)
+    by = np.where(costs.net_us > costs.link_us, "network", "links")
+    by = np.where(longest < total / 2, "latency", by)
+    moved = calls.size_bytes * (calls.ranks - 1) / calls.ranks
+    terms = {
+        "base_us": costs.base_us,
+        "hops_us": costs.hop_us,
+        "links_us": costs.link_us,
+        "network_us": costs.net_us,
+        "filling_us": costs.fill_us,
+    }
+    return [
+        Explanation(
+            duration_us=float(total[row]),
+            bound_by=f"{by[row]} ({costs.names[costs.chosen[row]]})",
+            flop=0.0,
+            read_bytes=float(moved[row]),
+            written_bytes=float(moved[row]),
+            utilisation_frac=float(longest[row] / total[row]),
+            terms={name: float(each[row]) for name, each in terms.items()},
+            formula=FORMULA,
         )
-    return reasons
+        for row in range(len(calls))
+    ]

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.cost.collectives import heuristic
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
+from perfmodel.cost.collectives.heuristic import shipped as shipped_constants
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.learned.forest import Forest
 from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
@@ -43,11 +43,8 @@ def features_of(calls: Calls, costs: Costs) -> dict[str, Floats]:
         "network_frac": costs.net_us / total,
         "filling_frac": costs.fill_us / total,
     }
-    for op in _OPS:
-        features[f"is_{op}"] = (calls.op == op).astype(np.float64)
-    for link in _LINKS:
-        features[f"by_{link}"] = (calls.link == link).astype(np.float64)
-    return features
+    features |= {f"is_{op}": (calls.op == op).astype(np.float64) for op in _OPS}
+    return features | {f"by_{link}": (calls.link == link).astype(np.float64) for link in _LINKS}
 
 
 def _log2(values: Floats) -> Floats:
@@ -74,9 +71,8 @@ def interpolate_sizes(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
     below = np.clip(np.floor(size) - FIRST, 0, len(KNOTS) - 2).astype(np.int64)
     part = np.maximum(size - KNOTS[below], 0.0)
     told = zip(*(getattr(calls, name)[first].tolist() for name in _TOLD), strict=True)
-    curves = [_curve((answer, each)) for each in told]
+    curves = [_curve(answer, each) for each in told]
     log_us, spread = np.stack(curves, axis=1) if curves else np.zeros((2, 0, len(KNOTS)))
-
     spread_part = np.minimum(part, 1.0)
     return _between(log_us, kind, below, part), _between(spread, kind, below, spread_part)
 
@@ -90,15 +86,12 @@ _TOLD = tuple(each.name for each in fields(Calls) if each.name != "size_bytes")
 """What tells kinds of calls apart."""
 
 
-def _at_knots(asked: tuple[Answer, tuple[Any, ...]]) -> tuple[Floats, Floats]:
+@lru_cache(maxsize=1 << 10)
+def _curve(answer: Answer, kind: tuple[Any, ...]) -> tuple[Floats, Floats]:
     """What `answer` says of a kind of call at `KNOTS`, never falling: of a model, asked once."""
-    answer, kind = asked
     columns = {name: np.repeat(value, len(KNOTS)) for name, value in zip(_TOLD, kind, strict=True)}
     log_us, spread = answer(Calls(size_bytes=2.0**KNOTS, **columns))
     return np.maximum.accumulate(log_us), spread
-
-
-_curve = lru_cache(maxsize=1 << 10)(_at_knots)
 
 
 def interpolate_rates(calls: Calls, answer: Answer) -> tuple[Floats, Floats]:
@@ -181,19 +174,18 @@ class Learned:
         spread = np.where(calls.is_custom, custom, np.where(calls.is_remote, several, one))
         return np.log(costs.total_us) + np.where(is_fitted, factor, 0.0), spread
 
+    def smooth_log_us(self, calls: Calls) -> tuple[Floats, Floats]:
+        """`log_us`, never rising with the rate of links."""
+        return interpolate_rates(calls, self.log_us)
+
     def estimate(self, calls: Calls) -> Estimate:
         """Durations of `calls`, no longer on faster links; raises `ModelError` for an op without an
         algorithm."""
         return estimate_on_knots(calls, self.smooth_log_us, self.name, SPECS)
 
-    def smooth_log_us(self, calls: Calls) -> tuple[Floats, Floats]:
-        """`log_us`, never rising with the rate of links."""
-        return interpolate_rates(calls, self.log_us)
-
     def explain(self, calls: Calls) -> list[Explanation]:
         """Why, per call: the heuristic's parts, and the factor that was learned."""
-        costs = costs_of(calls, self.constants)
-        return with_factor(explanations(calls, costs), costs.total_us, self.estimate(calls))
+        return explained(calls, self.constants, self.estimate(calls))
 
 
 def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> Estimate:
@@ -203,18 +195,18 @@ def estimate_on_knots(calls: Calls, answer: Answer, name: str, source: str) -> E
     return Estimate(np.exp(log_us), np.exp(log_us - reach), np.exp(log_us + reach), name, source)
 
 
-def with_factor(
-    explained: list[Explanation], heuristic_us: Floats, reasons: Estimate
-) -> list[Explanation]:
-    """`explained` with the durations of `reasons`, and their ratio to the heuristic's."""
+def explained(calls: Calls, constants: Constants, found: Estimate) -> list[Explanation]:
+    """The heuristic's reasons with the durations of `found`, and their ratio to the heuristic's."""
     return [
         replace(
             each,
-            duration_us=float(us),
-            terms={**each.terms, "learned_factor": float(us / heuristic)},
+            duration_us=us,
+            terms={**each.terms, "learned_factor": us / each.duration_us},
             formula=f"({each.formula}) x learned_factor",
         )
-        for each, us, heuristic in zip(explained, reasons.duration_us, heuristic_us, strict=True)
+        for each, us in zip(
+            explanations(calls, costs_of(calls, constants)), found.duration_us.tolist(), strict=True
+        )
     ]
 
 
@@ -246,7 +238,24 @@ def shipped() -> Learned:
 
 def load(path: Path) -> Learned:
     """The model in a file of `save`; raises `ModelError` for another file."""
-    return _model_of(read_document(path, SCHEMA), str(path))
+    content = read_document(path, SCHEMA)
+    try:
+        held = msgspec.convert(content, _File)
+        if missing := set(shipped_constants().values) - set(held.constants):
+            raise ModelError(f"no constant {min(missing)}")
+        return Learned(
+            name=NAME,
+            constants=Constants(held.constants, str(path)),
+            columns=held.columns,
+            trees=forest_from_dict(held.trees, len(held.columns)),
+            most=held.most,
+            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
+            fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
+            about=held.about,
+        )
+    except (KeyError, TypeError, msgspec.ValidationError, ModelError) as error:
+        what = error if isinstance(error, ModelError) else repr(error)
+        raise ModelError(f"{path}: a damaged collective model: {what}") from None
 
 
 def save(path: Path, model: Learned) -> None:
@@ -266,24 +275,3 @@ def model_to_dict(model: Learned) -> dict[str, Any]:
         "fitted": {name: list(ops) for name, ops in model.fitted.items()},
         "trees": forest_to_dict(model.trees),
     }
-
-
-def _model_of(content: Mapping[str, Any], where: str) -> Learned:
-    try:
-        held = msgspec.convert(content, _File)
-        for name in heuristic.shipped().values:
-            held.constants[name]  # each one is there
-        return Learned(
-            name=NAME,
-            constants=Constants(held.constants, where),
-            columns=held.columns,
-            trees=forest_from_dict(held.trees, len(held.columns)),
-            most=held.most,
-            spreads={kind: held.spreads[kind] for kind in (ONE_NODE, SEVERAL, KERNELS)},
-            fitted={kind: held.fitted[kind] for kind in (ONE_NODE, SEVERAL)},
-            about=held.about,
-        )
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise ModelError(f"{where}: a damaged collective model: {error!r}") from None
-    except ModelError as error:
-        raise ModelError(f"{where}: a damaged collective model: {error}") from None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import USUAL, bound_us, stream_bytes_per_us, transfer_us
-from perfmodel.cost.gpu.streaming import turns_of
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
-from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 _C, _KERNEL = coefficients("gpu.jagged"), coefficients("gpu.kernel")
@@ -81,38 +79,11 @@ def _scanned(group: Group, device: Device, busy: Floats) -> Floats:
 
 
 def _selected(group: Group, device: Device, busy: Floats) -> Floats:
-    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered;
-    those of short rows by a block each."""
+    """Keys counted digit by digit by threads of all multiprocessors, then those found gathered."""
     digits = np.ceil(8.0 * group.item_bytes / _C.digit_bits)
     clocks = digits / _C.counted_per_sm_per_clock + 1.0 / _C.found_per_sm_per_clock
     keys = group.dims["rows"] * group.dims["cols"]
-    busy = np.maximum(busy, keys * clocks / (device.sm_count * device.boost_mhz))
-    return np.where(_is_by_one_block(group.dims), _by_one_block_us(group, device), busy)
-
-
-def _is_by_one_block(dims: Dims) -> Mask:
-    """Whether each row of a topk is a block's, not shared among many.
-
-    Source: aten/src/ATen/native/cuda/TensorTopK.cu (`should_use_mbtopk`).
-    """
-    most_rows, shortest = np.array(_C.rows("shared_rows")).T
-    kind = np.minimum(np.searchsorted(most_rows, dims["rows"]), len(most_rows) - 1)
-    return np.asarray(dims["cols"] < shortest[kind])
-
-
-def _by_one_block_us(group: Group, device: Device) -> Floats:
-    """A block of threads counts its keys digit by digit, with a barrier behind each; a warp sorts
-    those found, some of them in each thread."""
-    dims = group.dims
-    bits = 8.0 * group.item_bytes
-    digits = np.ceil(bits / _C.short_digit_bits)
-    per_sm = np.maximum(dims["rows"] / device.sm_count, 1.0)
-    counted = per_sm * digits * dims["cols"] / _C.counted_per_sm_per_clock / device.boost_mhz
-    found = np.where(dims["k"] > _C.few_found, _C.many_found, _C.few_found) / _C.lanes
-    passes = np.ceil(bits / _C.on_chip_bits)
-    threads = np.minimum(np.ceil(dims["cols"] / _C.lanes) * _C.lanes, _C.topk_threads)
-    waited = _C.digit_us * digits * turns_of(dims["rows"], threads, device)
-    return counted + waited + passes * (_C.warp_pass_us + _C.warp_key_us * found)
+    return np.maximum(busy, keys * clocks / (device.sm_count * device.boost_mhz))
 
 
 def _sort(group: Group, device: Device, usual: Passes) -> Passes:
@@ -143,8 +114,7 @@ def _bucketize(group: Group, device: Device, usual: Passes) -> Passes:
 
 
 def _topk(group: Group, device: Device, usual: Passes) -> Passes:
-    by_passes = _KERNEL.start_us * (1.0 + _C.pass_shorts * usual[0])
-    return usual[0], np.where(_is_by_one_block(group.dims), 2.0 * _KERNEL.start_us, by_passes)
+    return usual[0], _KERNEL.start_us * (1.0 + _C.pass_shorts * usual[0])
 
 
 _WITH_PAYLOAD = {"sort_pairs"}

@@ -11,25 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, among_others, groups_of
 from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of, measured_us
 from perfmodel.cost.gpu.rates import stream_bytes_per_us, transfer_us
-from perfmodel.cost.gpu.reductions import layer_norm_us, reduced_us, softmax_us
-from perfmodel.cost.gpu.streaming import (
-    accumulate_waits_us,
-    atomic_waits_us,
-    cat_by_vectors,
-    cat_waits_us,
-    chunk_waits_us,
-    gathered_us,
-    indexing_us,
-    programs_wait_us,
-    scattered_us,
-    select_waits_us,
-)
+from perfmodel.cost.gpu.reductions import reduced_us, softmax_us
+from perfmodel.cost.gpu.streaming import accumulated_us, added_us, indexing_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
@@ -39,94 +28,55 @@ _C, _STREAMING = coefficients("gpu.program"), coefficients("gpu.streaming")
 
 
 @dataclass(frozen=True)
-class CacheState:
-    """What kernels of an op take beside moving each operand once."""
+class OpBehaviour:
+    """What kernels of an op take in addition to moving each operand once."""
 
     like: str = ""
     """Under which name its coefficients are filed."""
     sectors: bool = False
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
-    waited_us: Callable[[Group, Device], Floats] | None = None
-    """What its threads take, each waiting for its own loads, however fast bytes move."""
-    by_vectors: Callable[[Group, Device], Mask] | None = None
-    """Which calls move whole vectors, so that each operand moves once; others wait for each load,
-    however operands lie."""
     whole_us: Callable[[Group, Device, Floats], Floats] | None = None
-    """What it takes once started, if moving everything takes so long; as that or what its threads
-    take, the longer."""
-
-    @property
-    def latency_us(self) -> float:
-        """Of steps that wait for one another, such as the tree of a reduction."""
-        return _C.table("latency_us").get(self.like, 0.0)
-
-    @property
-    def traffic(self) -> float:
-        """How often the operands move, or how badly they use what moves."""
-        return _C.table("traffic").get(self.like, 1.0)
+    """What it takes once started, if moving everything takes so long."""
 
 
-_REDUCTION = CacheState("reduction", whole_us=reduced_us)
-_SOFTMAX = CacheState("softmax", whole_us=softmax_us)
-_INDEX_ADD = CacheState("scatter", sectors=True, waited_us=atomic_waits_us)
-_SELECT = CacheState("index_select", sectors=True, waited_us=select_waits_us)
-_ACCUMULATE = CacheState("accumulate", sectors=True, waited_us=accumulate_waits_us)
+_REDUCTION = OpBehaviour("reduction", whole_us=reduced_us)
+_SOFTMAX = OpBehaviour("softmax", whole_us=softmax_us)
+_SELECT = OpBehaviour("index_select", sectors=True)
+_SCATTER = OpBehaviour("scatter", sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
-HABITS = {
+OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
-    **{op: CacheState(op) for op in ("rms_norm", "split", "transpose_copy")},
-    "layer_norm": CacheState("layer_norm", whole_us=layer_norm_us),
-    "elementwise": CacheState(waited_us=programs_wait_us),
-    "cat": CacheState("cat", waited_us=cat_waits_us, by_vectors=cat_by_vectors),
+    **{op: OpBehaviour(op) for op in ("layer_norm", "rms_norm", "split", "transpose_copy", "cat")},
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
-    "index_put": CacheState("scatter", sectors=True),
-    "scatter": CacheState("scatter", sectors=True, whole_us=scattered_us),
-    "index_add": _INDEX_ADD,
-    "scatter_add": replace(_INDEX_ADD, whole_us=scattered_us),
-    **dict.fromkeys(("index_select", "embedding"), _SELECT),
-    "gather": replace(_SELECT, waited_us=None, whole_us=gathered_us),
-    "index_put_accumulate": _ACCUMULATE,
-    **dict.fromkeys(("foreach", *_FUSED), CacheState("foreach", waited_us=chunk_waits_us)),
+    **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
+    **dict.fromkeys(("index_put", "scatter"), _SCATTER),
+    **dict.fromkeys(("index_add", "scatter_add"), replace(_SCATTER, whole_us=added_us)),
+    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour("foreach")),
+    "index_put_accumulate": OpBehaviour("accumulate", sectors=True, whole_us=accumulated_us),
 }
 """Of ops that do more than stream."""
-_PLAIN = CacheState()
+ROWS_ANYWHERE = frozenset(op for op, own in OP_BEHAVIOUR.items() if own.sectors)
+_PLAIN = OpBehaviour()
 
 
-def in_program(
-    rows: Rows,
-    device: Device,
-    estimate: Estimate,
-    *,
-    pace: float = 1.0,
-    measured_share: Floats | None = None,
-    by_physics: Mask | None = None,
-) -> Estimate:
+def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0) -> Estimate:
     """`estimate`, raised for kernels behind other work, by a profiler or by events, to what moving
     every operand from and to memory takes once; for kernels called over and over, of which only
-    physics tells (`by_physics` `[n]`), to what the op does beside moving.
+    physics tells, to what the op does in addition to moving.
 
-    `pace` is how much longer this device's long streams take than usual ones, `measured_share`
-    `[n]` how much measurements of each op tell of it: of what such ops do beside moving, so much
-    is in `estimate` already.
+    `pace` is how much longer this device's long streams take than usual ones. As far as
+    measurements tell of an op (`measured_frac`), what it does in addition is in `estimate` already.
 
     Source: kernels of traces on A100, H100 and MI300X: 1.1 to 1.6 times bytes over peak bandwidth
     where operands lie alike, whatever their size, and 2.0 to 2.6 times where they do not.
     """
-    nothing = np.zeros(len(rows))
-    cold = _cold_us(rows, device, pace, nothing if measured_share is None else measured_share)
-    is_shown = among_others(rows)
-    if by_physics is not None:
-        is_shown = is_shown | by_physics
-    at = np.flatnonzero(is_shown & (cold > 0.0))
+    cold_us = _cold_us(rows, device, pace, np.broadcast_to(estimate.measured_frac, len(rows)))
+    at = np.flatnonzero((among_others(rows) | estimate.by_physics) & (cold_us > 0.0))
     raised = estimate.duration_us.copy()
-    raised[at] = np.maximum(raised[at], measured_us(cold[at], *floors_of(rows)[:, at]))
+    raised[at] = np.maximum(raised[at], measured_us(cold_us[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
-    return replace(
-        estimate,
-        duration_us=raised,
-        low_us=estimate.low_us * ratio,
-        high_us=estimate.high_us * ratio,
-    )
+    low_us, high_us = estimate.low_us * ratio, estimate.high_us * ratio
+    return replace(estimate, duration_us=raised, low_us=low_us, high_us=high_us)
 
 
 def shortest_kernel_us(launched_us: float) -> float:
@@ -134,33 +84,26 @@ def shortest_kernel_us(launched_us: float) -> float:
     return max(launched_us - TIMINGS[BEHIND_WORK].offset_us, 0.0) / _C.least
 
 
-def _cold_us(rows: Rows, device: Device, pace: float, measured_share: Floats) -> Floats:
+def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> Floats:
     cold = np.zeros(len(rows))
     rate = stream_bytes_per_us(device) / pace
     for group in groups_of(rows):
         if OPS[group.op].family not in STREAMING_FAMILIES:
             continue
-        habit, moved = HABITS.get(group.op, _PLAIN), group.moved_bytes
-        if habit.sectors:
+        own, moved = OP_BEHAVIOUR.get(group.op, _PLAIN), group.moved_bytes
+        if own.sectors:
             moved = moved + _wasted_bytes(group)
-        is_strided = group.dims.get("strided", np.zeros(len(moved))) > 0
-        unknown = 1.0 - measured_share[group.index]
-        traffic, latency_us = (
-            1.0 + unknown * (habit.traffic - 1.0),
-            unknown * habit.latency_us,
-        )
-        if habit.by_vectors:
-            traffic = np.where(habit.by_vectors(group, device), 1.0, traffic)
-        if not habit.by_vectors:
-            traffic = traffic * np.where(is_strided, _C.strided, 1.0)
-        waited = habit.waited_us(group, device) if habit.waited_us else 0.0
-        waited = np.maximum(waited, indexing_us(group, device))
-        moving = traffic * np.where(group.in_program, moved / rate, transfer_us(moved, device))
-        moving = np.maximum(moving, waited)
-        if habit.whole_us:
-            moving = habit.whole_us(group, device, moving)
+        unknown = 1.0 - measured_frac[group.index]
+        traffic = 1.0 + unknown * (_C.table("traffic").get(own.like, 1.0) - 1.0)
+        if "strided" in group.dims:
+            traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
+        once_us = np.where(group.in_program, moved / rate, transfer_us(moved, device))
+        moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
+        if own.whole_us:
+            moving_us = own.whole_us(group, device, moving_us)
+        latency_us = unknown * _C.table("latency_us").get(own.like, 0.0)
         least = _C.least * device.kernel_floor_us
-        cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving, least)
+        cold[group.index] = np.maximum(_STREAMING.start_us + latency_us + moving_us, least)
     return cold
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.gpu.rates import issued_per_us, missed_share
+from perfmodel.cost.gpu.rates import missed_share
 from perfmodel.hardware import Device
 
 _C, _STREAMING = coefficients("gpu.reductions"), coefficients("gpu.streaming")
@@ -131,22 +131,6 @@ def _softmax_steps_us(group: Group, device: Device) -> Floats:
     step_us = np.where(cols <= _C.softmax_warp_cols, _C.softmax_warp_us, step_us)
     step_us = np.where(group.dims["strided"] > 0, _C.softmax_strided_us, step_us)
     return step_us * group.dims["rows"] * cols / threads
-
-
-def layer_norm_us(group: Group, device: Device, moving_us: Floats) -> Floats:
-    """A block of threads per row, which lives for some us however short the row is, and what its
-    threads compute; forward, of rows of no whole vectors, behind a kernel for their statistics."""
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    block_us, full, narrow = _C.tuples("layer_norm")[group.direction]
-    instructions = np.where(group.item_bytes < _C.full_bytes, narrow, full)
-    computed_us = instructions * rows * cols / issued_per_us(device)
-    blocks_us = block_us * rows / resident_blocks(_C.layer_norm_threads, device)
-    busy_us = load_us(group, device) + np.maximum(moving_us, blocks_us + computed_us)
-    if group.direction == "bwd":
-        return busy_us
-    turns = np.maximum(rows / resident_blocks(_STREAMING.row_block_threads, device), 1.0)
-    apart_us = _STREAMING.moments_block_us * turns + _C.second_kernel_us
-    return busy_us + np.where(cols % _C.most_vector != 0.0, apart_us, 0.0)
 
 
 def together_us(moving_us: Floats, waited_us: Floats | float) -> Floats:

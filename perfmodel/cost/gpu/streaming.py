@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask, clipped
+from perfmodel.arrays import Floats, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -20,52 +18,29 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
-from perfmodel.cost.gpu.reductions import (
-    load_us,
-    resident_blocks,
-    together_us,
-)
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import OPS
 
-
-@dataclass(frozen=True)
-class RowKernel:
-    """How often a row is read again, and by how many threads: they decide how many rows at once."""
-
-    again: float
-    least_threads: float
-    most_threads: float
-    register_cols: float = 0.0
-    """Longest row that is never read again."""
-
-
 _C = coefficients("gpu.streaming")
-_PROGRAM = coefficients("gpu.program")
 ROW_KERNELS = frozenset(_C.tuples("row_kernels"))
-
-
-def row_kernel(op: str) -> RowKernel:
-    """That of `op`, one of `ROW_KERNELS`."""
-    return RowKernel(*_C.tuples("row_kernels")[op])
 
 
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
-    kernel = row_kernel(op)
-    threads = clipped(cols / _C.cols_per_thread, kernel.least_threads, kernel.most_threads)
+    _, least_threads, most_threads, register_cols = _C.tuples("row_kernels")[op]
+    threads = clipped(cols / _C.cols_per_thread, least_threads, most_threads)
     per_sm = (device.max_threads_per_sm or _C.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
     share = at_once * cols * item / device.l2_bytes
-    return np.where(cols > kernel.register_cols, share, 0.0)
+    return np.where(cols > register_cols, share, 0.0)
 
 
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
-    kernel = row_kernel(op)
+    again, *_ = _C.tuples("row_kernels")[op]
     missed = clipped((resident - _C.held_up_to) / (_C.gone_from - _C.held_up_to), 0.0, 1.0)
-    return np.where(resident > 0.0, kernel.again, 0.0), kernel.again * missed
+    return np.where(resident > 0.0, again, 0.0), again * missed
 
 
 WIDENED_ONE_BY_ONE = ("cuda",)
@@ -86,112 +61,16 @@ def indexing_us(group: Group, device: Device) -> Floats:
     return clocks * np.maximum(indexed, each / _C.table("apart_per_sm_per_clock")[device.target])
 
 
-JOINED_BY_VECTORS = ("cuda",)
-"""Source: aten/src/ATen/native/cuda/Shape.cu (`CatArrayBatchedCopy_vectorized` and `_alignedK`,
-PyTorch 2.9; the traces at hand on ROCm are of an earlier one)."""
-
-
-def cat_by_vectors(group: Group, device: Device) -> Mask:
-    """Of which calls every thread reads a vector, and writes one where one may begin."""
-    by_elements = (group.dims["by_elements"] > 0) | (group.dims["strided"] > 0)
-    return ~by_elements & (device.target in JOINED_BY_VECTORS)
-
-
-def cat_waits_us(group: Group, device: Device) -> Floats:
-    """As many blocks start for each tensor as the largest takes; rows shorter than a sector are
-    written element by element. By elements: few threads for the largest tensor, however large."""
-    dims = group.dims
-    largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
-    vectors = largest * group.item_bytes / (_C.vector_bytes * _C.cat_threads)
-    blocks = np.minimum(np.ceil(vectors), _C.cat_blocks_per_sm * device.sm_count)
-    started_us = dims["tensors"] * blocks / (_C.blocks_per_clock * device.boost_mhz)
-    piece_bytes, elements = dims["cols"] * group.item_bytes, dims["rows"] * dims["cols"]
-    is_short = (piece_bytes < _PROGRAM.sector_bytes) & (piece_bytes % _C.vector_bytes != 0)
-    each_us = dims["tensors"] * elements / (_C.cat_short_per_sm_per_clock * device.sm_count)
-    short_us = np.where(is_short & (dims["rows"] > 1), each_us / device.boost_mhz, 0.0)
-    steps = largest / (_C.threads_per_sm * device.sm_count)
-    step_us = np.where(dims["strided"] > 0, _C.cat_strided_load_us, _C.cat_load_us)
-    by_elements_us = _C.cat_tensor_us * dims["tensors"] + step_us * steps
-    by_vectors = cat_by_vectors(group, device)
-    return np.where(by_vectors, np.maximum(started_us, short_us), by_elements_us)
-
-
-def chunk_waits_us(group: Group, device: Device) -> Floats:
-    """One block for each chunk of a tensor, however few there are: the longest chunk, a load of
-    each list after the other."""
-    dims = group.dims
-    largest = np.where(dims["largest"] > 0, dims["largest"], dims["elements"])
-    turns = np.ceil(np.minimum(largest, _C.chunk_elements) / _C.chunk_turn_elements)
-    lists = group.moved_bytes / (dims["elements"] * dims["tensors"] * group.item_bytes)
-    return _C.chunk_list_us * lists * turns
-
-
-def select_waits_us(group: Group, device: Device) -> Floats:
-    """Rows of whole vectors by a block of threads each, or more where they are long; others
-    element by element, each thread several in turn."""
-    if group.direction == "bwd":
-        return runs_waits_us(group, device)
-    rows, row_bytes = group.dims["rows"], group.dims["cols"] * group.item_bytes
-    blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
-    started = blocks / (_C.blocks_per_clock * device.boost_mhz)
-    threads = np.minimum(np.ceil(row_bytes / _C.vector_bytes), _C.select_threads)
-    lives_us = _C.table("select_block_us").get(device.target, 0.0)
-    by_rows = np.maximum(started, turns_of(blocks, threads, device) * lives_us)
-    is_looked_up = group.dims["by_elements"] > 0
-    rate = np.where(is_looked_up, _C.looked_up_per_sm_per_clock, _C.selected_per_sm_per_clock)
-    each_us = rows * group.dims["cols"] / (rate * device.sm_count * device.boost_mhz)
-    is_by_rows = (row_bytes % _C.vector_bytes == 0) & ~is_looked_up
-    turns = np.where(is_looked_up, group.dims["by_elements"], _C.select_turns)
-    by_elements = np.maximum(_C.select_turn_us * turns, each_us)
-    return np.where(is_by_rows, by_rows, by_elements)
-
-
-def _elements_us(group: Group, device: Device, least_us: Floats | float) -> Floats:
-    """Of rows that are no whole vectors, each thread takes several elements, one after another:
-    finds where one lies, then what is there, in `least_us` at least; 0 for others."""
-    cols = group.dims["cols"]
-    elements = group.dims["rows"] * cols
-    each = np.minimum(np.ceil(elements / _C.element_threads), _C.select_turns)
-    blocks = elements / (_C.element_threads * _C.select_turns)
-    turn_us = np.maximum(_C.element_loads * load_us(group, device), least_us)
-    waited_us = turn_us * each * turns_of(blocks, _C.element_threads, device)
-    return np.where(cols * group.item_bytes % _C.vector_bytes != 0, waited_us, 0.0)
-
-
-def scattered_us(group: Group, device: Device, moving_us: Floats) -> Floats:
-    """Bytes and additions, while threads take their elements in turn."""
-    return together_us(moving_us, _elements_us(group, device, 0.0))
-
-
-def gathered_us(group: Group, device: Device, moving_us: Floats) -> Floats:
-    """The same; whole rows, and what is looked up, as they are selected."""
-    least_us = np.where(group.in_program, _C.select_turn_us, 0.0)
-    single_us = _elements_us(group, device, least_us)
-    single_us = np.where(group.dims["by_elements"] > 0, 0.0, single_us)
-    selected_us = np.maximum(moving_us, select_waits_us(group, device))
-    return np.where(single_us > 0.0, together_us(moving_us, single_us), selected_us)
-
-
-def runs_waits_us(group: Group, device: Device) -> Floats:
-    """Runs of equal rows found and cut into parts; then threads for every run that there may be,
-    which read where theirs begins before they add."""
-    dims = group.dims
-    known = np.where(dims["hash_size"] > 0, dims["hash_size"], np.inf)
-    runs = dims["rows"] / _C.run_part_rows + np.minimum(dims["rows"], known)
-    threads = runs * np.ceil(dims["cols"] / _C.warp_threads) * _C.warp_threads
-    at_once = device.sm_count * (device.max_threads_per_sm or _C.usual_threads_per_sm)
-    return _C.run_kernels_us + _C.run_turn_us * threads / at_once
-
-
-def accumulate_waits_us(group: Group, device: Device) -> Floats:
+def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / _C.row_per_warp)
     known = _C.table("accumulate_us")
     turn_us = known[nearest_known(device.architecture, known) or USUAL]
-    return turn_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
+    waited_us = turn_us * each * group.dims["rows"] / (_C.warps_per_sm * device.sm_count)
+    return np.maximum(moving_us, waited_us)
 
 
-def atomic_waits_us(group: Group, device: Device) -> Floats:
+def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Warps that add to the line of a table which most add to, one after another: one per row that
     fills lines, or all that add to the short rows of one line; or, unless vectors are added, all
     elements at the rate at which the L2 adds, each by itself."""
@@ -205,18 +84,8 @@ def atomic_waits_us(group: Group, device: Device) -> Floats:
     queued = _C.table("atomic_line_us")[device.target] * turns
     rate = _C.table("adds_per_sm_per_clock").get(device.target, np.inf)
     added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])
-    return np.maximum(queued, added / (rate * device.sm_count * device.boost_mhz))
-
-
-def programs_wait_us(group: Group, device: Device) -> Floats:
-    """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
-    for, each for as long as one lives; or by a few blocks, one after another."""
-    rows, resident = group.dims["by_rows"], group.dims["resident"]
-    one_us, next_us = _C.tuples("program_us")[device.target]
-    started = rows / (_C.blocks_per_clock * device.boost_mhz)
-    one_each = np.maximum(started, turns_of(rows, group.dims["threads"], device) * one_us)
-    in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
-    return np.where(rows > 0, np.where(resident > 0, in_turn, one_each), 0.0)
+    added_us = added / (rate * device.sm_count * device.boost_mhz)
+    return np.maximum(moving_us, np.maximum(queued, added_us))
 
 
 @analyse_by_group
@@ -286,12 +155,6 @@ def analyse(group: Group, device: Device) -> Analysis:
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
-    if group.op in _C.table("block_bytes_per_clock"):
-        alone = _row_blocks_us(group, device)
-        if group.op in _C.tuples("statistics_first"):
-            busy = busy + np.maximum(alone, group.read_bytes / stream_bytes_per_us(device))
-        else:
-            busy = np.maximum(busy, alone)
     return Analysis(
         bound_us=bound,
         kernel_us=_C.start_us + busy,
@@ -308,22 +171,6 @@ def _random_flop(group: Group, device: Device) -> Floats:
         return np.zeros(len(group.index))
     calls: Floats = group.dims["random"] * group.dims["elements"]
     return calls * _C.table("random_flop")[device.target]
-
-
-def _row_blocks_us(group: Group, device: Device) -> Floats:
-    """One block of threads goes through each row, however long it is and however few there are."""
-    rows, cols = group.dims["rows"], group.dims["cols"]
-    bytes_per_us = _C.table("block_bytes_per_clock")[group.op] * device.boost_mhz
-    row_us = cols * group.item_bytes / bytes_per_us
-    if group.op not in _C.tuples("statistics_first"):
-        return turns_of(rows, _C.row_block_threads, device) * row_us
-    threads = np.where(cols < _C.row_block_threads, _C.warp_threads, _C.row_block_threads)
-    return turns_of(rows, threads, device) * (_C.moments_block_us + row_us)
-
-
-def turns_of(blocks: Floats, threads: Floats | float, device: Device) -> Floats:
-    """How many blocks of `threads` follow one another on a multiprocessor; at least one."""
-    return np.maximum(blocks / resident_blocks(threads, device), 1.0)
 
 
 def _read_again(group: Group, device: Device) -> tuple[Floats, Floats]:

@@ -3,78 +3,93 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation
+from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.ops.rows import Rows
 
-__all__ = ["TIERS", "CostModel", "SideBySide", "Work"]
+__all__ = ["TIERS", "CostModel", "Tier", "Work"]
 
 
 @dataclass(frozen=True)
 class Work:
-    """Per row of a frame, microseconds by resource (`terms`), before them once (`start_us`, called
-    `start`), and what is moved; `at_peak_us`: what that takes at the peak of what bounds it, the
-    longest of the terms unless given. `interval`: factors to the ends of the 90 % interval, or one
-    for both sides."""
+    """Of rows of one op and direction, microseconds by resource (`terms`), before them once
+    (`start_us`), and at the peak of what bounds them (`at_peak_us`): the longest unless given."""
 
-    terms: dict[str, Floats]
-    start_us: Floats
-    interval: float | tuple[float, float]
-    read_bytes: Floats
-    written_bytes: Floats
-    flop: Floats
-    start: str = "start_us"
-    at_peak_us: Floats | None = None
-
-    @property
-    def duration_us(self) -> Floats:
-        return np.asarray(self.start_us + np.maximum.reduce(list(self.terms.values())))
+    terms: Mapping[str, Floats | float]
+    start_us: Floats | float = 0.0
+    at_peak_us: Floats | float | None = None
 
 
-class SideBySide(ABC):
+class Tier(ABC):
     """A cost model of resources that work on rows side by side: the slowest decides."""
 
     name: str
     formula: str
+    interval: tuple[float, float]
+    """Factors from the middle to the ends of the 90 % interval."""
+    start = "start_us"
+    """What explanations call it."""
 
     @abstractmethod
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        """What `rows` ask of each resource of `machine`."""
+    def work(self, group: Group, machine: Cluster) -> Work:
+        """What rows of one op and direction ask of each resource of `machine`."""
 
     @abstractmethod
     def source(self, rows: Rows, machine: Cluster) -> str:
         """What the durations rest on."""
 
-    def bound_by(self, work: Work, at: int, slowest: str) -> str:
-        """What bounds the row `at`, of which the term `slowest` is the longest."""
+    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
+        """What bounds a row whose longest term is `slowest`; at its peak that takes so much of
+        the term."""
         return slowest
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        work = self.work(rows, machine)
-        taken, interval = work.duration_us, work.interval
-        low, high = interval if isinstance(interval, tuple) else (1.0 / interval, interval)
-        return Estimate(taken, taken * low, taken * high, self.name, self.source(rows, machine))
+        taken_us = np.empty(len(rows))
+        for group in groups_of(rows):
+            work = self.work(group, machine)
+            terms = np.broadcast_arrays(*work.terms.values())
+            taken_us[group.index] = work.start_us + np.maximum.reduce(terms)
+        low, high = self.interval
+        source = self.source(rows, machine)
+        return Estimate(taken_us, taken_us * low, taken_us * high, self.name, source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
-        work = self.work(rows, machine)
-        names, longest_us = list(work.terms), np.array(list(work.terms.values()))
-        at_peak_us = longest_us.max(axis=0) if work.at_peak_us is None else work.at_peak_us
-        return [
-            Explanation(
-                duration_us=us,
-                bound_by=self.bound_by(work, at, names[longest_us[:, at].argmax()]),
-                flop=float(work.flop[at]),
-                read_bytes=float(work.read_bytes[at]),
-                written_bytes=float(work.written_bytes[at]),
-                utilisation_frac=float(at_peak_us[at] / us),
-                terms={f"{name}_us": float(each[at]) for name, each in work.terms.items()}
-                | {work.start: float(work.start_us[at])},
-                formula=self.formula,
-            )
-            for at, us in enumerate(work.duration_us.tolist())
-        ]
+        reasons: dict[int, Explanation] = {}
+        for group in groups_of(rows):
+            work, count = self.work(group, machine), len(group.index)
+            names = list(work.terms)
+            terms = np.stack([np.broadcast_to(each, count) for each in work.terms.values()])
+            longest_us, slowest = terms.max(axis=0), terms.argmax(axis=0)
+            start_us = np.broadcast_to(work.start_us, count)
+            at_peak_us = longest_us if work.at_peak_us is None else work.at_peak_us
+            at_peak_us = np.broadcast_to(at_peak_us, count)
+            for at, row in enumerate(group.index.tolist()):
+                us = float(start_us[at] + longest_us[at])
+                of_longest = float(at_peak_us[at] / longest_us[at]) if longest_us[at] else 0.0
+                own = {
+                    f"{name}_us": us for name, us in zip(names, terms[:, at].tolist(), strict=True)
+                }
+                own[self.start] = float(start_us[at])
+                reasons[row] = Explanation(
+                    duration_us=us,
+                    bound_by=self.bound_by(names[slowest[at]], of_longest),
+                    flop=float(group.flop[at]),
+                    read_bytes=float(group.read_bytes[at]),
+                    written_bytes=float(group.written_bytes[at]),
+                    utilisation_frac=float(at_peak_us[at]) / us,
+                    terms=own,
+                    formula=self.formula,
+                )
+        return [reasons[row] for row in range(len(rows))]
+
+
+def around(factor: float) -> tuple[float, float]:
+    """The ends of an interval as wide to either side."""
+    return 1.0 / factor, factor

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.tiers import TIERS, SideBySide, Work
+from perfmodel.cost.gpu.analysis import Group
+from perfmodel.cost.tiers import TIERS, Tier, Work, around
 from perfmodel.errors import HardwareError, ModelError
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.parts import Expansion, Storage
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.tiers import STORAGE
 
 LINE_BYTES = 64
@@ -113,7 +113,6 @@ def least_hit_frac(drive: Storage, drives: int, rows_per_s: float, row_bytes: fl
 
 
 _C = coefficients("tiers.drives")
-NAME = f"{STORAGE}/heuristic"
 
 
 def expansion_as_drive(part: Expansion) -> Storage:
@@ -132,91 +131,66 @@ def expansion_as_drive(part: Expansion) -> Storage:
     )
 
 
-def _by_store(rows: Rows, machine: Cluster) -> Iterator[tuple[str, Ints, Storage, int]]:
-    """Rows by op and by where they are: with the drive, and how many there are of it."""
-    node = machine.node
-    for op, index in rows.groups():
-        is_expansion = rows.dims_of(op, index)["expansion"] > 0
-        if is_expansion.any():
-            if node.expansion is None:
-                raise ModelError(
-                    f"{machine.name}: tables are in expansion memory, but the node has none: add "
-                    "[expansion] to its file"
-                )
-            yield op, index[is_expansion], expansion_as_drive(node.expansion), 1
-        if not is_expansion.all():
-            if node.storage is None:
-                raise ModelError(
-                    f"{machine.name}: tables are on drives, but the node has no storage: add it to "
-                    "its file"
-                )
-            yield op, index[~is_expansion], node.storage, node.drives or 1
+def _stores(expansion: Floats, machine: Cluster) -> Iterator[tuple[Mask, Storage, int]]:
+    """Rows by where they are: with the drive, and how many there are of it."""
+    node, is_expansion = machine.node, np.nan_to_num(expansion) > 0
+    if is_expansion.any():
+        if node.expansion is None:
+            raise ModelError(
+                f"{machine.name}: tables are in expansion memory, but the node has none: add "
+                "[expansion] to its file"
+            )
+        yield is_expansion, expansion_as_drive(node.expansion), 1
+    if not is_expansion.all():
+        if node.storage is None:
+            raise ModelError(
+                f"{machine.name}: tables are on drives, but the node has no storage: add it to "
+                "its file"
+            )
+        yield ~is_expansion, node.storage, node.drives or 1
 
 
-def _row_us(machine: Cluster, dims: Dims) -> float:
-    """Of one core, per row."""
-    part = machine.node.expansion
-    if not dims["expansion"].any() or part is None or part.access == "reads":
-        return float(_C.row_us)
-    return part.read_latency_us / float(_C.loads_in_flight)
-
-
-class StorageTier(SideBySide):
+class StorageTier(Tier):
     """See the module."""
 
-    name = NAME
+    name = f"{STORAGE}/heuristic"
     formula = (
         "call_us + max(drive_us, core_us); drive_us by the drive's queue, "
         "t0 + (Q - 1) / 2X of a read with Q in flight"
     )
+    interval, start = around(_C.half_factor), "call_us"
 
     def source(self, rows: Rows, machine: Cluster) -> str:
-        stores = {store.name: count for *_, store, count in _by_store(rows, machine)}
-        return "figures of " + " and ".join(f"{n} {name}" for name, n in stores.items())
+        expansion = rows.dims.get("expansion", np.zeros(len(rows)))
+        stores = (f"{count} {drive.name}" for _, drive, count in _stores(expansion, machine))
+        return f"figures of {' and '.join(stores)}"
 
-    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
         """The drives by what bounds them."""
         if slowest == "core":
             return "host"
-        assert work.at_peak_us is not None
-        is_full = work.at_peak_us[at] >= _C.full_from * work.terms["drive"][at]
-        return "throughput" if is_full else "latency"
+        return "throughput" if at_peak_frac >= _C.full_from else "latency"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
+    def work(self, group: Group, machine: Cluster) -> Work:
         """The least that a drive takes is what the bytes, or the reads, take at its most."""
-        node = machine.node
+        node, dims = machine.node, group.dims
         cores = max(node.sockets * node.host.cores / node.gpus, 1.0)
-        names = ("drive_us", "core_us", "least_us", "moved_bytes", "reads")
-        work = {name: np.zeros(len(rows)) for name in names}
-        for op, index, drive, count in _by_store(rows, machine):
-            dims = rows.dims_of(op, index)
-            sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
-            each = dims["rows"] * sharers / count
-            size = dims["row_bytes"]
-            if op == "storage_read":
-                asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])
-                work["drive_us"][index] = read_us(drive, each, size, asked * sharers / count)
-                work["least_us"][index] = each / reads_per_s(drive, size) * 1e6
-                work["moved_bytes"][index] = dims["rows"] * moved_bytes(drive, size)
-                work["reads"][index] = 1.0
+        drive_us, least_us, core_us = np.zeros((3, len(group.index)))
+        sharers = np.where(dims["sharers"] > 0.0, dims["sharers"], node.gpus)
+        for own, drive, count in _stores(dims["expansion"], machine):
+            size, shared = dims["row_bytes"][own], sharers[own] / count
+            each = dims["rows"][own] * shared
+            if group.op == "storage_read":
+                asked = np.where(dims["in_flight"] > 0, dims["in_flight"], dims["rows"])[own]
+                drive_us[own] = read_us(drive, each, size, asked * shared)
+                least_us[own] = each / reads_per_s(drive, size) * 1e6
             else:
-                taken = write_us(drive, each, size, dims["page_rows"])
-                work["drive_us"][index] = work["least_us"][index] = taken
-                together = np.maximum(dims["page_rows"], 1.0)
-                moved = moved_bytes(drive, size * together) / together
-                work["moved_bytes"][index] = dims["rows"] * moved
-            work["core_us"][index] = dims["rows"] * _row_us(machine, dims) / cores
-        moved, reads = work["moved_bytes"], work["reads"]
-        return Work(
-            {"drive": work["drive_us"], "core": work["core_us"]},
-            np.full(len(rows), _C.call_us),
-            _C.half_factor,
-            moved * reads,
-            moved * (1 - reads),
-            np.zeros(len(rows)),
-            start="call_us",
-            at_peak_us=work["least_us"],
-        )
+                drive_us[own] = least_us[own] = write_us(drive, each, size, dims["page_rows"][own])
+            row_us, part = float(_C.row_us), node.expansion
+            if part is not None and drive.name == part.name and part.access != "reads":
+                row_us = part.read_latency_us / float(_C.loads_in_flight)
+            core_us[own] = dims["rows"][own] * row_us / cores
+        return Work({"drive": drive_us, "core": core_us}, _C.call_us, least_us)
 
 
 TIERS.register(STORAGE)(StorageTier())

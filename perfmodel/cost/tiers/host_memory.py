@@ -4,6 +4,11 @@ All ranks of a node do the same at the same time, so each has its share of bandw
 cores. A row comes in lines of 64 bytes; beyond the first, the prefetcher follows, so that what a
 row costs is its bytes and a fixed part; rows that come again within an op may still be in the
 last-level cache. One core waits for a dozen rows at a time, and moves no more than so many bytes.
+
+Lookups by a GPU's kernels read rows of host memory over the bus, request by request: these are not
+kept in the device's caches. The device waits for so many requests at a time; short rows make short
+requests, which then bound the rate below the bus's. The bus carries both ways at once: what is
+written shares its way with the requests of what is read.
 """
 
 from __future__ import annotations
@@ -16,15 +21,18 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation, KernelModel
-from perfmodel.cost.tiers import SideBySide, Work
+from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
+from perfmodel.cost.gpu.analysis import Group
+from perfmodel.cost.tiers import Tier, Work, around
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.host import PAUSE
 from perfmodel.ops.vocabulary.tiers import (
     ACCELERATOR,
+    HOST_BUS,
     HOST_MEMORY,
     HOST_OPERATORS,
     KEY_BYTES,
@@ -35,9 +43,8 @@ from perfmodel.ops.vocabulary.tiers import (
     WORKING_SETS,
 )
 
-_C = coefficients("tiers.host_memory")
+_C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 COPIES = ("host_gather", "host_scatter")
-NAME = f"{HOST_MEMORY}/heuristic"
 MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
 
@@ -54,47 +61,39 @@ def random_frac(row_bytes: Floats) -> Floats:
     return np.asarray(row_bytes / (lines + _C.row_cost_bytes))
 
 
-class HostMemory(SideBySide):
+class HostMemory(Tier):
     """Rows in the memory of the node's sockets."""
 
-    name = NAME
+    name = f"{HOST_MEMORY}/heuristic"
     formula = "call_us + max(memory_us, cores_us)"
+    interval, start = around(_C.half_factor), "call_us"
 
     def source(self, rows: Rows, machine: Cluster) -> str:
         return f"figures of {machine.node.host.name}; assumed: rows at random places"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        node = machine.node
+    def work(self, group: Group, machine: Cluster) -> Work:
+        """Bytes at random places: rows that are read, and where an op changes them, written."""
+        dims, node = group.dims, machine.node
+        scattered = np.minimum(dims["lookups"] * dims["row_bytes"], group.read_bytes)
+        cached: Floats | float = 0.0
+        if group.op == "host_apply":
+            scattered = 2.0 * group.written_bytes
+        else:
+            cached = _cached_bytes(dims, llc_bytes(machine))
+        rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
+        if group.op in COPIES:
+            rate = near = _C.copying_gb_per_s
+        per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
+        core_us = (scattered - cached) * per_byte + cached * 1e-3 / near
+        moved = (scattered - cached) / random_frac(dims["row_bytes"])
+        moved = moved + group.moved_bytes - scattered
+        bandwidth = rank_gb_per_s(machine) * 1e3
         cores = node.sockets * node.host.cores / node.gpus
-        columns = {
-            name: np.empty(len(rows)) for name in ("random", "even", "core", "flop", "r", "w")
-        }
-        for op, index in rows.groups():
-            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes[index]
-            read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-            work = _random_bytes(op, read, written, dims["lookups"] * dims["row_bytes"])
-            cached = 0.0 if op == "host_apply" else _cached_bytes(dims, llc_bytes(machine))
-            columns["random"][index] = (work - cached) / random_frac(dims["row_bytes"])
-            columns["even"][index] = read + written - work
-            rate, near = _C.core_gb_per_s, _C.cached_gb_per_s
-            if op in COPIES:
-                rate = near = _C.copying_gb_per_s
-            per_byte = np.maximum(_C.row_us / dims["row_bytes"], 1e-3 / rate)
-            columns["core"][index] = (work - cached) * per_byte + cached * 1e-3 / near
-            columns["flop"][index] = spec.flop(dims)
-            columns["r"][index], columns["w"][index] = read, written
-        bandwidth = rank_gb_per_s(machine)
-        memory_us = (columns["random"] + columns["even"]) / bandwidth / 1e3
-        return Work(
-            {"memory": memory_us, "cores": columns["core"] / cores},
-            np.full(len(rows), _C.call_us),
-            _C.half_factor,
-            columns["r"],
-            columns["w"],
-            columns["flop"],
-            start="call_us",
-            at_peak_us=(columns["r"] + columns["w"]) / (bandwidth / _C.stream_frac * 1e3),
-        )
+        terms = {"memory": moved / bandwidth, "cores": core_us / cores}
+        return Work(terms, _C.call_us, group.moved_bytes * _C.stream_frac / bandwidth)
+
+
+TIERS.register(HOST_MEMORY)(HostMemory())
 
 
 COUNTER_BYTES = 8.0
@@ -151,17 +150,62 @@ def _cached_bytes(dims: Dims, cache_bytes: float) -> Floats:
     return np.asarray(found.clip(0.0))
 
 
-def _random_bytes(op: str, read: Floats, written: Floats, rows: Floats) -> Floats:
-    """Bytes at random places: rows that are read, and where an op changes them, written too."""
-    if op == "host_apply":
-        return 2.0 * written
-    return np.minimum(rows, read)
+def bus_read_gb_per_s(row_bytes: Floats, machine: Cluster) -> Floats:
+    """What a device reads of rows of so many bytes at random places of its host's memory."""
+    peak = machine.node.device.host_gb_per_s
+    sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
+    tags = (
+        _BUS.tags
+        if machine.node.device.host_gb_per_s <= _BUS.short_tags_gb_per_s
+        else _BUS.long_tags
+    )
+    waiting = tags * _request_bytes(row_bytes) / _BUS.request_us * 1e-3
+    over_bus = np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors
+    return np.asarray(np.minimum(over_bus, random_frac(row_bytes) * rank_gb_per_s(machine)))
 
 
-TIERS.register(HOST_MEMORY)(HostMemory())
+def _request_bytes(row_bytes: Floats) -> Floats:
+    """What one request of a row asks for."""
+    sectors = np.ceil(row_bytes / _BUS.sector_bytes) * _BUS.sector_bytes
+    return np.minimum(sectors, _BUS.request_bytes)
 
 
-class RowAccelerator(SideBySide):
+class HostBus(Tier):
+    """Lookups by a GPU's kernels: rows over the bus, all else that moves in device memory."""
+
+    name = f"{HOST_BUS}/heuristic"
+    formula = "floor_us + max(bus_us, memory_us)"
+    interval, start = around(_BUS.half_factor), "floor_us"
+
+    def source(self, rows: Rows, machine: Cluster) -> str:
+        return f"figures of {machine.node.device.name}: bus; assumed: requests in flight"
+
+    def work(self, group: Group, machine: Cluster) -> Work:
+        device, row = machine.node.device, stored_row_bytes(group.dims, group.item_bytes)
+        read, written = group.dims["lookups"] * row, np.zeros(len(group.index))
+        if group.direction == "bwd":  # rows of host memory change
+            read = written = group.written_bytes
+        asked = read / _request_bytes(row) * _BUS.request_header_bytes
+        dram = random_frac(row) * rank_gb_per_s(machine)
+        writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)
+        ways = [
+            read / bus_read_gb_per_s(row, machine),
+            np.where(written > 0.0, written + asked, 0.0) / writing,
+            (read + written) / dram,
+        ]
+        others = np.maximum(group.moved_bytes - read - written, 0.0)
+        terms = {
+            "bus": np.maximum.reduce(ways) / 1e3,
+            "memory": others / (_BUS.hbm_frac * device.hbm_gb_per_s) / 1e3,
+        }
+        at_peak_us = (read + written) / (device.host_gb_per_s * 1e3)
+        return Work(terms, device.kernel_floor_us, at_peak_us)
+
+
+TIERS.register(HOST_BUS)(HostBus())
+
+
+class RowAccelerator(Tier):
     """Rows of host memory to the device and back, by the node's accelerator for all its devices at
     once: the slowest of its engines, the memory, the way to the devices, the network and the
     parting of samples. Without an accelerator the host's cores gather into a buffer, and the device
@@ -174,45 +218,41 @@ class RowAccelerator(SideBySide):
 
     name = f"{ACCELERATOR}/heuristic"
     formula = "start_us + the longest of the other terms"
+    interval = around(_C.half_factor)
 
     def source(self, rows: Rows, machine: Cluster) -> str:
         part = machine.node.accelerator
         return f"figures of {part.name if part else machine.node.host.name}; assumed: see there"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        """Microseconds per row of the frame, by what takes them; all ranks of a node at a time."""
-        node, part = machine.node, machine.node.accelerator
-        names = ("start", "engines", "memory", "bus", "network", "keys")
-        terms = {name: np.zeros(len(rows)) for name in names}
-        for op, index in rows.groups():
-            dims = rows.dims_of(op, index)
-            size, twice = dims["row_bytes"], 1.0 + (op == "rows_to_host")
-            count, delivered = dims["lookups"], dims["lookups"] * size
-            moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
-            bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
-            if part is None:
-                cores = node.sockets * node.host.cores / node.gpus
-                terms["engines"][index] = delivered * twice * 1e-3 / _C.copying_gb_per_s / cores
-                terms["start"][index] = _C.call_us
-                moved = moved + 2.0 * delivered
-            else:
-                bus = min(bus, part.pcie_gb_per_s / node.gpus)
-                memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
-                side_by_side = part.engines * part.rows_in_flight / node.gpus
-                terms["engines"][index] = count * twice * part.memory_latency_us / side_by_side
-                terms["keys"][index] = dims["keys"] * node.gpus / part.keys_per_us
-                terms["start"][index] = part.start_us + part.memory_latency_us
-                waiting = np.maximum(dims["waiting_bytes"] - part.input_bytes / node.gpus, 0.0)
-                moved = moved + 2.0 * waiting
-            terms["memory"][index] = moved / memory / 1e3
-            terms["bus"][index] = delivered / bus / 1e3
-            if machine.nodes > 1 and node.nic is not None:
-                others = 1.0 - 1.0 / machine.nodes
-                wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
-                terms["network"][index] = others * count * (size + KEY_BYTES) / wire / 1e3
-                terms["start"][index] += 2.0 * (node.nic.latency_us or 0.0)
-        size = rows.dims["lookups"] * rows.dims["row_bytes"]
-        return Work(terms, terms.pop("start"), _C.half_factor, size, size, np.zeros(len(rows)))
+    def work(self, group: Group, machine: Cluster) -> Work:
+        node, part, dims = machine.node, machine.node.accelerator, group.dims
+        size, count, twice = dims["row_bytes"], dims["lookups"], 1.0 + (group.op == "rows_to_host")
+        delivered = count * size
+        moved = count * (size / random_frac(size) + (twice - 1.0) * dims["state_bytes"]) * twice
+        bus, memory = node.device.host_gb_per_s, rank_gb_per_s(machine)
+        terms: dict[str, Floats | float]
+        if part is None:
+            cores = node.sockets * node.host.cores / node.gpus
+            terms = {"engines": delivered * twice * 1e-3 / _C.copying_gb_per_s / cores, "keys": 0.0}
+            start_us, moved = _C.call_us, moved + 2.0 * delivered
+        else:
+            bus = min(bus, part.pcie_gb_per_s / node.gpus)
+            memory = min(memory, (part.memory_gb_per_s or np.inf) / node.gpus)
+            side_by_side = part.engines * part.rows_in_flight / node.gpus
+            terms = {
+                "engines": count * twice * part.memory_latency_us / side_by_side,
+                "keys": dims["keys"] * node.gpus / part.keys_per_us,
+            }
+            start_us = part.start_us + part.memory_latency_us
+            waiting = dims["waiting_bytes"] - part.input_bytes / node.gpus
+            moved = moved + 2.0 * np.maximum(waiting, 0.0)
+        terms |= {"memory": moved / memory / 1e3, "bus": delivered / bus / 1e3, "network": 0.0}
+        if machine.nodes > 1 and node.nic is not None:
+            others = 1.0 - 1.0 / machine.nodes
+            wire = node.nic.gb_per_s * (node.nics or 1) / node.gpus
+            terms["network"] = others * count * (size + KEY_BYTES) / wire / 1e3
+            start_us += 2.0 * (node.nic.latency_us or 0.0)
+        return Work(terms, start_us)
 
 
 TIERS.register(ACCELERATOR)(RowAccelerator())
@@ -225,34 +265,29 @@ class HostOperators:
     """PyTorch's operators on a process' share of the node's sockets."""
 
     def estimate(self, rows: Rows, machine: Cluster) -> Estimate:
-        low, duration, high = (np.empty(len(rows)) for _ in range(3))
-        for index, cpu in _parts(rows, machine.node):
-            estimated = _model().estimate(_on_cpu(rows.take(index)), cpu)
-            low[index], duration[index] = estimated.low_us, estimated.duration_us
-            high[index] = estimated.high_us
-        return Estimate(duration, low, high, estimated.model, estimated.source)
+        ends = np.empty((3, len(rows)))
+        for index, own, cpu in _parts(rows, machine.node):
+            found = _MODEL.estimate(own, cpu)
+            ends[:, index] = found.duration_us, found.low_us, found.high_us
+        return Estimate(ends[0], ends[1], ends[2], found.model, found.source)
 
     def explain(self, rows: Rows, machine: Cluster) -> list[Explanation]:
         reasons: dict[int, Explanation] = {}
-        for index, cpu in _parts(rows, machine.node):
-            told = _model().explain(_on_cpu(rows.take(index)), cpu)
-            reasons |= dict(zip(index.tolist(), told, strict=True))
+        for index, own, cpu in _parts(rows, machine.node):
+            reasons |= dict(zip(index.tolist(), _MODEL.explain(own, cpu), strict=True))
         return [reasons[row] for row in range(len(rows))]
 
 
-def _model() -> KernelModel:
-    return KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
+_MODEL = KERNELS[f"cpu/{OPS[OPERATOR].family}/heuristic"]
 
 
-def _parts(rows: Rows, node: Node) -> Iterator[tuple[Ints, Device]]:
-    """Rows by how many processes share the node, and what each has of it."""
+def _parts(rows: Rows, node: Node) -> Iterator[tuple[Ints, Rows, Device]]:
+    """Rows by how many processes share the node, as the operator's, and what each has of it."""
     given = np.nan_to_num(rows.dims.get(PROCESSES, np.zeros(len(rows))))
     for processes in np.unique(given).tolist():
-        yield np.flatnonzero(given == processes), cpu_share(node, int(processes))
-
-
-def _on_cpu(rows: Rows) -> Rows:
-    return replace(rows, op=(OPERATOR,) * len(rows))
+        index = np.flatnonzero(given == processes)
+        own = replace(rows.take(index), op=(OPERATOR,) * len(index))
+        yield index, own, cpu_share(node, int(processes))
 
 
 def cpu_share(node: Node, processes: int = 0) -> Device:
@@ -278,47 +313,43 @@ def cpu_share(node: Node, processes: int = 0) -> Device:
 TIERS.register(HOST_OPERATORS)(HostOperators())
 
 
-class QueryOrder(SideBySide):
+class QueryOrder(Tier):
     """One core of the host puts a batch's queries in order."""
 
     name = f"{QUERY_ORDER}/heuristic"
     formula = "pairs of lookups x a pair's time / host.single_thread_ratio"
+    interval = around(_C.query_order_half_factor)
 
     def source(self, rows: Rows, machine: Cluster) -> str:
         return "timed where this project was made, one core"
 
-    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
         return "compute"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        spec, none = OPS["query_order"], np.zeros(len(rows))
-        dims = rows.dims_of("query_order", np.arange(len(rows)))
-        taken = dims["pairs"] * coefficients("tiers.footprint").pair_us
-        taken = taken / machine.node.host.single_thread_ratio
-        moved, flop = spec.read_bytes(dims, rows.item_bytes), spec.flop(dims)
-        return Work({"pairs": taken}, none, _C.query_order_half_factor, moved, moved, flop)
+    def work(self, group: Group, machine: Cluster) -> Work:
+        taken = group.dims["pairs"] * coefficients("tiers.footprint").pair_us
+        return Work({"pairs": taken / machine.node.host.single_thread_ratio})
 
 
 TIERS.register(QUERY_ORDER)(QueryOrder())
 
 
-class Pause(SideBySide):
+class Pause(Tier):
     """A thread's wait for the software's clock: uniform from nothing to a whole period, whose half
     is the mean; the same on any machine."""
 
     name = PAUSE
     formula = "half the period of the software's clock, the mean of a uniform wait"
+    interval = _C.low_frac, _C.high_frac
 
     def source(self, rows: Rows, machine: Cluster) -> str:
         return "the software's period"
 
-    def bound_by(self, work: Work, at: int, slowest: str) -> str:
+    def bound_by(self, slowest: str, at_peak_frac: float) -> str:
         return "latency"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        wait_us = rows.dims_of("pause", np.arange(len(rows)))["wait_us"]
-        none, interval = np.zeros(len(rows)), (_C.low_frac, _C.high_frac)
-        return Work({"wait": wait_us}, none, interval, none, none, none, at_peak_us=none)
+    def work(self, group: Group, machine: Cluster) -> Work:
+        return Work({"wait": group.dims["wait_us"]}, at_peak_us=0.0)
 
 
 TIERS.register(PAUSE)(Pause())

@@ -10,7 +10,7 @@ takes a descriptor; what goes out or comes in takes messages of so many bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -18,18 +18,17 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
+from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.learned.forest import Forest
-from perfmodel.cost.tiers import TIERS, SideBySide, Work
+from perfmodel.cost.tiers import TIERS, Tier, Work, around
 from perfmodel.cost.trees import read_trees
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.tiers import NIC
 from perfmodel.registry import Registry
 
 _C = coefficients("tiers.engine")
-NAME = f"{NIC}/heuristic"
 
 
 def adapter(machine: Cluster) -> Nic:
@@ -48,53 +47,40 @@ def adapters_per_rank(machine: Cluster) -> float:
     return (machine.node.nics or 1) / machine.node.gpus
 
 
-class NicMemory(SideBySide):
+class NicMemory(Tier):
     """See the module."""
 
-    name = NAME
+    name = f"{NIC}/heuristic"
     formula = "start_us + the longest of the other terms"
+    interval = around(_C.half_factor)
 
     def source(self, rows: Rows, machine: Cluster) -> str:
         return f"figures of {adapter(machine).name}; assumed: rows at random places"
 
-    def work(self, rows: Rows, machine: Cluster) -> Work:
-        nic, share = adapter(machine), adapters_per_rank(machine)
+    def work(self, group: Group, machine: Cluster) -> Work:
+        nic, share, dims = adapter(machine), adapters_per_rank(machine), group.dims
         assert nic.memory_gb_per_s is not None
-        names = ("moved", "rows", "found", "flop", "sent", "delivered", "fetched", "r", "w")
-        columns = {name: np.zeros(len(rows)) for name in names}
-        for op, index in rows.groups():
-            spec, dims, item = OPS[op], rows.dims_of(op, index), rows.item_bytes[index]
-            read, written = spec.read_bytes(dims, item), spec.written_bytes(dims, item)
-            padding = (
-                np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes - dims["row_bytes"]
-            )
-            columns["moved"][index] = read + written + dims["lookups"] * padding
-            columns["rows"][index] = dims.get("probes", dims["lookups"]) + dims["lookups"]
-            columns["found"][index] = dims["lookups"]
-            columns["fetched"][index] = dims["fetched_bytes"]
-            columns["flop"][index] = spec.flop(dims)
-            columns["sent"][index] = dims["messages"]
-            columns["delivered"][index] = dims["delivered_bytes"]
-            columns["r"][index], columns["w"][index] = read, written
-        memory_us = columns["moved"] / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3)
+        padded = np.ceil(dims["row_bytes"] / _C.burst_bytes) * _C.burst_bytes
+        moved = group.moved_bytes + dims["lookups"] * (padded - dims["row_bytes"])
+        rows = dims.get("probes", dims["lookups"]) + dims["lookups"]
+        bus = machine.node.device.host_gb_per_s
+        bus = min(nic.pcie_gb_per_s or bus, bus) * 1e3
+        delivered_us = dims["delivered_bytes"] / (_C.bus_frac * bus)
+        terms = {
+            "memory": moved / (_C.memory_frac * nic.memory_gb_per_s * share * 1e3),
+            "bus": np.maximum(delivered_us, dims["fetched_bytes"] / (_C.bus_read_frac * bus)),
+        }
         cores = (nic.cores or 0) * share
-        bus = nic.pcie_gb_per_s or machine.node.device.host_gb_per_s
-        bus = min(bus, machine.node.device.host_gb_per_s) * 1e3
-        bus_us = columns["delivered"] / (_C.bus_frac * bus)
-        bus_us = np.maximum(bus_us, columns["fetched"] / (_C.bus_read_frac * bus))
-        terms = {"memory": memory_us, "bus": bus_us}
         if nic.engine_rows_per_us:
-            terms["engines"] = columns["rows"] / (nic.engine_rows_per_us * share)
+            terms["engines"] = rows / (nic.engine_rows_per_us * share)
         elif cores:
-            terms["cores"] = columns["rows"] * _C.row_us / _C.rows_in_flight / cores
-            terms["adders"] = columns["flop"] / (_C.core_adds_per_us * cores)
+            terms["cores"] = rows * _C.row_us / _C.rows_in_flight / cores
+            terms["adders"] = group.flop / (_C.core_adds_per_us * cores)
         if nic.messages_per_us:
-            terms["messages"] = columns["sent"] / (nic.messages_per_us * share)
-        descriptors_per_us = nic.descriptors_per_us or nic.messages_per_us
-        if descriptors_per_us:
-            terms["descriptors"] = columns["found"] / (descriptors_per_us * share)
-        start_us = np.full(len(rows), _C.start_us)
-        return Work(terms, start_us, _C.half_factor, columns["r"], columns["w"], columns["flop"])
+            terms["messages"] = dims["messages"] / (nic.messages_per_us * share)
+        if descriptors_per_us := nic.descriptors_per_us or nic.messages_per_us:
+            terms["descriptors"] = dims["lookups"] / (descriptors_per_us * share)
+        return Work(terms, _C.start_us)
 
 
 TIERS.register(NIC)(NicMemory())
@@ -142,8 +128,6 @@ class ClosedSaving:
         return change.wire_before_us - after - change.probe_us - change.write_us
 
 
-NIC_COSTS.register("heuristic")(ClosedSaving())
-
 COST_SCHEMA = "perfmodel.nic_cost/2"
 BUNDLED_COST = Path(__file__).with_name("nic_cost.json")
 COST_FEATURES = (
@@ -157,18 +141,18 @@ MAX_FRAC = 4.0
 class LearnedSaving:
     """The closed form, corrected by trees that were fitted to scheduled steps."""
 
+    @cached_property
+    def trees(self) -> Forest:
+        """Those that come with the package."""
+        return read_trees(BUNDLED_COST, COST_SCHEMA, COST_FEATURES)
+
     def saved_us(self, change: StepChange) -> float:
-        found = fitted_saving_frac(bundled_cost(), cost_features_of(change)[None, :])
+        found = fitted_saving_frac(self.trees, cost_features_of(change)[None, :])
         return float(found[0]) * change.wire_before_us
 
 
+NIC_COSTS.register("heuristic")(ClosedSaving())
 NIC_COSTS.register("learned")(LearnedSaving())
-
-
-@cache
-def bundled_cost() -> Forest:
-    """The trees that come with the package."""
-    return read_trees(BUNDLED_COST, COST_SCHEMA, COST_FEATURES)
 
 
 def cost_features_of(change: StepChange) -> Floats:

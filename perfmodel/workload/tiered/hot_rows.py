@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding import MicroBatch, Pipeline, mixed_hot_frac, zipf_alpha_of
-from perfmodel.embedding.hot_rows import split_hot
+from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.ops.vocabulary.tiers import ACCELERATOR

@@ -7,10 +7,8 @@ import pytest
 
 from perfmodel.cost.collectives.durations import (
     DeviceShares,
-    collective_durations,
     device_shares_of_rows,
 )
-from perfmodel.errors import ModelError
 from perfmodel.hardware import node
 from perfmodel.ops.rows import Rows
 
@@ -48,14 +46,3 @@ def test_a_ring_moves_three_bytes_in_memory_per_byte_on_the_links() -> None:
 def test_where_the_switch_adds_up_each_byte_passes_once() -> None:
     found = _taken("dgx-h100", "all_reduce", 1e8, 1000)
     assert found.hbm_frac[0] == pytest.approx(87.5 * 3 / (0.876 * 3350), rel=0.01)
-
-
-def test_two_at_once_take_longer_than_one_and_fewer_than_one_cannot_be() -> None:
-    rows = Rows.of([{"op": "all_reduce", "size_bytes": 1e9, "ranks": 8}])
-    one, two = (
-        collective_durations(rows, node("dgx-h100"), at_once=count).duration_us[0]
-        for count in (1.0, 2.0)
-    )
-    assert 1.7 * one < two < 2.1 * one
-    with pytest.raises(ModelError, match="at least one"):
-        collective_durations(rows, node("dgx-h100"), at_once=0.5)

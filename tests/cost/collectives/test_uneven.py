@@ -12,7 +12,11 @@ import pytest
 
 from perfmodel.cost.collectives.calibrated import calibrated
 from perfmodel.cost.collectives.calls import calls_of, fabric_of
-from perfmodel.cost.collectives.durations import collective_durations, load_of, uneven_all_to_all
+from perfmodel.cost.collectives.durations import (
+    busiest_bytes,
+    collective_durations,
+    uneven_all_to_all,
+)
 from perfmodel.cost.collectives.learned import shipped
 from perfmodel.errors import ModelError
 from perfmodel.hardware import node
@@ -37,10 +41,9 @@ def test_an_even_matrix_takes_what_the_even_collective_takes() -> None:
 def test_the_busiest_rank_decides() -> None:
     sends = np.full((4, 4), 1.0)
     sends[2] = 5.0
-    load = load_of(sends, domains=2)
-    assert (load.rank, load.rank_bytes) == (2, 15.0)
-    assert (load.domain, load.domain_bytes) == (0, 12.0)
-    assert load.imbalance == pytest.approx(15 / ((7 + 7 + 15 + 7) / 4))
+    by_rank, by_domain = busiest_bytes(sends, domains=2)
+    assert by_rank.tolist() == [7.0, 7.0, 15.0, 7.0]
+    assert by_domain.tolist() == [12.0, 12.0]
     machine = node("dgx-h100")
     even = np.full((4, 4), sends.mean())
     assert (
@@ -51,18 +54,9 @@ def test_the_busiest_rank_decides() -> None:
 
 def test_impossible_matrices_are_one_line() -> None:
     with pytest.raises(ModelError, match=r"shape \(2, 3\)"):
-        load_of(np.ones((2, 3)))
+        busiest_bytes(np.ones((2, 3)))
     with pytest.raises(ModelError, match=r"rank 1 sends -1\.0 bytes to rank 0"):
-        load_of([[0, 1], [-1, 0]])
-
-
-def test_two_collectives_at_once_take_at_most_twice_as_long() -> None:
-    rows = Rows.of([{"op": "all_gather", "size_bytes": 1e9, "ranks": 8}])
-    machine = node("dgx-h100")
-    alone = collective_durations(rows, machine, model="collective/heuristic").duration_us
-    both = collective_durations(rows, machine, model="collective/heuristic", at_once=2)
-    assert (1.8 * alone < both.duration_us).all()
-    assert (both.duration_us <= 2 * alone).all()
+        busiest_bytes([[0, 1], [-1, 0]])
 
 
 def test_uneven_samples_of_lin_after_an_even_sweep() -> None:

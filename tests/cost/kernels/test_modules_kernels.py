@@ -26,16 +26,6 @@ def physics_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: flo
     return float(model.estimate(rows, H200).duration_us[0])
 
 
-def test_blocks_of_moments_follow_one_another() -> None:
-    # 2,097,152 rows of 64: a warp each, 32 blocks on a multiprocessor, 496 turns
-    turns = 2_097_152 / (SMS * 32)
-    block_us = STREAMING.moments_block_us + 64 * 4 / (1.9 * MHZ)
-    found = physics_us("group_norm", rows=2_097_152, cols=64)
-    short = physics_us("group_norm", rows=2_097_152 / 2, cols=64)
-    assert found - short == pytest.approx(turns / 2 * block_us, rel=0.25)
-    assert found > turns * block_us
-
-
 def test_pooling_counts_outputs_and_windows() -> None:
     def work_us(taps: float, sides: float = 2.0) -> float:
         dims = {"elements": 1e8, "outputs": 1e8, "kernel_size": taps**0.5, "sides": sides}
@@ -53,18 +43,6 @@ def test_sums_along_many_rows_take_clocks_per_element() -> None:
     assert physics_us("cumsum", rows=1, cols=32_768) < 10.0
 
 
-def test_short_rows_of_topk_are_a_block_each() -> None:
-    # 16 rows of fp32: 16 digits of 2 bits, a barrier behind each, on 16 multiprocessors
-    def work_us(cols: float) -> float:
-        return physics_us("topk", rows=16, cols=cols, k=100)
-
-    jagged = coefficients("gpu.jagged")
-    counted = 16 * 1024 / jagged.counted_per_sm_per_clock / MHZ
-    assert work_us(6144) - work_us(5120) == pytest.approx(counted)
-    assert work_us(6144) > 16 * jagged.digit_us + 6 * counted
-    assert work_us(2 * 10_240) < work_us(19_999)  # shared among all multiprocessors
-
-
 def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: float) -> float:
     row = {"op": op, "dtype": dtype, "timing": "profiler_kernel", "direction": direction, **dims}
     machine = Cluster(name="one", node=node_of(H200), nodes=1)
@@ -77,34 +55,6 @@ def test_a_block_per_channel_draws_what_it_can() -> None:
     expected_us = STREAMING.channel_start_us + STREAMING.table("channel_block_us")["cuda"]
     expected_us += 3 * 4e5 / STREAMING.table("channel_bytes_per_us")["cuda"]
     assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
-
-
-def test_few_chunks_of_lists_take_as_long_as_one() -> None:
-    found = [in_program_us("foreach", elements=65_536, tensors=n, reads=2) for n in (1.0, 8.0)]
-    assert found == pytest.approx([STREAMING.start_us + 32 * 3 * STREAMING.chunk_list_us] * 2)
-
-
-def test_selected_rows_are_a_block_each() -> None:
-    found = in_program_us("gather", rows=204_800, cols=64, hash_size=2048)
-    waited_us = 204_800 / (STREAMING.blocks_per_clock * MHZ)
-    assert found == pytest.approx(waited_us + STREAMING.start_us)
-    assert found == pytest.approx(124.7, rel=0.02)  # measured, and fitted to
-
-
-def test_tensors_are_joined_by_blocks_of_vectors() -> None:
-    # as many blocks for each tensor as the largest takes: 10 x 256 x 14 x 14 values are 980
-    def joined_us(tensors: float, **dims: float) -> float:
-        dims = {"rows": 10.0, "cols": 32 * 14 * 14.0, "largest": 10.0 * 256 * 14 * 14} | dims
-        return in_program_us("cat", tensors=tensors, **dims)
-
-    each_us = 980 / (STREAMING.blocks_per_clock * H200.boost_mhz)
-    assert joined_us(28) - joined_us(18) == pytest.approx(10 * each_us)
-    measured_us = {8: 5.983, 18: 11.905, 28: 17.887}  # traces/h200/module_kernels.csv.gz
-    for tensors, us in measured_us.items():
-        assert joined_us(tensors) == pytest.approx(us, rel=0.15)
-    assert joined_us(28, by_elements=1.0) > joined_us(2, by_elements=1.0) + 26 * 0.29
-    short = {"rows": 5632.0, "cols": 3.0, "largest": 0.0}
-    assert joined_us(27, **short) == pytest.approx(9.7, rel=0.15)
 
 
 def test_warps_of_a_lookup_issue_and_then_wait() -> None:
@@ -149,19 +99,6 @@ def test_a_copy_of_stretches_that_lie_apart_moves_elements_one_by_one() -> None:
     waited_us = 1e8 / (STREAMING.table("apart_per_sm_per_clock")["cuda"] * SMS * MHZ)
     found = in_program_us("copy", elements=2e8, apart=1.0)
     assert found == pytest.approx(waited_us + STREAMING.start_us)
-
-
-def test_rows_have_a_block_each_or_one_after_another() -> None:
-    """As norms of 512 bf16 were measured, and fitted to: 337,408 rows in 256 us, 32 blocks of two
-    warps on a multiprocessor; their gradients, 8 blocks there, in 541 us."""
-    dims = {"elements": 337_408 * 512 / 2, "by_rows": 337_408.0, "threads": 64.0}
-    one_us, next_us = STREAMING.tuples("program_us")["cuda"]
-    each = in_program_us("elementwise", **dims)
-    assert each == pytest.approx(STREAMING.start_us + 337_408 / (32 * SMS) * one_us)
-    assert each == pytest.approx(256, rel=0.02)
-    in_turn = in_program_us("elementwise", resident=8.0, **dims)
-    assert in_turn == pytest.approx(STREAMING.start_us + one_us + 337_408 / (8 * SMS) * next_us)
-    assert in_turn == pytest.approx(541, rel=0.06)
 
 
 def test_the_last_block_adds_the_parts_of_a_sum() -> None:

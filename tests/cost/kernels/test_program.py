@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -114,7 +116,7 @@ def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -
     rows = Rows.of([{"op": "layer_norm", "rows": 1 << 15, "cols": 1024}])
     found = Estimate(*np.full((3, 1), 1e-3), "", "")
     none, half, all_ = (
-        in_program(rows, H100, found, measured_share=np.full(1, share)).duration_us[0]
+        in_program(rows, H100, replace(found, measured_frac=share)).duration_us[0]
         for share in (0.0, 0.5, 1.0)
     )
     assert half == pytest.approx((none + all_) / 2)

@@ -74,14 +74,3 @@ def test_a_gradient_of_softmax_is_two_kernels() -> None:
     logs = timed_us("log_softmax", 1 << 17, 512, direction="bwd", cold=1.0)
     assert back == pytest.approx(2 * logs, rel=0.05)
     assert back > 2.5 * forward
-
-
-def test_rows_of_no_whole_vectors_have_their_statistics_first() -> None:
-    whole, odd = (timed_us("layer_norm", 9472, cols, dtype="bf16") for cols in (20, 19))
-    assert odd == pytest.approx(54.7, rel=0.15)  # traces/h200/memory.csv.gz
-    assert odd > 3 * whole
-
-
-def test_single_elements_are_found_one_after_another() -> None:
-    few, many = (timed_us("gather", rows, 1, cold=1.0) for rows in (128, 5120))
-    assert many - few == pytest.approx(7 * 2 * REDUCTIONS.load_us, rel=0.1)

@@ -8,8 +8,8 @@ import pytest
 
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.durations import durations_of, explanations_of
-from perfmodel.cost.tiers.host_bus import read_gb_per_s
 from perfmodel.cost.tiers.host_memory import _cached_bytes, llc_bytes, rank_gb_per_s
+from perfmodel.cost.tiers.host_memory import bus_read_gb_per_s as read_gb_per_s
 from perfmodel.hardware import Cluster, cluster, device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
