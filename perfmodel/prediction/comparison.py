@@ -13,8 +13,8 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
-from perfmodel.prediction.explain.modelled import ModelExplainer
 from perfmodel.prediction.intervals import ratio_interval
+from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result

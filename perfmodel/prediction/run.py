@@ -26,10 +26,10 @@ from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.contention_load import without_contention
-from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
 from perfmodel.prediction.measured_steps import Durations, changed, comm_warnings, steps_result
 from perfmodel.prediction.payload_codec import with_codecs
+from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_on, predict_passes
