@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.plan import mix
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore.planner import plan_deployment
-from perfmodel.explore.planner.problem import ANY, EVERY, Layout
+from perfmodel.explore.planner.problem import ANY, EVERY, Layout, Problem
 from perfmodel.explore.planner.search import placement_of
-from perfmodel.explore.planner.surrogate import Surrogate, surrogate
+from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.hardware import cluster, load
 from perfmodel.prediction import predict
 
@@ -33,17 +33,16 @@ MACHINES = (
 """Node, how many, samples per rank."""
 
 
-def random_layouts(made: Surrogate, draw: np.random.Generator) -> Iterator[Layout]:
+def random_layouts(problem: Problem, draw: np.random.Generator) -> Iterator[Layout]:
     """Without end; those that do not fit are left out."""
-    problem = made.problem
-    names = sorted({way.sharding for way in made.ways})
+    names = sorted({way.sharding for way in problem.ways})
     groups = np.arange(problem.ranks).reshape(-1, problem.linked)
     while True:
         share = dict(zip(names, draw.dirichlet(np.full(len(names), 0.5)), strict=True))
         busy = draw.dirichlet(np.full(problem.ranks, 10 ** draw.uniform(0, 2)))
         chosen, ranks = [], []
         for own in problem.of_table:
-            weight = np.array([share[made.ways[at].sharding] for at in own.tolist()]) + 1e-9
+            weight = np.array([share[problem.ways[at].sharding] for at in own.tolist()]) + 1e-9
             way = int(draw.choice(own, p=weight / weight.sum()))
             chosen.append(way)
             parts, reach = int(problem.choices.parts[way]), int(problem.choices.reach[way])
@@ -70,7 +69,7 @@ def main() -> None:
         draw = np.random.default_rng(seed)
         pairs: list[tuple[float, float]] = []
         for layout in random_layouts(made, draw):
-            placed = start.with_(placement=placement_of(start, made, layout))
+            placed = start.with_(placement=placement_of(start, layout))
             try:
                 step_us = predict(placed).results[0].step_us
             except PerfmodelError:

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import UsageError
+from perfmodel.schema import Limits
 
 Value = float | int | str | bool | tuple[Any, ...]
 
@@ -67,8 +68,8 @@ class Points:
         return keys, first, joined
 
 
-LINEAR, LOG = SCALES = ("linear", "log")
-GRID, LATIN, TABLE = SAMPLES = ("grid", "latin_hypercube", "table")
+LOG = "log"
+GRID, LATIN, TABLE = "grid", "latin_hypercube", "table"
 MAX_POINTS = 1 << 40
 MAX_STEPS = 10**7
 """Of one axis, whose values are held."""
@@ -88,8 +89,8 @@ class Range:
 
     low: float
     high: float
-    steps: int | None = None
-    scale: str = LINEAR
+    steps: Annotated[int, Limits(1, MAX_STEPS)] | None = None
+    scale: Literal["linear", "log"] = "linear"
     whole: bool = False
 
     def at(self, share: Floats) -> list[float] | list[int]:

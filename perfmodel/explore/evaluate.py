@@ -22,7 +22,6 @@ from perfmodel.explore.spec import (
     WORKLOAD,
     Spec,
     figures,
-    prices_of,
     running_figures,
 )
 from perfmodel.explore.transfers import TransferTables
@@ -112,7 +111,7 @@ class TraceFigures:
         machines = Machines({axis: values[axis] for axis in values if is_axis(axis)}, base=base)
         self.steps, self.changes = TraceSteps(trace, machines), {BATCH, RANKS} & {*values}
         self.ranks = max(len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks))
-        self.machines, self.prices = machines, prices_of(spec)
+        self.machines, self.prices = machines, spec.prices
         self.running = MemoizedFigures(
             machines, lambda machine: operating_costs(machine, self.prices), RUNNING
         )

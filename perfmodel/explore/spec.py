@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import (
-    GRID,
-    LATIN,
-    LINEAR,
-    LOG,
-    MAX_STEPS,
-    SAMPLES,
-    SCALES,
-    TABLE,
-    Axis,
-    Range,
-    Space,
-)
+from perfmodel.explore.axes import GRID, LATIN, LOG, TABLE, Axis, Range, Space
 from perfmodel.frames import read_frame
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, Prices
-from perfmodel.schema import Limits, convert, read_toml, require_keys, unknown_key
+from perfmodel.schema import Limits, read_toml, section
 
 
 @dataclass(frozen=True)
@@ -81,16 +69,6 @@ def figures(
     return {name: np.asarray(columns[name], np.float64) for name in names}
 
 
-def prices_of(spec: Spec) -> Prices:
-    """Prices as the sweep gives them. Raises `UsageError` for a key that is none."""
-    try:
-        return Prices(**spec.prices)
-    except TypeError as error:
-        known = ", ".join(each.name for each in fields(Prices))
-        word = str(error).rpartition(" ")[2]
-        raise UsageError(f"{spec.where}: prices: unknown key {word}; expected {known}") from None
-
-
 RUNNING = (
     *("cluster", "node", "device.target"),
     *(f"{kind}.{name}" for kind in KINDS for name in ("tdp_w", "price_usd", "capacity_bytes")),
@@ -104,12 +82,6 @@ def running_figures(columns: Sequence[str], machine: Cluster) -> tuple[FigureRea
 
 
 TRACE, WORKLOAD, TRACES = INPUTS = ("trace", "workload", "traces")
-KEYS = (
-    *INPUTS,
-    *("hardware", "design", "objective", "batch", "training", "sample", "count", "seed", "table"),
-    *("chunk", "at", "prices", "axes"),
-)
-RANGE_KEYS = ("low", "high", "steps", "scale")
 MAX_BYTES = 50_000_000
 MOST = 2**53
 CHUNKS = {TRACE: 8192, WORKLOAD: 16, TRACES: 8}
@@ -134,7 +106,7 @@ class Spec:
     training: bool = True
     at: Mapping[str, Any] = field(default_factory=dict)
     """The point of a sensitivity, where it is not the hardware as it is."""
-    prices: Mapping[str, float] = field(default_factory=dict)
+    prices: Prices = field(default_factory=Prices)
     chunk: int = 1
 
     @property
@@ -148,38 +120,56 @@ class Spec:
         return begin, min(begin + self.chunk, len(self.space))
 
 
+_Count = Annotated[int, Limits(1, MOST)]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A sweep's file, key by key."""
+
+    trace: str | None = None
+    workload: str | None = None
+    traces: str | None = None
+    hardware: str | None = None
+    design: str | None = None
+    objective: list[str] = field(default_factory=lambda: [STEP])
+    batch: _Count | None = None
+    training: bool = True
+    sample: Literal["grid", "latin_hypercube", "table"] | None = None
+    count: _Count | None = None
+    seed: Annotated[int, Limits(0, MOST)] | None = None
+    table: str | None = None
+    chunk: _Count | None = None
+    at: dict[str, Any] = field(default_factory=dict)
+    prices: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, Any] = field(default_factory=dict)
+
+
 def load_spec(path: str | Path, objectives: str | None = None) -> Spec:
     """The sweep of a TOML file; paths in it are relative to its folder.
 
     `objectives`, separated by commas, replace its own. Raises `UsageError` that names file and key.
     """
     path = Path(path)
-    document = read_toml(path, MAX_BYTES, UsageError)
+    file = section(_File, read_toml(path, MAX_BYTES, UsageError), str(path), UsageError)
     try:
-        return _spec(document, path, objectives)
+        return _spec(file, path, objectives.split(",") if objectives else file.objective)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Spec:
-    for name in document:
-        if name not in KEYS:
-            raise UsageError(unknown_key(name, KEYS))
-    kinds = [kind for kind in INPUTS if kind in document]
-    if len(kinds) != 1:
+def _spec(file: _File, path: Path, objectives: list[str]) -> Spec:
+    inputs = [(kind, given) for kind in INPUTS if (given := getattr(file, kind)) is not None]
+    if len(inputs) != 1:
         raise UsageError("expected one of trace, workload (a name or a file) and traces (a glob)")
-    kind = kinds[0]
-    given = _text(document, kind)
+    (kind, given), hardware = inputs[0], file.hardware
     if kind != WORKLOAD or given.endswith(".toml") or "/" in given:
         given = str(path.parent / given)
-    hardware = _text(document, "hardware") if "hardware" in document else None
     if hardware is not None and hardware.endswith(".toml"):
         hardware = str(path.parent / hardware)
-    names = objectives.split(",") if objectives else document.get("objective", ["step_us"])
-    if not isinstance(names, list) or not names:
+    if not objectives:
         raise UsageError(f"objective: expected a list of {', '.join(OBJECTIVES)}")
-    chunk = _whole(document, "chunk", CHUNKS[kind])
-    space = _traces(given) if kind == TRACES else _space(document, path)
+    space = _traces(given) if kind == TRACES else _space(file, path.parent)
     if not len(space):
         raise UsageError("the sweep has no points: an axis without values, or a table without rows")
     return Spec(
@@ -188,62 +178,58 @@ def _spec(document: Mapping[str, Any], path: Path, objectives: str | None) -> Sp
         input=given,
         space=space,
         hardware=hardware,
-        design=_text(document, "design") if "design" in document else None,
-        objectives=objectives_of([str(name).strip() for name in names]),
-        batch=_whole(document, "batch", 1) if "batch" in document else None,
-        training=convert(bool, document.get("training", True), "training", UsageError),
-        at=_table(document, "at"),
-        prices=_table(document, "prices"),
-        chunk=chunk,
+        design=file.design,
+        objectives=objectives_of([name.strip() for name in objectives]),
+        batch=file.batch,
+        training=file.training,
+        at=_flat(file.at),
+        prices=section(Prices, file.prices, "prices", UsageError),
+        chunk=file.chunk or CHUNKS[kind],
     )
 
 
-def _space(document: Mapping[str, Any], path: Path) -> Space:
-    sample = document.get("sample", TABLE if "table" in document else GRID)
-    if sample not in SAMPLES:
-        raise UsageError(f"sample: expected one of {', '.join(SAMPLES)}, got {sample!r}")
-    if (sample == TABLE) != ("table" in document):
+def _space(file: _File, folder: Path) -> Space:
+    sample = file.sample or (GRID if file.table is None else TABLE)
+    if (sample == TABLE) != (file.table is not None):
         raise UsageError('table: a file of points goes with sample = "table", and only with it')
-    if sample == TABLE:
-        if "axes" in document:
+    if file.table is not None:
+        if file.axes:
             raise UsageError("axes: the columns of a table are the axes")
-        return Space(_columns(path.parent / _text(document, "table")), TABLE)
-    axes = {name: _axis(name, value, sample) for name, value in _table(document, "axes").items()}
-    if sample == GRID and ("count" in document or "seed" in document):
-        raise UsageError("count and seed are for a latin_hypercube; a grid has all its points")
-    if sample == LATIN:
-        if not axes or any(isinstance(axis, tuple) and not axis for axis in axes.values()):
-            raise UsageError("the sweep has no points: an axis without values")
-        return Space(axes, LATIN, _whole(document, "count", None), _whole(document, "seed", 0, 0))
-    return Space(axes, GRID)
+        return Space(_columns(folder / file.table), TABLE)
+    axes = {name: _axis(name, value, sample) for name, value in _flat(file.axes).items()}
+    if sample == GRID:
+        if file.count is not None or file.seed is not None:
+            raise UsageError("count and seed are for a latin_hypercube; a grid has all its points")
+        return Space(axes, GRID)
+    if not axes or not all(axes.values()):
+        raise UsageError("the sweep has no points: an axis without values")
+    if file.count is None:
+        raise UsageError("count: expected a whole number of points")
+    return Space(axes, LATIN, file.count, file.seed or 0)
 
 
 def _axis(name: str, value: Any, sample: str) -> Axis:
+    where = f"axes.{name}"
     if isinstance(value, list):
-        return tuple(_value(name, each) for each in value)
+        return tuple(_value(where, each) for each in value)
     if not isinstance(value, dict):
-        raise UsageError(f"axes.{name}: expected a list of values, or low and high")
-    require_keys(value, RANGE_KEYS, f"axes.{name}", UsageError)
-    low, high = value.get("low", 0), value.get("high", 0)
-    if not _is_number(low) or not _is_number(high) or not low < high:
-        raise UsageError(f"axes.{name}: expected numbers low and high, low the smaller one")
-    scale = value.get("scale", LINEAR)
-    if scale not in SCALES:
-        raise UsageError(f"axes.{name}: scale: expected one of {', '.join(SCALES)}")
-    if scale == LOG and low <= 0:
-        raise UsageError(f"axes.{name}: a log scale needs low above 0")
-    steps = _whole(value, "steps", None) if sample == GRID else None
-    if steps is not None and steps > MAX_STEPS:
-        raise UsageError(f"axes.{name}: {steps:,} steps: expected at most {MAX_STEPS:,}")
-    is_whole = isinstance(low, int) and isinstance(high, int)
-    return Range(low, high, steps, scale, is_whole)
+        raise UsageError(f"{where}: expected a list of values, or low and high")
+    known: Range = section(Range, value, where, UsageError)
+    if not known.low < known.high:
+        raise UsageError(f"{where}: expected numbers low and high, low the smaller one")
+    if known.scale == LOG and known.low <= 0:
+        raise UsageError(f"{where}: a log scale needs low above 0")
+    if sample == GRID and known.steps is None:
+        raise UsageError(f"{where}: steps: expected a whole number")
+    is_whole = isinstance(value["low"], int) and isinstance(value["high"], int)
+    return replace(known, whole=is_whole)
 
 
-def _value(axis: str, value: Any) -> Any:
+def _value(where: str, value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_value(axis, each) for each in value)
+        return tuple(_value(where, each) for each in value)
     if not isinstance(value, (int, float, str)):
-        raise UsageError(f"axes.{axis}: expected numbers, texts or lists of them, got {value}")
+        raise UsageError(f"{where}: expected numbers, texts or lists of them, got {value}")
     return value
 
 
@@ -263,32 +249,12 @@ def _traces(pattern: str) -> Space:
     return Space({"trace": tuple(paths)}, TABLE)
 
 
-def _text(table: Mapping[str, Any], key: str) -> str:
-    return str(convert(str, table[key], key, UsageError))
-
-
-def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A section, whose keys may be written with dots or in quotes."""
-    value = document.get(key, {})
-    if not isinstance(value, dict):
-        raise UsageError(f"{key}: expected a section [{key}]")
-    return _flat(value) if key != "prices" else dict(value)
-
-
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """A section whose keys may be written with dots or in quotes."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, dict) and not value.keys() & set(RANGE_KEYS):
+        if isinstance(value, dict) and not value.keys() & {"low", "high", "steps", "scale"}:
             flat |= _flat(value, f"{before}{key}.")
         else:
             flat[f"{before}{key}"] = value
     return flat
-
-
-def _whole(table: Mapping[str, Any], key: str, usual: int | None, least: int = 1) -> int:
-    return int(convert(int, table.get(key, usual), key, UsageError, Limits(least, MOST)))
-
-
-def _is_number(value: Any) -> bool:
-    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_one and abs(value) < float("inf")

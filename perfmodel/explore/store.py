@@ -79,36 +79,20 @@ def _files(spec: Spec) -> list[Path]:
 
 
 def packed(spec: Spec, points: Points, first: int, raw: Mapping[str, Any]) -> bytes:
-    """The Parquet file of one part: number, axes, figures and error of each of its points."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """The Parquet file of one part: number, axes (of one type in every part), figures and error of
+    each of its points."""
+    import pandas as pd
 
-    columns: dict[str, Any] = {POINT: pa.array(np.arange(first, first + len(points)))}
+    columns: dict[str, Any] = {POINT: np.arange(first, first + len(points))}
     for axis, values in spec.space.values.items():
-        columns[axis] = pa.array(_plain(points.column(axis), values), _type(values))
-    for name, values in raw.items():
-        columns[name] = pa.array(values, pa.string() if name == ERROR else pa.float64())
+        column, kinds = points.column(axis), {type(value) for value in values}
+        if kinds <= {int, float} or kinds == {bool}:
+            columns[axis] = np.array(column, kinds.pop() if len(kinds) == 1 else float)
+        else:
+            columns[axis] = [each if isinstance(each, str) else json.dumps(each) for each in column]
     content = BytesIO()
-    pq.write_table(pa.table(columns), content)
+    pd.DataFrame(columns | dict(raw)).to_parquet(content, index=False)
     return content.getvalue()
-
-
-def _type(values: Any) -> Any:
-    """The Arrow type of an axis, the same in every part."""
-    import pyarrow as pa
-
-    kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {int}:
-        return pa.int64()
-    return pa.float64() if kinds <= {int, float} else pa.string()
-
-
-def _plain(column: list[Any], values: Any) -> list[Any]:
-    if {type(value) for value in values} <= {int, float} or isinstance(values[0], bool):
-        return column
-    return [each if isinstance(each, str) else json.dumps(each) for each in column]
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
+from perfmodel.prediction.ratios import launches
 from perfmodel.prediction.scheduled import place_collectives
-from perfmodel.prediction.transferred import kernel_keys, launches, mean_of_same_key, source_machine
+from perfmodel.prediction.transferred import kernel_keys, mean_of_same_key, source_machine
 from perfmodel.trace import Trace
 
 Block = NDArray[np.float32]

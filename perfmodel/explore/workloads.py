@@ -15,7 +15,7 @@ from perfmodel.explore.axes import Points, whole_number
 from perfmodel.explore.machines import HARDWARE, Machines, is_axis
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
-from perfmodel.explore.spec import Spec, figures, prices_of, running_figures
+from perfmodel.explore.spec import Spec, figures, running_figures
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import activity_of, fastest
@@ -39,7 +39,6 @@ class WorkloadFigures:
         if spec.hardware is None and HARDWARE not in own:
             raise UsageError(f"{spec.where}: hardware is missing: give it as a key or an axis")
         self.machines = Machines(own, base=spec.hardware, alone=True)
-        self.prices = prices_of(spec)
         usual = {axis: each[0] for axis, each in values.items()}
         for axis, each in values.items():
             self._require(axis)
@@ -58,7 +57,7 @@ class WorkloadFigures:
                     self.columns,
                     np.array([result.step_us]),
                     start.batch,
-                    operating_costs(start.machine, self.prices),
+                    operating_costs(start.machine, self.spec.prices),
                     activity_of(result, start),
                 )
                 columns[key] = {name: float(each[0]) for name, each in told.items()}

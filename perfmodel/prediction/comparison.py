@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.ops.families import CLASS_OF_FAMILY, OF_CORES
-from perfmodel.prediction.explain.modelled import ModelExplainer
 from perfmodel.prediction.intervals import ratio_interval
+from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
@@ -30,37 +32,8 @@ if TYPE_CHECKING:
 SCHEMA = "perfmodel.compare/1"
 RATES = 40
 """Rates at which a figure of latencies is drawn, up to what the fastest design serves."""
-WORDS = {
-    "host": ("host launches", "a host twice as fast"),
-    "compute": ("kernels", "kernels twice as fast"),
-    "bus": ("the bus to the host", "half the bytes, a faster bus, or pinned memory"),
-    "network": ("exchanges", "half the bytes, or links twice as fast"),
-    "storage": ("drives", "twice as many drives"),
-    "expansion": ("expansion memory", "half the rows from there"),
-    "host memory": ("host memory", "half the rows from there"),
-    "data loading": ("data loading", "loaders twice as fast"),
-    "input copies": ("copies of the input", "half the bytes, or a faster bus"),
-    "input distribution": ("distribution of keys", "half the bytes, or links twice as fast"),
-    "switch": ("rows that move between phases", "longer phases"),
-}
-"""Of a resource: what a step waits for, and what would relieve it."""
-ADVICE = {
-    "embedding": "rows fewer, narrower or cached",
-    "elementwise": "fused, or narrower types",
-    "matmul": "a lower precision",
-    "optimizer": "a fused optimizer",
-}
-"""Of the family that takes most of the kernels' time."""
+_WORDS = tomllib.loads(Path(__file__).with_name("bottlenecks.toml").read_text(encoding="utf-8"))
 ACCELERATOR = "accelerator"
-OF_ACCELERATOR = {
-    "engines": ("the accelerator's engines", "twice as many engines"),
-    "memory": ("host memory, by the accelerator", "half the rows from there"),
-    "bus": ("the accelerator's bus", "half the bytes, or a faster bus"),
-    "network": ("the network, by the accelerator", "half the bytes, or links twice as fast"),
-    "keys": ("the accelerator's look at keys", "keys looked for twice as fast"),
-}
-"""Of its terms."""
-ON_CPU = ("operators on the CPU", "operators twice as fast")
 STEP = ("hardware", "step_us", "low_us", "high_us")
 COSTS = ("power_w", "kwh_per_million_samples", "usd_per_million_samples")
 """What JSON has of a result, and of what it costs."""
@@ -155,18 +128,18 @@ class DesignResult:
         if name is None or result is None or self.deployment is None:
             return None
         assert result.bound_by is not None
-        words, lever = WORDS.get(name, (name, f"half the work of {name}"))
-        if name == "host" and self.deployment.machine.node.device.target == "cpu":
-            words, lever = ON_CPU
+        on_cpu = name == "host" and self.deployment.machine.node.device.target == "cpu"
+        known = _WORDS["resource"].get("host of a CPU" if on_cpu else name)
         if name == ACCELERATOR and isinstance(result.explainer, ModelExplainer):
-            term = result.explainer.decides(ACCELERATOR)
-            words, lever = OF_ACCELERATOR.get(term, (words, lever))
+            known = _WORDS[ACCELERATOR].get(result.explainer.decides(ACCELERATOR))
+        words, lever = known or (name, f"half the work of {name}")
         if name == "compute":
             names = [row["family"] for row in result.families]
             busy = [name for name in names if CLASS_OF_FAMILY.get(name) in OF_CORES]
             words = f"{words}, most {busy[0]}" if busy else words
-            lever += f" ({ADVICE[busy[0]]})" if busy and busy[0] in ADVICE else ""
-        relieved = dict(result.relieved_us or {})
+            advice = _WORDS["family"].get(busy[0]) if busy else None
+            lever += f" ({advice})" if advice else ""
+        relieved = result.relieved_us or {}
         relieved_us = relieved.get(name)
         if GRAPHS in relieved and relieved[GRAPHS] <= (relieved_us or inf):
             lever, relieved_us = GRAPHS, relieved[GRAPHS]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,7 @@ from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
-from perfmodel.prediction.breakdown.straggler import COPIES, DATA_LOADING, HOST, KERNELS, LOOKUPS
-from perfmodel.prediction.what_if import IN_DEVICE, PARTS, Scale, thread_of, what_if
+from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
@@ -51,20 +51,19 @@ class Gain:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A what-if that may help, and how one would come near it.
-
-    `{each}` in its texts stands for every thread, family or operator of the trace in turn.
-    """
+    """A what-if that may help, and how one would come near it (`gains.toml`)."""
 
     name: str
     what: str
-    factor: float
     advice: str
+    factor: float = 0.0
+    of: str = "trace"
+    """For what there is one each."""
 
-    def of(self, each: str) -> _Candidate:
+    def named(self, each: str) -> _Candidate:
         quoted = re.escape(each).replace(r"\ ", " ")
         what = self.what.replace("{each}", each).replace("{quoted}", quoted)
-        advice = _ADVICE_OF_FAMILY.get(what, self.advice)
+        advice = _TABLES["advice_of_family"].get(what, self.advice)
         return replace(self, name=self.name.replace("{each}", each), what=what, advice=advice)
 
     @property
@@ -80,119 +79,31 @@ class _Candidate:
         return Scale.parse(text) if name == "--scale" else Scale.parse_removal(text)
 
 
-def _threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
-    names = {graph.resources[at] for at in set(graph.nodes_.resource[on_path].tolist())}
-    return sorted({thread_of(name) for name in names if "/gpu" not in name})
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_REGISTRY = [_Candidate(**row) for row in _TABLES["candidate"]]
 
 
-def _operating_threads(graph: ExecutionGraph, on_path: Ints) -> list[str]:
-    """Those that recorded an operator: what another one does between its calls nobody knows."""
-    recorded = graph.nodes_.resource[has_code(graph.nodes_.cause, IN_OPERATOR)]
-    known = {thread_of(graph.resources[at]) for at in distinct(recorded).tolist()}
-    return [name for name in _threads(graph, on_path) if name in known]
-
-
-def _families(of_class: str, graph: ExecutionGraph, on_path: Ints) -> list[str]:
-    labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
-    names = sorted({family_of_kernel(label) for label in labels})
-    return [name for name in names if name not in SCOPES and CLASS_OF_FAMILY[name] == of_class]
-
-
-def _operators(graph: ExecutionGraph, on_path: Ints) -> list[str]:
-    """Those that take most of the path without launching anything, but for autograd's wrappers."""
+def _names_on(graph: ExecutionGraph, on_path: Ints) -> dict[str, list[str]]:
+    """For what candidates there may be one each, its names among the nodes `on_path`."""
     nodes = graph.nodes_
-    rows = on_path[nodes.cause[on_path] == Cause.HOST_OP_WITHOUT_LAUNCH]
-    total: defaultdict[str, float] = defaultdict(float)
-    for row, us in zip(rows.tolist(), nodes.duration_us[rows].tolist(), strict=True):
-        total[graph.labels[row].rpartition(": ")[2]] += us
-    return sorted(total, key=lambda name: (-total[name], name))[:_MAX_OPERATORS]
-
-
-_COLLECTIVES = {
-    "all-reduces": "all_?reduce",
-    "all-to-alls": "all_?to_?all|send_?recv",
-    "all-gathers": "all_?gather",
-    "reduce-scatters": "reduce_?scatter",
-    "broadcasts": "broadcast",
-    "collectives whose names do not tell which": (
-        "^(?!.*(all_?reduce|all_?to_?all|send_?recv|gather|scatter|broadcast))"
-    ),
-}
-_OVERLAP = "overlap with compute (buckets, prefetch), or fewer bytes (--codec)"
-_OF_TRACE = (
-    ("data loading gone", "data_loading", 0.0, "more workers, or prefetch"),
-    ("waiting for input gone", "input", 0.0, "more load, or requests queued ahead"),
-    ("copies from and to the host gone", "memcpy_host", 0.0, "data kept on the device"),
-    ("copies within the device gone", IN_DEVICE, 0.0, "fused kernels, views in place of clones"),
-    (
-        "blocking copies do not block",
-        "blocking_call:(?i)memcpy",
-        0.0,
-        "pinned memory and non_blocking=True",
-    ),
-    (
-        "synchronising calls gone",
-        "blocking_call:(?i)synchronize|wait",
-        0.0,
-        "no .item(), .cpu() or print of a tensor within the step",
-    ),
-    ("hidden synchronisation gone", "hidden_sync", 0.0, "read timing events later"),
-    (
-        "allocator calls gone",
-        "allocator",
-        0.0,
-        "a warm caching allocator: equal shapes, expandable_segments",
-    ),
-    ("launch latency halved", "launch_latency", 0.5, "CUDA graphs"),
-    *((f"{name} gone", f"comm:(?i){text}", 0.0, _OVERLAP) for name, text in _COLLECTIVES.items()),
-)
-_OF_THREADS = (
-    (
-        "gaps between operators of {each} gone",
-        "host_t1/{each}",
-        0.0,
-        "less Python between operators: torch.compile",
-    ),
-    (
-        "operators of {each} halved (host)",
-        "operators/{each}",
-        0.5,
-        "fewer and larger operators: torch.compile, foreach and fused variants",
-    ),
-)
-_OF_OPERATOR = (
-    "{each} halved (host)",
-    r"host_op_without_launch: {quoted}( in |$)",
-    0.5,
-    "a faster or fused variant, fewer calls, more threads",
-)
-_FEWER_FLOP = "a lower precision (tensor cores), or fewer FLOP"
-_FEWER_BYTES = "fused kernels (torch.compile), or a narrower type"
-_Row = tuple[str, str, float, str]
-_REGISTRY: tuple[tuple[tuple[_Row, ...], Callable[[ExecutionGraph, Ints], list[str]]], ...] = (
-    (_OF_TRACE, lambda graph, on_path: [""]),
-    ((("launches of {each} gone", "host_t4/{each}", 0.0, "CUDA graphs"),), _threads),
-    (_OF_THREADS, _operating_threads),
-    ((_OF_OPERATOR,), _operators),
-    ((("{each} kernels halved", "{each}", 0.5, _FEWER_FLOP),), partial(_families, COMPUTE_BOUND)),
-    ((("{each} kernels halved", "{each}", 0.5, _FEWER_BYTES),), partial(_families, MEMORY_BOUND)),
-)
-"""Candidates, and for what of the critical path there is one each. Another cause is another row."""
-_ADVICE_OF_FAMILY = {
-    "attention": "a fused attention kernel (scaled_dot_product_attention)",
-    "convolution": "channels_last, a lower precision, cudnn.benchmark",
-    "embedding": "table-batched lookups, a cache of hot rows, narrower rows",
-    "optimizer": "a fused optimizer (fused=True)",
-}
-"""In the place of what helps kernels of their class."""
-_LATE = {
-    HOST: ("host", "host work", "move work to other ranks; look at what its thread does"),
-    DATA_LOADING: ("data_loading", "data loading", "more workers, or prefetch"),
-    LOOKUPS: ("embedding", "lookups", "another sharding of the tables (perfmodel plan)"),
-    KERNELS: ("compute", "kernels", "balance the work; look at the device's clock"),
-    COPIES: ("memcpy", "copies", "balance the work; look at the device's link"),
-}
-"""Why the others wait for a rank (`timeline.straggler`): scope, words, advice."""
+    resources = {graph.resources[at] for at in set(nodes.resource[on_path].tolist())}
+    threads = sorted({thread_of(name) for name in resources if "/gpu" not in name})
+    recorded = distinct(nodes.resource[has_code(nodes.cause, IN_OPERATOR)]).tolist()
+    operating = {thread_of(graph.resources[at]) for at in recorded}
+    launches_none = on_path[nodes.cause[on_path] == Cause.HOST_OP_WITHOUT_LAUNCH]
+    total_us: defaultdict[str, float] = defaultdict(float)
+    for row, us in zip(launches_none.tolist(), nodes.duration_us[launches_none], strict=True):
+        total_us[graph.labels[row].rpartition(": ")[2]] += us  # without autograd's wrapper
+    labels = {graph.labels[node] for node in on_path[graph.on_device[on_path]].tolist()}
+    families = sorted({family_of_kernel(label) for label in labels} - {*SCOPES})
+    return {
+        "trace": [""],
+        "thread": threads,
+        "thread with operators": [name for name in threads if name in operating],
+        "operator": sorted(total_us, key=lambda name: (-total_us[name], name))[:_MAX_OPERATORS],
+        "compute-bound family": [f for f in families if CLASS_OF_FAMILY[f] == COMPUTE_BOUND],
+        "memory-bound family": [f for f in families if CLASS_OF_FAMILY[f] == MEMORY_BOUND],
+    }
 
 
 def gains(
@@ -294,7 +205,9 @@ def _bounded(
     node_us, way_us, reached = deciding
     on_path = np.flatnonzero(node_us)
     bounded = []
-    for candidate in (*_candidates(graph, on_path), *_level(graph, straggler)):
+    names = _names_on(graph, on_path)
+    candidates = (each.named(name) for each in _REGISTRY for name in names[each.of])
+    for candidate in (*candidates, *_level(graph, straggler)):
         scale = candidate.scale
         ways = distinct(graph.edges_.target[scale.edges(graph)])
         taken_us = node_us[scale.among(graph, on_path)].sum() + way_us[ways].sum()
@@ -303,17 +216,12 @@ def _bounded(
     return sorted(bounded, key=lambda row: (-row[0], row[1].name))
 
 
-def _candidates(graph: ExecutionGraph, on_path: Ints) -> Iterator[_Candidate]:
-    for rows, each_of in _REGISTRY:
-        for each in each_of(graph, on_path):
-            yield from (_Candidate(*row).of(each) for row in rows)
-
-
 def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterator[_Candidate]:
     """The rank that the others wait for, with no more of what makes it late than their mean."""
-    if straggler is None or straggler["cause"] not in _LATE:
+    late = _TABLES["late"].get(straggler["cause"]) if straggler else None
+    if straggler is None or late is None:
         return
-    what, words, advice = _LATE[straggler["cause"]]
+    what, words, advice = late
     rank, ranks = int(straggler["rank"]), ranks_of(graph)
     nodes = graph.nodes_
     chosen = Scale.parse(f"{what}=1").among(graph, np.arange(len(graph)))
@@ -323,5 +231,5 @@ def _level(graph: ExecutionGraph, straggler: Mapping[str, Any] | None) -> Iterat
     if total_us[rank] > others_us:
         factor = round(others_us / total_us[rank], 3)
         yield _Candidate(
-            f"rank {rank} with no more {words} than the others", f"{what}@{rank}", factor, advice
+            f"rank {rank} with no more {words} than the others", f"{what}@{rank}", advice, factor
         )

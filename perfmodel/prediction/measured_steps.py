@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, hypot, log
 
 import numpy as np
@@ -12,13 +12,12 @@ from perfmodel.arrays import Floats, has_code
 from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.prediction.contention_load import UncontendedDurations
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
 from perfmodel.prediction.leave_out import left_out_change_us
 from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import RankPrediction, Result
-from perfmodel.prediction.what_if import Scale, from_window_start, what_if
+from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
@@ -26,47 +25,28 @@ from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
 from perfmodel.trace import Trace
 from perfmodel.trace.link import launching_op
 
+Timed = tuple[ExecutionGraph, Floats]
+"""A graph and what its nodes take, microseconds."""
 
-@dataclass(frozen=True)
-class Durations:
-    """A graph and what its nodes take."""
 
-    graph: ExecutionGraph
-    duration_us: Floats
-
-    @property
-    def columns(self) -> tuple[ExecutionGraph, Floats]:
-        """Both."""
-        return self.graph, self.duration_us
-
-    def profiled(self, profile: Profile) -> Durations:
-        """With the host costs of a saved profile: its mean per overhead type, operator, thread."""
-        graph, replaced = self.graph, self.duration_us.copy()
-        is_host = graph.nodes_.scope == Scope.HOST
-        is_host &= has_code(graph.nodes_.cause, tuple(OVERHEAD_OF_CAUSE))
-        rows = np.flatnonzero(is_host).tolist()
-        kinds = [OVERHEAD_OF_CAUSE[Cause(graph.nodes_.cause[row])] for row in rows]
-        threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
-        replaced[rows] = profile.durations(kinds, [graph.labels[row] for row in rows], threads)
-        return replace(self, duration_us=replaced)
-
-    def moved(self, duration_us: Floats) -> Durations:
-        """On another machine, which has nothing left to do of what came before the recording."""
-        return Durations(from_window_start(self.graph), duration_us)
-
-    def under(self, scales: Sequence[Scale], apart: UncontendedDurations | None) -> Durations:
-        """With these what-ifs, and with what nodes lose to others beside them in the schedule that
-        follows, where they are without it."""
-        graph, taken_us = what_if(*self.columns, scales)
-        return Durations(graph, taken_us if apart is None else apart.contended(graph, taken_us))
+def profiled(graph: ExecutionGraph, duration_us: Floats, profile: Profile) -> Timed:
+    """With the host costs of a saved profile: its mean per overhead type, operator, thread."""
+    replaced = duration_us.copy()
+    is_host = graph.nodes_.scope == Scope.HOST
+    is_host &= has_code(graph.nodes_.cause, tuple(OVERHEAD_OF_CAUSE))
+    rows = np.flatnonzero(is_host).tolist()
+    kinds = [OVERHEAD_OF_CAUSE[Cause(graph.nodes_.cause[row])] for row in rows]
+    threads = [graph.resources[graph.nodes_.resource[row]].split("/", 1)[1] for row in rows]
+    replaced[rows] = profile.durations(kinds, [graph.labels[row] for row in rows], threads)
+    return graph, replaced
 
 
 def steps_result(
-    trace: Trace, taken: Durations, mode: str, hardware: str | None, *, edited: bool, left_out: bool
+    trace: Trace, timed: Timed, mode: str, hardware: str | None, *, edited: bool, left_out: bool
 ) -> Result:
-    """What the schedule of `taken` says; `hardware` names another machine than the trace's. With
+    """What the schedule of `timed` says; `hardware` names another machine than the trace's. With
     `left_out`, each step's host costs are those of the other steps."""
-    graph, duration_us = taken.columns
+    graph, duration_us = timed
     timeline, steady = schedule(graph, duration_us), steady_steps(measured(graph))
     lags = DeviceLags.of(timeline, steady)
     result = summarise(
@@ -85,17 +65,12 @@ def steps_result(
         share = fallback_frac([graph.labels[row] for row in rows], duration_us[rows])
         coverage["fallback_frac"] = round(share, 6)
     echoes = hardware is None and not edited and not left_out
-    of_device = lags.cautions() if echoes else ()
-    cautions = (*of_device, *_cautions(result, is_replay=echoes))
-    return replace(result, coverage=coverage, cautions=cautions)
-
-
-def _cautions(result: Result, *, is_replay: bool) -> Iterator[str]:
-    """What makes a result doubtful; of a plain replay, also what it is off."""
-    yield from unexplained_warnings([s.unexplained for rank in result.ranks for s in rank.steps])
-    for rank in result.ranks if is_replay else ():
+    cautions = list(lags.cautions()) if echoes else []
+    cautions += unexplained_warnings([s.unexplained for rank in result.ranks for s in rank.steps])
+    for rank in result.ranks if echoes else ():  # what a plain replay is off
         pairs = [(s.name, s.step_us, s.measured_us) for s in rank.steps if s.measured_us]
-        yield from error_warnings(rank.rank, pairs)
+        cautions += error_warnings(rank.rank, pairs)
+    return replace(result, coverage=coverage, cautions=tuple(cautions))
 
 
 def _no_shapes_frac(trace: Trace) -> float:

@@ -100,7 +100,10 @@ def transfer_ratio(
         raise UsageError("duration_us: expected durations of at least 0, found others")
     if source == target:
         return np.ones_like(ratio)
-    return _above_floor(measured, ratio, source.kernel_floor_us, target.kernel_floor_us)
+    above_us = np.maximum(measured - source.kernel_floor_us, 0.0)
+    above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
+    floors = target.kernel_floor_us / source.kernel_floor_us
+    return floors + above_frac * (ratio - floors)
 
 
 def carried_frac(source: Device, target: Device) -> float:
@@ -127,16 +130,3 @@ def _rate_ratio(family: str, dtype: str | None, source: Device, target: Device) 
     rate = _RATE[CLASS_OF_FAMILY[family]]
     dtype = dtype or _DEFAULT_DTYPE.get(family)
     return rate(source, dtype) / rate(target, dtype)
-
-
-def _above_floor(
-    measured: NDArray[np.float64],
-    ratio: NDArray[np.float64],
-    source_floor_us: float,
-    target_floor_us: float,
-) -> NDArray[np.float64]:
-    """The ratio of times when only what is above the floor scales by `ratio`."""
-    above_us = np.maximum(measured - source_floor_us, 0.0)
-    floors = target_floor_us / source_floor_us
-    above_frac = np.divide(above_us, measured, out=np.zeros_like(measured), where=measured > 0)
-    return floors + above_frac * (ratio - floors)

@@ -1,62 +1,58 @@
-"""What an op takes on one machine over another, by kernel models: whole ops, since the two launch
-different kernels for one."""
+"""What an operation takes on another machine over what it took: by models of its op's pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.program import ROWS_ANYWHERE
+from perfmodel.graph.kinds import NodeKind
+from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
+from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops.graph import NO_OP, OpGraph
+from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.trace import Trace
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")
 _BY_SHAPES = ("matmul", "convolution", "attention", "vector")
 """Families whose shapes say all of the work, unlike lookups, waits and copies."""
+_KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 
 
-@dataclass(frozen=True)
-class ComparedOps:
-    """Of which op two machines are compared, with all it calls or without, by which kinds."""
+class ComparedOps(NamedTuple):
+    """By which op two machines are compared, alone or with all it calls, and by which kinds."""
 
     op: int
     whole: bool
     kinds: tuple[int, ...]
 
-    def sum_us(self, durations: OpDurations) -> float:
-        """What it takes."""
-        table = durations.whole_us if self.whole else durations.own_us
-        return float(table[list(self.kinds), self.op].sum())
+    def sum_us(self, sums_us: Floats) -> float:
+        """What it takes, of sums by op (`sums_by_op`)."""
+        return float(sums_us[int(self.whole), list(self.kinds), self.op].sum())
 
 
-@dataclass(frozen=True)
-class OpDurations:
-    """`[kinds, ops]`: what an op's own pieces take, and with those of all it calls."""
-
-    own_us: Floats
-    whole_us: Floats
-
-    @classmethod
-    def of(cls, graph: OpGraph, kind: Ints, owner: Ints, taken_us: Floats) -> OpDurations:
-        """Sums of `taken_us`, each of a kind (its place in `KINDS`) and of the op that owns it."""
-        own = np.zeros((len(KINDS), len(graph)))
-        np.add.at(own, (kind, owner), taken_us)
-        whole = own.T.tolist()
-        for index in range(len(graph) - 1, -1, -1):
-            parent = graph.ops[index].parent
-            if parent != NO_OP:
-                whole[parent] = [a + b for a, b in zip(whole[parent], whole[index], strict=True)]
-        return cls(own, np.array(whole).reshape(-1, len(KINDS)).T)
+def sums_by_op(graph: OpGraph, kind: Ints, owner: Ints, taken_us: Floats) -> Floats:
+    """Sums of `taken_us`, each of a kind (its place in `KINDS`) and of the op that owns it: of each
+    op alone and with all it calls, `[2, kinds, ops]`."""
+    own = np.zeros((len(KINDS), len(graph)))
+    np.add.at(own, (kind, owner), taken_us)
+    whole = own.copy()
+    for index in range(len(graph) - 1, -1, -1):
+        if (parent := graph.ops[index].parent) != NO_OP:
+            whole[:, parent] += whole[:, index]
+    return np.stack([own, whole])
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,8 @@ class OpPieces:
         lowered = lower(graph, device.target, device=device, tf32_matmul=tf32_matmul)
         known = [at for at, piece in enumerate(lowered.pieces) if piece.op != UNKNOWN]
         index = np.array(known, np.int64)
-        kind = [KINDS.index(lowered.pieces[at].kind) for at in known]
-        rows = lowered.rows.take(index)
-        return cls(graph, rows, np.array(kind, np.int64), lowered.owner[index])
+        kind = np.array([KINDS.index(lowered.pieces[at].kind) for at in known], np.int64)
+        return cls(graph, lowered.rows.take(index), kind, lowered.owner[index])
 
     def duration_us(self, machine: Cluster) -> Floats:
         """Per piece, on `machine`."""
@@ -87,17 +82,9 @@ class OpPieces:
             return np.zeros(0)
         return durations_of(place_collectives(self.rows, machine), machine).duration_us
 
-    def by_op(self, taken_us: Floats) -> OpDurations:
+    def by_op(self, taken_us: Floats) -> Floats:
         """Sums of what each piece takes."""
-        return OpDurations.of(self.graph, self.kind, self.owner, taken_us)
-
-    @property
-    def by_shapes(self) -> NDArray[np.bool_]:
-        """Per piece, whether its shapes say all of its work."""
-        known = {
-            op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(self.rows.op)
-        }
-        return np.array([known[op] for op in self.rows.op], bool)
+        return sums_by_op(self.graph, self.kind, self.owner, taken_us)
 
     def counted(self, chosen: ComparedOps) -> Ints:
         """The pieces that `chosen` sums up."""
@@ -119,19 +106,21 @@ class OpPieces:
 
 @dataclass(frozen=True)
 class Source:
-    """The ops of a graph on the machine of the trace: as models say, and as measured."""
+    """The ops of a graph on the machine of the trace; sums by op."""
 
     pieces: OpPieces
-    modelled: OpDurations
-    by_shapes: OpDurations
+    modelled: Floats
+    by_shapes: Floats
     """Of `modelled`, the pieces whose shapes say all of their work."""
-    measured: OpDurations
+    measured: Floats
 
     @classmethod
-    def of(cls, pieces: OpPieces, machine: Cluster, measured: OpDurations) -> Source:
-        """`pieces` on `machine`, beside what the operations of their ops took."""
-        taken = pieces.duration_us(machine)
-        return cls(pieces, pieces.by_op(taken), pieces.by_op(taken * pieces.by_shapes), measured)
+    def of(cls, pieces: OpPieces, machine: Cluster, measured: Floats) -> Source:
+        """`pieces` on `machine`, with what the operations of their ops took."""
+        taken, ops = pieces.duration_us(machine), pieces.rows.op
+        of_op = {op: OPS[op].family in _BY_SHAPES and op not in ROWS_ANYWHERE for op in set(ops)}
+        by_shapes = taken * np.array([of_op[op] for op in ops], bool)
+        return cls(pieces, pieces.by_op(taken), pieces.by_op(by_shapes), measured)
 
     def unexplained_log(self, chosen: ComparedOps) -> float:
         """Logarithm of measured over modelled time of `chosen`, by the share that shapes say all
@@ -141,7 +130,7 @@ class Source:
             return 0.0
         return chosen.sum_us(self.by_shapes) / modelled * float(np.log(measured / modelled))
 
-    def compared(self, op: int, kind: str, after: OpDurations) -> ComparedOps | None:
+    def compared(self, op: int, kind: str, after: Floats) -> ComparedOps | None:
         """What an operation of that kind, which `op` launched, goes by where the target takes
         `after`: its own pieces of that kind, else those of the innermost op around it that has some
         on both machines, calls included. A copy that is a kernel on the other machine goes by both
@@ -157,3 +146,48 @@ class Source:
                         return chosen
             at = self.pieces.graph.ops[at].parent
         return None
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The ops of one rank, and what they launched."""
+
+    ops: OpGraph
+    own: Ints
+    """Which of the device operations in question the rank ran."""
+    op: Ints
+    """Per operation of `own`, the op that launched it, or `NO_OP`."""
+    kinds: list[str]
+    tf32_matmul: bool
+
+    def operations(self) -> Iterator[tuple[int, int, str]]:
+        """(place among those in question, op, kind) of each."""
+        return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
+
+    def pieces_on(self, machine: Cluster) -> OpPieces:
+        """What the ops become on a machine."""
+        return OpPieces.on(self.ops, machine, tf32_matmul=self.tf32_matmul)
+
+    def on_source(self, machine: Cluster, taken: Floats) -> Source:
+        """The ops on the trace's `machine`, with what all operations have `taken`."""
+        known = self.op != NO_OP
+        kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
+        measured = sums_by_op(self.ops, kind[known], self.op[known], taken[self.own[known]])
+        return Source.of(self.pieces_on(machine), machine, measured)
+
+
+def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
+    """Per rank its ops, and which of them launched which of `rows`.
+
+    Raises `TraceError` where the trace records no shapes.
+    """
+    graphs = {launched.rank: launched for launched in op_graph(trace)}
+    ranks = graph.nodes_.rank[rows]
+    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        ops = with_placement(graphs[rank.rank], rank, links)
+        op_of_row = np.full(len(rank), NO_OP, np.int64)
+        op_of_row[links.device_rows] = launched_by(ops, rank, links)
+        own = np.flatnonzero(ranks == rank.rank)
+        kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
+        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds, tf32_matmul)

@@ -27,10 +27,10 @@ from perfmodel.ops.edits.named import apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.breakdown.completeness import completeness
 from perfmodel.prediction.contention_load import without_contention
-from perfmodel.prediction.explain.measured import MeasuredExplainer
 from perfmodel.prediction.from_profile import profile_data, shapes_on, with_measured
-from perfmodel.prediction.measured_steps import Durations, changed, comm_warnings, steps_result
+from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled, steps_result
 from perfmodel.prediction.payload_codec import with_codecs
+from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
 from perfmodel.prediction.scheduled import HostCosts, host_costs
 from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_on, predict_passes
@@ -43,6 +43,7 @@ from perfmodel.prediction.step import (
 )
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
+from perfmodel.prediction.what_if import from_window_start, what_if
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
@@ -130,34 +131,37 @@ def _of_times(trace: Trace, request: Request, mode: str) -> Prediction:
     left_out = request.leave_one_step_out
     if left_out and len(steady_steps(measured(graph))) < 2:
         raise UsageError(f"{trace.source}: leaving a step out takes two steady steps")
-    given = plain = Durations(graph, graph.nodes_.duration_us)
+    given = plain = graph, graph.nodes_.duration_us
     host = None if request.profile is None else (request.profile, load_profile(request.profile))
     if host is not None:
-        given = given.profiled(host[1])
+        given = profiled(*given, host[1])
     edited = bool(scales or codecs or host)
     apart = None
     if mode == REPLAY and edited and not request.keep_contention:
-        apart = without_contention(trace, *given.columns)
-        given = given if apart is None else Durations(graph, apart.alone_us)
+        apart = without_contention(trace, *given)
+        given = given if apart is None else (graph, apart.alone_us)
     if codecs:
-        taken_us, notes = with_codecs(trace, *given.columns, codecs)
-        given = Durations(graph, taken_us)
+        taken_us, notes = with_codecs(trace, *given, codecs)
+        given = graph, taken_us
         warnings += notes
     results = []
     for target in request.targets or (None,):
         moved, taken, before = None, given, plain
         if target is not None:
-            moved = again = transfer_durations(trace, *given.columns, target)
+            moved = again = transfer_durations(trace, *given, target)
             if edited and given is not plain:
-                again = transfer_durations(trace, *plain.columns, target)
-            taken, before = given.moved(moved.duration_us), plain.moved(again.duration_us)
-        taken = taken.under(scales, apart)
+                again = transfer_durations(trace, *plain, target)
+            begun = from_window_start(graph)
+            taken, before = (begun, moved.duration_us), (begun, again.duration_us)
+        taken = what_if(*taken, scales)
+        if apart is not None:
+            taken = taken[0], apart.contended(*taken)
         about = (mode, None if target is None else str(target))
         result = steps_result(trace, taken, *about, edited=edited, left_out=left_out)
         if edited:
             baseline = steps_result(trace, before, *about, edited=False, left_out=left_out)
             result = replace(result, baseline=baseline)
-        explainer = MeasuredExplainer(trace, given.graph, taken.duration_us, scales, host, moved)
+        explainer = MeasuredExplainer(trace, graph, taken[1], scales, host, moved)
         result = replace(result, explainer=explainer)
         if moved is not None:
             warnings += [f"{target}: {note}" for note in moved.notes]
@@ -296,13 +300,13 @@ def _of_configuration(
     stands_for: str = "",
 ) -> Prediction:
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
-    first, edits = cases[0], request.edits()
+    first, edits = cases[0], tuple(request.edits())
     costs_on = partial(host_costs, overheads=request.profile, software=software)
 
     def on_machine(case: Step | Deployment) -> Noted:
         def steps(machine: Cluster, costs: HostCosts | None) -> Noted:
             again = replace(case, machine=machine)
-            return period(again, costs, edits, every_rank=request.every_rank)
+            return period(again, costs, edits, request.every_rank)
 
         return predict_on(case.machine, costs_on, steps)
 

@@ -7,9 +7,10 @@ draws at most, where it is known, scales all parts together, so fans and losses 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,65 +100,31 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """One kind of part of a node; memory works as its host does."""
-
-    kind: str
-    name: str
-    count: float
-    peak_w: float
-    price_usd: float | None
-    source: str
-
-    def power_w(self, activity: Activity) -> Number:
-        busy: Number = getattr(activity, f"{'host' if self.kind == 'memory' else self.kind}_frac")
-        return self.count * self.peak_w * (IDLE_FRAC[self.kind] + (1 - IDLE_FRAC[self.kind]) * busy)
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """Equal nodes: what one draws over the sum of its parts (`scale`), its price or hourly rent."""
-
-    count: int
-    parts: tuple[_Parts, ...]
-    scale: float
-    price_usd: float | None
-    is_rented: bool
-    sources: dict[str, str]
-
-
-@dataclass(frozen=True)
 class OperatingCosts:
-    """What running a machine takes, before it is known how busy it is. `sources`: per figure of its
-    first kind of nodes, where it comes from."""
+    """What running a machine takes, before it is known how busy it is."""
 
-    nodes: tuple[_Nodes, ...] = field(repr=False)
+    idle_w: float
+    busy_w: Mapping[str, float]
+    """By share of `Activity`, what its parts draw in addition where they always work."""
+    held_usd_per_hour: float | None
+    """The rent, or the purchase spread over its years; None where nobody knows a price, and where
+    some nodes are rented and others bought."""
+    is_rented: bool
     prices: Prices
     sources: dict[str, str] = field(compare=False)
+    """Per figure of its first kind of nodes, where it comes from."""
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
-        drawn = (
-            sum(part.power_w(activity) for part in each.parts) * each.scale * each.count
-            for each in self.nodes
-        )
-        return sum(drawn, 0.0)
+        busy = (watts * getattr(activity, name) for name, watts in self.busy_w.items())
+        return sum(busy, self.idle_w)
 
     def usd_per_hour(self, power_w: Number) -> Number | None:
-        """What all nodes cost while they draw `power_w`; None where nobody knows a price, and where
-        some are rented and others bought."""
-        prices, is_rented = self.prices, self.nodes[0].is_rented
-        hours = 1.0 if is_rented else prices.years * HOURS_PER_YEAR
-        held = 0.0
-        for each in self.nodes:
-            if each.price_usd is None or each.is_rented != is_rented:
-                return None
-            held += each.price_usd * each.count / hours / prices.used_frac
-        return (
-            held
-            if is_rented
-            else held + (power_w / 1e3 * prices.facility_ratio * prices.usd_per_kwh)
-        )
+        """What all nodes cost while they draw `power_w`; None where that is not known."""
+        if self.held_usd_per_hour is None or self.is_rented:
+            return self.held_usd_per_hour
+        energy_usd = power_w / 1e3 * self.prices.facility_ratio * self.prices.usd_per_kwh
+        return self.held_usd_per_hour + energy_usd
 
     def economics(self, samples_per_s: Number, activity: Activity | None = None) -> Economics:
         """At a rate of samples of the whole cluster; `UsageError` unless it is above 0."""
@@ -210,69 +177,93 @@ class Economics:
         return pd.DataFrame({key: np.resize(np.asarray(v), count) for key, v in table.items()})
 
 
+class _Part(NamedTuple):
+    """Equal parts of a node: of which kind, how many, and what one of them draws and costs."""
+
+    kind: str
+    name: str
+    number: float
+    peak_w: float
+    price_usd: float | None
+    source: str
+
+
 def operating_costs(machine: Cluster, prices: Prices | None = None) -> OperatingCosts:
     """What `machine` draws and costs, from its parts, its nodes and what a user says of prices."""
     said = prices or Prices()
-    kinds = [_nodes(node, len(ranks) // node.gpus, said) for node, ranks in machine.kinds]
-    return OperatingCosts(tuple(kinds), said, kinds[0].sources)
-
-
-def _nodes(node: Node, count: int, said: Prices) -> _Nodes:
-    share, usual = 1.0, node.device.usual_node
-    if node.name == node.device.name and usual is not None:  # named by its device alone
-        whole = load(usual, "node")
-        share = min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
-    parts = _parts(node, share)
-    sources = {part.kind: part.source for part in parts}
-    sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
-    sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
-    if node.power_w is None:
+    idle_w, busy_w, every, held = 0.0, dict[str, float](), list[dict[str, str]](), list[float]()
+    rented, is_known = set[bool](), True
+    for node, ranks in machine.kinds:
+        count, share = len(ranks) // node.gpus, _share_of_node(node)
+        parts = _parts(node, share)
+        sources = {part.kind: part.source for part in parts}
+        sources |= {key: text for key, text in ASSUMED.items() if said.is_default(key)}
+        sources["idle_frac"] = "assumed: " + ", ".join(f"{k} {v:g}" for k, v in IDLE_FRAC.items())
         scale = 1 + REST_FRAC
         sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
-    else:
-        scale = node.power_w * share / sum(part.count * part.peak_w for part in parts)
-        sources["power_w"] = node.sources.get("power_w", "not stated")
-    price, is_rented, source = _price(node, share, parts, said)
-    sources["usd_per_hour" if is_rented else "purchase_usd"] = source
-    return _Nodes(count, parts, scale, price, is_rented, sources)
+        if node.power_w is not None:
+            scale = node.power_w * share / sum(part.number * part.peak_w for part in parts)
+            sources["power_w"] = node.sources.get("power_w", "not stated")
+        for part in parts:
+            peak_w, idle = part.number * part.peak_w * scale * count, IDLE_FRAC[part.kind]
+            busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
+            idle_w += peak_w * idle
+            busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
+        price, is_rented, source = _price(node, share, parts, said)
+        sources["usd_per_hour" if is_rented else "purchase_usd"] = source
+        hours = 1.0 if is_rented else said.years * HOURS_PER_YEAR
+        held.append((price or 0.0) * count / hours / said.used_frac)
+        every.append(sources)
+        rented.add(is_rented)
+        is_known &= price is not None
+    known = sum(held) if is_known and len(rented) == 1 else None
+    return OperatingCosts(idle_w, busy_w, known, rented == {True}, said, every[0])
 
 
-def _parts(node: Node, share: float) -> tuple[_Parts, ...]:
+def _share_of_node(node: Node) -> float:
+    """Of the usual node of its device, where it is named by that alone."""
+    usual = node.device.usual_node
+    if node.name != node.device.name or usual is None:
+        return 1.0
+    whole = load(usual, "node")
+    return min(node.gpus / whole.gpus, 1.0) if isinstance(whole, Node) else 1.0
+
+
+def _parts(node: Node, share: float) -> list[_Part]:
     """The parts of a node that have a price or draw power, of which `share` is in use."""
-
-    def of(kind: str, part: Part, count: float) -> _Parts:
-        peak_w, price_usd = getattr(part, "tdp_w", None), getattr(part, "price_usd", None)
-        source = part.sources.get("tdp_w", "not stated")
+    held: list[tuple[str, Part | None, float]] = [("device", node.device, node.gpus)]
+    if node.device.target != "cpu":
+        held.append(("host", node.host, node.sockets * share))
+    held.append(("nic", node.nic, (node.nics or 0) * share))
+    held.append(("expansion", node.expansion, share))
+    held.append(("storage", node.storage, (node.drives or 1) * share))
+    parts = []
+    for kind, part, count in held:
+        if part is None or not count:
+            continue
+        peak_w, source = getattr(part, "tdp_w", None), part.sources.get("tdp_w", "not stated")
         if peak_w is None:
             peak_w, source = UNKNOWN_W[kind], f"assumed: {UNKNOWN_W[kind]:g} W"
         source = f"{part.name}: {source}; price: {part.sources.get('price_usd', 'not known')}"
         kind = "memory" if kind == "expansion" else kind
-        return _Parts(kind, part.name, count, peak_w, price_usd, source)
-
-    parts = [of("device", node.device, node.gpus)]
-    if node.device.target != "cpu":
-        parts.append(of("host", node.host, node.sockets * share))
+        price_usd = getattr(part, "price_usd", None)
+        parts.append(_Part(kind, part.name, count, peak_w, price_usd, source))
     if node.host_memory_bytes:
         gb = node.host_memory_bytes / 1e9 * share
         text = f"{MEMORY_W_PER_GB:g} W per GB: Crucial, recalled; "
         text += f"{MEMORY_USD_PER_GB:g} USD per GB: assumed"
-        parts.append(_Parts("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
-    if node.nic is not None and node.nics:
-        parts.append(of("nic", node.nic, node.nics * share))
-    if node.expansion is not None:
-        parts.append(of("expansion", node.expansion, share))
-    if node.storage is not None:
-        parts.append(of("storage", node.storage, (node.drives or 1) * share))
-    return tuple(parts)
+        parts.insert(0, _Part("memory", "DRAM", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB, text))
+    return parts
 
 
 def _price(
-    node: Node, share: float, parts: tuple[_Parts, ...], said: Prices
+    node: Node, share: float, parts: list[_Part], said: Prices
 ) -> tuple[float | None, bool, str]:
     """What one node costs, or takes per hour where it is rented (True), and the source of that."""
-    if said.usd_per_hour is not None or said.purchase_usd is not None:
-        is_rented = said.usd_per_hour is not None
-        return said.usd_per_hour if is_rented else said.purchase_usd, is_rented, "given"
+    if said.usd_per_hour is not None:
+        return said.usd_per_hour, True, "given"
+    if said.purchase_usd is not None:
+        return said.purchase_usd, False, "given"
     for key, is_rented in (("price_usd", False), ("price_usd_per_hour", True)):
         price = getattr(node, key)
         if price is not None:
@@ -280,5 +271,5 @@ def _price(
     unpriced = [part.name for part in parts if part.price_usd is None]
     if unpriced:
         return None, False, f"not known: {', '.join(unpriced)} without a price"
-    total = sum(part.count * (part.price_usd or 0.0) for part in parts)
+    total = sum(part.number * (part.price_usd or 0.0) for part in parts)
     return total, False, "sum of the parts, without boards, case and power supplies"

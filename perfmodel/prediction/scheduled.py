@@ -71,7 +71,7 @@ UNKNOWN_SOFTWARE = (0.9, 2.2)
 own host costs over those with the package's: 0.98, 1.1, 1.5, 1.7 and 2.7 (a slow profiler)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HostCosts:
     """What times the host's work, how much slower the target's host is, and that in words."""
 
@@ -92,11 +92,16 @@ class HostCosts:
     """Within which factors of it 90 % of host times lie."""
 
     @property
-    def content(self) -> Hashable:
+    def _content(self) -> Hashable:
         """What tells these costs from others: profiles by which they are, since they are large."""
         profiles = (id(self.profile), *((rank, id(own)) for rank, own in self.of_rank.items()))
-        others = tuple((ranks, costs.content) for ranks, costs in self.others)
-        return profiles, self.ratio, self.statistic, others
+        return profiles, self.ratio, self.statistic, self.others
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostCosts) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
 
     def seen_by(self, rank: int) -> HostCosts:
         """What times the host that `rank` runs on."""

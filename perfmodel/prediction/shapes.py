@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.cost.basis import parts_of
 from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
 from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
@@ -19,6 +20,7 @@ from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.originals import slower_multiprocessors
+from perfmodel.hardware.reads import figures_used
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM
 from perfmodel.lowering.context import self_contained
 from perfmodel.lowering.draft import LAG_US
@@ -31,9 +33,9 @@ from perfmodel.ops.graph import OpGraph, tensors_in
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import RECORDED, UNKNOWN
 from perfmodel.prediction.contention_load import modelled_load, rescheduled, with_contention
-from perfmodel.prediction.explain.modelled import ModelExplainer, with_reads
 from perfmodel.prediction.intervals import drawn_step
 from perfmodel.prediction.kernel_table import kernel_table
+from perfmodel.prediction.reasons import ModelExplainer, host_figures
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
@@ -154,7 +156,12 @@ def predict_on(
     costs = costs_of(machine, costs_on)
     result, notes = steps(machine, costs)
     hosts = (costs, *(each for _, each in costs.others)) if costs else ()
-    return with_reads(result, machine, costs), [*(each.note for each in hosts), *notes]
+    explainer = result.explainer
+    families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
+    parts = {"device"}.union(*map(parts_of, families))
+    of_hosts = host_figures(costs) if costs else ()
+    reads = dict.fromkeys((*figures_used(machine, parts), *of_hosts))
+    return replace(result, reads=tuple(reads)), [*(each.note for each in hosts), *notes]
 
 
 def scheduled_ranks(

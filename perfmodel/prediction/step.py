@@ -5,8 +5,8 @@ Deployments have steps in common: each is made, and predicted, once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -169,42 +169,34 @@ class Step:
         return apply_edits(graphs, edits, must_change=must_change)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A step under edits, its host timed by `costs`: many deployments have steps in common."""
-
-    step: Step
-    edits: tuple[NamedEdit, ...]
-    every_rank: bool
-    paid: Hashable
-    """What tells `costs` from others."""
-    costs: HostCosts | None = field(compare=False)
-
-    @classmethod
-    def of(
-        cls, step: Step, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
-    ) -> Asked:
-        return cls(step, tuple(edits), every_rank, costs and costs.content, costs)
+STEPS_KNOWN = 128
+"""Steps that are kept, as many as a comparison of all designs has; many have steps in common."""
 
 
-def _scheduled_alone(asked: Asked) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
+@lru_cache(maxsize=STEPS_KNOWN)
+def _alone(
+    step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
+) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
     """Graphs, what edits do not do, the step without contention, and its period."""
-    step = asked.step
-    graphs, undone = step.graphs(asked.edits, every_rank=asked.every_rank)
-    alone = step.scheduled(graphs, asked.costs)
+    graphs, undone = step.graphs(edits, every_rank=every_rank)
+    alone = step.scheduled(graphs, costs)
     return graphs, undone, alone, least_period_us(alone)
 
 
-def _period(asked: Asked) -> Noted:
-    step, costs, edits = asked.step, asked.costs, asked.edits
+@lru_cache(maxsize=STEPS_KNOWN)
+def step_period(
+    step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
+) -> Noted:
+    """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
+    what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers = step.tiers()
-    graphs, undone, alone, _ = _alone(asked)
-    fuller = [] if asked.every_rank else step.fuller(edits)
+    graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
+    fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": step.hardware, "costs": costs, "must_fit": True}
     result, found = predict_shapes(graphs, step.machine, alone=alone, fuller=fuller, **about)
     notes = [*undone, *found]
-    shown = step.classes(every_rank=asked.every_rank)
-    if asked.every_rank:
+    shown = step.classes(every_rank=every_rank)
+    if every_rank:
         notes += [Note(f"rank {each.ranks[0]} stands for {len(each.ranks)}") for each in shown]
     elif step.machine.gpus > 1:
         notes += map(Note, _standing(shown, step.machine))
@@ -213,28 +205,13 @@ def _period(asked: Asked) -> Noted:
     if share:
         samples = step.batch * evaluation.batch_factor
         forward = replace(step, batch=samples, train=False)
-        graphs, _ = forward.graphs(edits, every_rank=asked.every_rank, must_change=False)
+        graphs, _ = forward.graphs(edits, every_rank=every_rank, must_change=False)
         alone = forward.scheduled(graphs, costs)
         once, _ = predict_shapes(graphs, step.machine, alone=alone, **about)
         evaluation_us = share * once.step_us + evaluation.beyond_us_per_step(step.batch)
         result = longer(result, evaluation_us, EVALUATION)
         notes.append(f"evaluation included: {evaluation_us:.1f} us per training batch")
     return (_with_tiers(result, tiers) if tiers else result), notes
-
-
-STEPS_KNOWN = 128
-"""As many as a comparison of all designs asks for."""
-_alone = lru_cache(maxsize=STEPS_KNOWN)(_scheduled_alone)
-_known_period = lru_cache(maxsize=STEPS_KNOWN)(_period)
-
-
-def step_period(
-    step: Step, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
-) -> Noted:
-    """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
-    what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
-    result, notes = _known_period(Asked.of(step, costs, edits, every_rank=every_rank))
-    return result, [*notes]
 
 
 def _standing(shown: Sequence[RankClass], machine: Cluster) -> Iterator[str]:
@@ -275,18 +252,20 @@ def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
         if total_us < enough_us:
             step.tiers()
-            asked = Asked.of(step, costs, (), every_rank=False)
-            total_us += phase.steps_frac * _alone(asked)[3]
+            total_us += phase.steps_frac * _alone(step, costs, (), False)[3]
     return total_us
 
 
 def deployment_period(
-    deployment: Deployment, costs: HostCosts | None, edits: Sequence[NamedEdit], *, every_rank: bool
+    deployment: Deployment,
+    costs: HostCosts | None,
+    edits: tuple[NamedEdit, ...],
+    every_rank: bool,
 ) -> Noted:
     """The period of a deployment's steps: of one kind, or of its phases by their shares. Raises
     what `step_period` raises."""
     phases, steps = zip(*steps_of(deployment), strict=True)
-    answers = [step_period(step, costs, edits, every_rank=every_rank) for step in steps]
+    answers = [step_period(step, costs, edits, every_rank) for step in steps]
     results = [result for result, _ in answers]
     notes = [note for _, own in answers for note in own]
     result = results[0]

@@ -6,7 +6,6 @@ ratio of the kernel's class elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,26 +21,13 @@ from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
 from perfmodel.hardware.reads import FigureRead, figures_used
-from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
-from perfmodel.ops.graph import NO_OP, OpGraph
-from perfmodel.ops.read import op_graph
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
-from perfmodel.prediction.ratios import (
-    COLLECTIVE,
-    COPY,
-    KERNEL,
-    KINDS,
-    ComparedOps,
-    OpDurations,
-    OpPieces,
-    Source,
-)
+from perfmodel.prediction.ratios import ComparedOps, OpPieces, Source, launches
 from perfmodel.trace import Trace
 
 ComparedOn = tuple[ComparedOps, Source, OpPieces]
 """An op, its pieces on the source as modelled and measured, and those on the target."""
-_KIND = {NodeKind.KERNEL: KERNEL, NodeKind.COPY: COPY, NodeKind.COLLECTIVE: COLLECTIVE}
 
 
 @dataclass(frozen=True)
@@ -209,48 +195,3 @@ def _mean_of_group(key: Ints, values: Floats, taken: Floats) -> Floats:
     moved = np.bincount(group, weight * np.where(known, values, 0.0))
     mean: Floats = np.divide(moved, total, out=np.full(len(total), np.nan), where=total > 0)
     return mean[group]
-
-
-@dataclass(frozen=True)
-class Launches:
-    """The ops of one rank, and what they launched."""
-
-    ops: OpGraph
-    own: Ints
-    """Which of the device operations asked about the rank ran."""
-    op: Ints
-    """Per operation of `own`, the op that launched it, or `NO_OP`."""
-    kinds: list[str]
-    tf32_matmul: bool
-
-    def operations(self) -> Iterator[tuple[int, int, str]]:
-        """(place among those queried, op, kind) of each."""
-        return zip(self.own.tolist(), self.op.tolist(), self.kinds, strict=True)
-
-    def pieces_on(self, machine: Cluster) -> OpPieces:
-        """What the ops become on a machine."""
-        return OpPieces.on(self.ops, machine, tf32_matmul=self.tf32_matmul)
-
-    def on_source(self, machine: Cluster, taken: Floats) -> Source:
-        """The ops on the trace's `machine`, beside what all operations have `taken`."""
-        known = self.op != NO_OP
-        kind = np.array([KINDS.index(kind) for kind in self.kinds], np.int64)
-        measured = OpDurations.of(self.ops, kind[known], self.op[known], taken[self.own[known]])
-        return Source.of(self.pieces_on(machine), machine, measured)
-
-
-def launches(trace: Trace, graph: ExecutionGraph, rows: Ints) -> Iterator[Launches]:
-    """Per rank its ops, and which of them launched which of `rows`.
-
-    Raises `TraceError` where the trace records no shapes.
-    """
-    graphs = {launched.rank: launched for launched in op_graph(trace)}
-    ranks = graph.nodes_.rank[rows]
-    tf32_matmul = any(uses_tf32(rank) for rank in trace.ranks)
-    for rank, links in zip(trace.ranks, trace.links, strict=True):
-        ops = with_placement(graphs[rank.rank], rank, links)
-        op_of_row = np.full(len(rank), NO_OP, np.int64)
-        op_of_row[links.device_rows] = launched_by(ops, rank, links)
-        own = np.flatnonzero(ranks == rank.rank)
-        kinds = [_KIND[NodeKind(kind)] for kind in graph.nodes_.kind[rows[own]].tolist()]
-        yield Launches(ops, own, op_of_row[graph.nodes_.row[rows[own]]], kinds, tf32_matmul)

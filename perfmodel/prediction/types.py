@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.prediction.explain.reason import Explained, Explainer
+    from perfmodel.prediction.explain import Explained, Explainer
     from perfmodel.prediction.kernel_table import KernelTable
 
 
@@ -202,7 +202,7 @@ class Result:
 
         Raises `UsageError` where there is no such node.
         """
-        from perfmodel.prediction.explain.node import explain
+        from perfmodel.prediction.explain import explain
 
         return explain(self.timeline, self.explainer, self.hardware, self.mode, str(node))
 

@@ -21,7 +21,7 @@ from perfmodel.evaluation import held_out, kernels
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
-from perfmodel.prediction import measured_steps
+from perfmodel.prediction import run as prediction_run
 from perfmodel.prediction import what_if as prediction
 from perfmodel.prediction.what_if import Scale
 
@@ -91,7 +91,7 @@ def test_replay_made_10_pct_worse(
         graph, duration_us = as_it_is(graph, duration_us, scales)
         return graph, duration_us * 1.1
 
-    monkeypatch.setattr(measured_steps, "what_if", worse)
+    monkeypatch.setattr(prediction_run, "what_if", worse)
     reports = ("--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md")
     ran = run("check", "--baseline", baseline, trace, *reports)
     assert ran.status == 1

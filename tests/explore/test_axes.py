@@ -85,7 +85,7 @@ BASE = 'trace = "t.json"\n'
         (BASE + "[axes]\na = {low = 0, high = 2, step = 3}", "unknown key step"),
         (BASE + "[axes]\nbatch = [{a = 1}]", r"axes\.batch: expected numbers, texts or lists"),
         (BASE + "[axes]\nbatch = [[2020-01-01]]", r"axes\.batch: .*got 2020-01-01"),
-        (BASE + 'sample = "random"', "expected one of grid"),
+        (BASE + 'sample = "random"', 'expected one of "grid"'),
         (BASE + "seed = 1\n[axes]\na = [1]", "are for a latin_hypercube"),
         (BASE + 'sample = "latin_hypercube"\n[axes]\na = [1]', "count: expected a whole"),
         (BASE + 'table = "none.csv"', "none.csv: cannot be read"),

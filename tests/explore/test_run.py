@@ -179,7 +179,7 @@ def test_points_that_cannot_be_say_why_and_the_others_stay(spec: MakeSpec, tmp_p
         (
             "batch = 8\nobjective = ['cost']\n[prices]\nusd = 3",
             "nodes = [1]",
-            "prices: unknown key 'usd'; expected usd_per_hour",
+            "prices: unknown key usd; expected: usd_per_hour",
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_the_planner_gives_faster_nodes_more_lookups() -> None:
     """One device reads at half the other's rate. Where both end together, the slow one is ahead of
     the other by its layers and by what its tables take longer."""
     slow = changed(hbm_gb_per_s=A100.device.hbm_gb_per_s / 2, l2_gb_per_s=None)
-    problem = surrogate(deployment_of(workload(), mixed(A100, slow), 65_536)).problem
+    problem = surrogate(deployment_of(workload(), mixed(A100, slow), 65_536))
     assert problem.ahead_us[0] == 0.0 < problem.ahead_us[1]
     found = search(problem)[0]
     blind = search(replace(problem, ahead_us=()))[0]

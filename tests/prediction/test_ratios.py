@@ -17,9 +17,9 @@ from perfmodel.prediction.ratios import (
     COPY,
     KERNEL,
     KINDS,
-    OpDurations,
     OpPieces,
     Source,
+    sums_by_op,
 )
 
 V100, MI300X = cluster("v100-sxm2-16gb"), cluster("mi300x")
@@ -45,7 +45,7 @@ def _ratios(
     before, after = (OpPieces.on(graph, machine) for machine in (V100, target))
     taken = np.array(measured_us or [0.0] * len(graph))
     kind = np.full(len(graph), KINDS.index(KERNEL))
-    measured = OpDurations.of(graph, kind, np.arange(len(graph)), taken)
+    measured = sums_by_op(graph, kind, np.arange(len(graph)), taken)
     there = after.by_op(after.duration_us(target))
     source = Source.of(before, V100, measured)
 

@@ -1,18 +1,19 @@
-"""Why each table is where it is: what its next best way would add to the step, and as what."""
+"""A plan in words: why each table is where it is, why nothing fits, how two plans differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.designs import Deployment
-from perfmodel.embedding import Placement
-from perfmodel.explore.planner.problem import Layout, Problem
-from perfmodel.explore.planner.search import room
-from perfmodel.explore.planner.surrogate import Surrogate
+from perfmodel.explore.planner.problem import MEMORIES, Layout, Problem, Way
+from perfmodel.units import BYTES_PER_GB, US_PER_MS
+
+if TYPE_CHECKING:
+    from perfmodel.explore.planner.planned import Plan
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
@@ -26,17 +27,13 @@ TIER_TEXTS = {
 }
 
 
-def reasons(
-    made: Surrogate, layout: Layout, placement: Placement, deployment: Deployment
-) -> Iterator[dict[str, Any]]:
-    """Per table what was chosen, its share of a step, and the runner-up."""
-    problem = made.problem
-    terms = _terms(problem, layout)
+def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
+    """Per table of the deployment what was chosen, its share of a step, and the runner-up."""
+    problem, terms = layout.problem, _terms(layout)
     total = terms.sum(axis=1)
     for number, own in enumerate(problem.of_table):
-        chosen = int(layout.chosen[number])
-        way, placed = made.ways[chosen], placement.tables[number]
-        table = deployment.workload.tables[number]
+        chosen, table = int(layout.chosen[number]), deployment.workload.tables[number]
+        way, placed = problem.ways[chosen], deployment.placement.tables[number]
         others = own[own != chosen]
         row: dict[str, Any] = {
             "table": number,
@@ -55,57 +52,32 @@ def reasons(
         }
         if len(others):
             best = int(others[total[others].argmin()])
-            row |= _runner_up(made, layout, terms, number, best)
+            row |= _runner_up(problem.ways[best], terms[best] - terms[chosen])
         yield row
 
 
-def _runner_up(
-    made: Surrogate, layout: Layout, terms: Floats, number: int, other: int
-) -> dict[str, Any]:
-    more = terms[other] - terms[layout.chosen[number]]
-    way, total = made.ways[other], float(more.sum())
+def _runner_up(way: Way, more: Floats) -> dict[str, Any]:
+    """Another way for a table, and what it would add by itself, `[terms]`."""
     name = way.sharding if way.parts == 1 else f"{way.sharding} x{way.parts}"
     name += TIER_TEXTS[way.tier]
     if way.cached_frac:
         name += f" ({way.cached_frac:.0%} cached)"
-    largest = TERMS[int(more.argmax())]
-    if more[TERMS.index("memory")] >= NEVER:
+    total, largest = float(more.sum()), TERMS[int(more.argmax())]
+    why = f"{name} would add {total:.3g} us, most of it {largest}"
+    if total >= NEVER:
         why = f"{name} does not fit"
-    elif total >= 0:
-        why = f"{name} would add {total:.3g} us, most of it {largest}"
-    else:
-        why = f"{name} would save {-total:.3g} us by itself, but {_obstacle(layout, number, other)}"
+    elif total < 0:
+        why = f"{name} would save {-total:.3g} us by itself, but not beside the other tables"
     return {"instead": name, "instead_us": total if total < NEVER else None, "why": why}
 
 
-def _obstacle(layout: Layout, number: int, other: int) -> str:
-    """Why a way that is better by itself is not beside the other tables."""
-    problem = layout.problem
-    chosen = layout.chosen
-    held = layout.held.copy()
-    held[list(layout.ranks[number])] -= problem.sizes[chosen[number]]
-    where = room(problem, held, other, np.maximum(held.mean(axis=0), 1e-12))
-    if where is None:
-        return "the other tables leave no memory for it"
-    changed = chosen.copy()
-    changed[number] = other
-    extra = problem.needed_us(changed) - problem.needed_us(chosen)
-    if extra > 0:
-        return f"no other table goes that way, which takes {extra:.3g} us however little it carries"
-    busiest = float(
-        (held[where, 0] + problem.choices.work_us[other]).max() - layout.held[:, 0].max()
-    )
-    if busiest > 0:
-        return f"its rank would be the busiest, by {busiest:.3g} us"
-    return "the step waits for other ranks: the full schedule decided"
-
-
-def _terms(problem: Problem, layout: Layout) -> Floats:
+def _terms(layout: Layout) -> Floats:
     """What each choice adds to a step of which all ranks have an even part, `[choices, terms]`.
 
     `shown`: by how much the step gets longer with one more microsecond of exchange; `shown_sums`:
     whether it waits for communication, not for kernels.
     """
+    problem = layout.problem
     choices, ranks = problem.choices, problem.ranks
     parts = choices.parts / ranks
     work_us, exchange_us = layout.held[:, 0], layout.exchange_us
@@ -123,3 +95,84 @@ def _terms(problem: Problem, layout: Layout) -> Floats:
             np.where(problem.too_large, NEVER, 0.0),
         ]
     )
+
+
+NAMES = dict(zip(MEMORIES, ("device", "host", "expansion", "drive"), strict=True))
+
+
+def shortage(problem: Problem, deployment: Deployment) -> str:
+    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
+    choices, name = problem.choices, deployment.workload.name
+    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
+    over = [getattr(choices, each) - getattr(problem, each) for each in MEMORIES]
+    for number, own in enumerate(problem.of_table):
+        over_bytes = float(np.max(over, axis=0)[own].min())
+        if over_bytes > 0:
+            return (
+                f"{name}: tables[{number}]: its smallest part is {_gb(over_bytes)} larger than "
+                f"what any tier of a rank of {where} holds"
+            )
+    used = [each for each in MEMORIES if getattr(choices, each).any()]
+    whole = np.sum([getattr(choices, each) for each in used], axis=0) * choices.parts
+    needed = sum(float(whole[own].min()) for own in problem.of_table)
+    has = float(sum(getattr(problem, each) for each in used)) * problem.ranks
+    memories = " and ".join(NAMES[each] for each in used) + " memory"
+    if needed > has:
+        of = f"the {_gb(has)} of {memories} that {where} have for tables"
+        return f"{name}: its tables need {_gb(needed - has)} more than {of}"
+    return (
+        f"{name}: its tables of {_gb(needed)} come near the {_gb(has)} that {where} have for "
+        "tables, and no layout of whole parts was found"
+    )
+
+
+def _gb(count: float) -> str:
+    return f"{count / BYTES_PER_GB:.3g} GB"
+
+
+PARTS = {
+    "busiest_us": "lookups and updates of the busiest rank",
+    "exchange_us": "exchange of rows",
+    "summed_us": "sums of replicated tables' gradients",
+}
+NAMED = 3
+"""Tables that are named, at most."""
+
+
+def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
+    """Lines, the largest difference first; parts are of the search's model, steps are not."""
+    ratio = theirs.result.step_us / ours.result.step_us
+    yield (
+        f"{theirs.estimator}'s plan: {_ms(theirs.result.step_us)} per step, {ratio:.2f} times; "
+        f"its busiest rank looks up {theirs.imbalance:.2f} times the mean"
+    )
+    more = {name: theirs.parts[name] - ours.parts[name] for name in PARTS}
+    for name in sorted(more, key=lambda each: -abs(more[each])):
+        if more[name]:
+            yield f"{PARTS[name]}: {_ms(theirs.parts[name])} there, {_ms(ours.parts[name])} here"
+    moved = [
+        (theirs_row["added_us"] - ours_row["added_us"], ours_row, theirs_row)
+        for ours_row, theirs_row in zip(ours.tables, theirs.tables, strict=True)
+        if _way(ours_row) != _way(theirs_row)
+    ]
+    for gained, ours_row, theirs_row in sorted(moved, key=lambda each: -each[0])[:NAMED]:
+        if gained > 0:
+            yield (
+                f"table {ours_row['table']} ({ours_row['rows']:,} rows of {ours_row['dim']}, "
+                f"{ours_row['pooling']:g} lookups): {_way(theirs_row)} there, {_way(ours_row)} "
+                f"here, which saves {gained:.3g} us"
+            )
+    if len(moved) > NAMED:
+        yield f"{len(moved)} tables are laid out differently"
+
+
+def _way(row: dict[str, object]) -> str:
+    ranks = row["ranks"]
+    assert isinstance(ranks, list)
+    name = str(row["sharding"])
+    name = name if len(ranks) == 1 else f"{name} x{len(ranks)}"
+    return name if row["tier"] == "hbm" else f"{name} in {row['tier']} memory"
+
+
+def _ms(value_us: float) -> str:
+    return f"{value_us / US_PER_MS:.3f} ms"

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
-from perfmodel.explore.planner.explain import reasons
-from perfmodel.explore.planner.problem import MEMORIES, Layout
+from perfmodel.explore.planner.explain import reasons, shortage
+from perfmodel.explore.planner.problem import Layout, Problem
 from perfmodel.explore.planner.search import (
     layout_of,
     lower_bound,
@@ -23,13 +21,12 @@ from perfmodel.explore.planner.search import (
     search,
     variations,
 )
-from perfmodel.explore.planner.surrogate import Surrogate, surrogate
+from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.explore.planner.torchrec import with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
 from perfmodel.progress import Begin, silent
 from perfmodel.provenance import made_by
-from perfmodel.units import BYTES_PER_GB, US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,19 +151,19 @@ def plan_deployment(
     variations = _most_variations(deployment) if own else 0
     for reserved in RESERVED_FRACS:
         begin("searching", 0, 0)
-        made = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
-        layouts = search(made.problem) if own else _torchrec_layouts(made, deployment)
-        layouts = _distinct(deployment, made, layouts)[:verified]
+        problem = surrogate(deployment, reserved_bytes=reserved * device.hbm_bytes, with_drives=own)
+        layouts = search(problem) if own else _torchrec_layouts(problem, deployment)
+        layouts = _distinct(deployment, layouts)[:verified]
         if not layouts:
             break
         if own:
-            before = layout_of(made, deployment.placement)
+            before = layout_of(problem, deployment.placement)
             layouts += [before] if before is not None else []
-            layouts = _distinct(deployment, made, layouts + _torchrec_layouts(made, deployment))
+            layouts = _distinct(deployment, layouts + _torchrec_layouts(problem, deployment))
         trials = []
         for number, layout in enumerate(layouts):
             begin(f"scheduling layout {number + 1}", number, len(layouts) + variations)
-            trials.append(_trial(deployment, made, layout, overheads))
+            trials.append(_trial(deployment, layout, overheads))
         tried += [trial for trial in trials if trial is not None]
         if trials[0] is not None:
             break
@@ -175,7 +172,7 @@ def plan_deployment(
             tried += _variations_tried(deployment, tried, overheads, len(layouts), begin)
         return _plan(deployment, estimator, tried)
     if not layouts and not reserved:
-        raise WorkloadError(shortage(made, deployment))
+        raise WorkloadError(shortage(problem, deployment))
     raise WorkloadError(
         f"{deployment.workload.name}: no layout leaves room for the step's activations on "
         f"{device.name}"
@@ -184,18 +181,17 @@ def plan_deployment(
 
 @dataclass(frozen=True)
 class _Trial:
-    made: Surrogate
     layout: Layout
     deployment: Deployment
     result: Result
 
 
-def _torchrec_layouts(made: Surrogate, deployment: Deployment) -> list[Layout]:
+def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
     """The best by TorchRec's formulas, which know no drives and no expansion memory."""
-    if not {"hbm", "host"}.issuperset(made.problem.choices.tier):
+    if not {"hbm", "host"}.issuperset(problem.choices.tier):
         return []
-    found = packed_best(with_formulas(made.problem, made.ways, deployment))
-    return [] if found is None else [replace(found, problem=made.problem)]
+    found = packed_best(with_formulas(problem, deployment))
+    return [] if found is None else [replace(found, problem=problem)]
 
 
 def _variations_tried(
@@ -211,13 +207,13 @@ def _variations_tried(
     seen = {each.deployment.placement for each in found}
     proposed = variations(best.layout)
     while left and (layout := next(proposed, None)) is not None:
-        placement = placement_of(deployment, best.made, layout)
+        placement = placement_of(deployment, layout)
         if placement in seen:
             continue
         seen.add(placement)
         begin(f"scheduling variation {most - left + 1}", scheduled + most - left, scheduled + most)
         left -= 1
-        trial = _trial(deployment, best.made, layout, overheads)
+        trial = _trial(deployment, layout, overheads)
         if trial is None:
             continue
         yield trial
@@ -230,31 +226,28 @@ def _most_variations(deployment: Deployment) -> int:
     return min(MAX_VARIATIONS, max(MIN_VARIATIONS, SCHEDULED_TABLES // tables))
 
 
-def _distinct(deployment: Deployment, made: Surrogate, layouts: list[Layout]) -> list[Layout]:
+def _distinct(deployment: Deployment, layouts: list[Layout]) -> list[Layout]:
     """Of layouts that make one placement, the first."""
     found: dict[Placement, Layout] = {}
     for layout in layouts:
-        found.setdefault(placement_of(deployment, made, layout), layout)
+        found.setdefault(placement_of(deployment, layout), layout)
     return list(found.values())
 
 
-def _trial(
-    deployment: Deployment, made: Surrogate, layout: Layout, overheads: str | None
-) -> _Trial | None:
-    placed = deployment.with_(placement=placement_of(deployment, made, layout))
+def _trial(deployment: Deployment, layout: Layout, overheads: str | None) -> _Trial | None:
+    placed = deployment.with_(placement=placement_of(deployment, layout))
     try:
         trial = predict(placed, overheads=overheads)
     except WorkloadError:
         return None
-    return _Trial(made, layout, placed, trial.results[0])
+    return _Trial(layout, placed, trial.results[0])
 
 
 def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> Plan:
     best = min(trial, key=lambda each: each.result.step_us)
-    made = best.made
     tried = []
     for each in trial:
-        names = [each.made.ways[choice].sharding for choice in each.layout.chosen.tolist()]
+        names = [each.layout.problem.ways[at].sharding for at in each.layout.chosen.tolist()]
         taken = {"step_us": each.result.step_us, "surrogate_us": each.layout.step_us}
         tried.append({**taken, "sharding": dict(Counter(names))})
     return Plan(
@@ -262,96 +255,12 @@ def _plan(deployment: Deployment, estimator: Estimator, trial: list[_Trial]) -> 
         estimator,
         best.result,
         best.layout.step_us,
-        min((each.layout for each in trial if each.made is made), key=lambda each: each.step_us),
+        min(
+            (each.layout for each in trial if each.layout.problem is best.layout.problem),
+            key=lambda layout: layout.step_us,
+        ),
         best.layout.imbalance,
         best.layout.parts,
-        tuple(reasons(made, best.layout, best.deployment.placement, deployment)),
+        tuple(reasons(best.layout, best.deployment)),
         tuple(tried),
     )
-
-
-NAMES = dict(zip(MEMORIES, ("device", "host", "expansion", "drive"), strict=True))
-
-
-def shortage(made: Surrogate, deployment: Deployment) -> str:
-    """Why nothing fits: the largest part of a table, or all tables, and by how much."""
-    problem, name = made.problem, deployment.workload.name
-    where = f"{problem.ranks} x {deployment.machine.node.device.name}"
-    for number, own in enumerate(problem.of_table):
-        choices = problem.choices
-        over = np.max(
-            [getattr(choices, each)[own] - getattr(problem, each) for each in MEMORIES], axis=0
-        )
-        if over.min() > 0:
-            return (
-                f"{name}: tables[{number}]: its smallest part is {_gb(float(over.min()))} larger "
-                f"than what any tier of a rank of {where} holds"
-            )
-    used = [each for each in MEMORIES if getattr(problem.choices, each).any()]
-    shard = np.sum([getattr(problem.choices, name) for name in used], axis=0)
-    whole = shard * problem.choices.parts
-    needed = sum(float(whole[own].min()) for own in problem.of_table)
-    each = float(sum(getattr(problem, name) for name in used))
-    over_bytes = needed - each * problem.ranks
-    if over_bytes > 0:
-        memories = " and ".join(NAMES[name] for name in used) + " memory"
-        return (
-            f"{name}: its tables need {_gb(over_bytes)} more than the "
-            f"{_gb(each * problem.ranks)} of {memories} that {where} have for tables"
-        )
-    return (
-        f"{name}: its tables of {_gb(needed)} come near the {_gb(each * problem.ranks)} that "
-        f"{where} have for tables, and no layout of whole parts was found"
-    )
-
-
-def _gb(count: float) -> str:
-    return f"{count / BYTES_PER_GB:.3g} GB"
-
-
-PARTS = {
-    "busiest_us": "lookups and updates of the busiest rank",
-    "exchange_us": "exchange of rows",
-    "summed_us": "sums of replicated tables' gradients",
-}
-NAMED = 3
-"""Tables that are named, at most."""
-
-
-def differences(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """Lines, the largest difference first; parts are of the search's model, steps are not."""
-    ratio = theirs.result.step_us / ours.result.step_us
-    yield (
-        f"{theirs.estimator}'s plan: {_ms(theirs.result.step_us)} per step, {ratio:.2f} times; "
-        f"its busiest rank looks up {theirs.imbalance:.2f} times the mean"
-    )
-    more = {name: theirs.parts[name] - ours.parts[name] for name in PARTS}
-    for name in sorted(more, key=lambda each: -abs(more[each])):
-        if more[name]:
-            yield f"{PARTS[name]}: {_ms(theirs.parts[name])} there, {_ms(ours.parts[name])} here"
-    moved = [
-        (theirs_row["added_us"] - ours_row["added_us"], ours_row, theirs_row)
-        for ours_row, theirs_row in zip(ours.tables, theirs.tables, strict=True)
-        if _way(ours_row) != _way(theirs_row)
-    ]
-    for gained, ours_row, theirs_row in sorted(moved, key=lambda each: -each[0])[:NAMED]:
-        if gained > 0:
-            yield (
-                f"table {ours_row['table']} ({ours_row['rows']:,} rows of {ours_row['dim']}, "
-                f"{ours_row['pooling']:g} lookups): {_way(theirs_row)} there, {_way(ours_row)} "
-                f"here, which saves {gained:.3g} us"
-            )
-    if len(moved) > NAMED:
-        yield f"{len(moved)} tables are laid out differently"
-
-
-def _way(row: dict[str, object]) -> str:
-    ranks = row["ranks"]
-    assert isinstance(ranks, list)
-    name = str(row["sharding"])
-    name = name if len(ranks) == 1 else f"{name} x{len(ranks)}"
-    return name if row["tier"] == "hbm" else f"{name} in {row['tier']} memory"
-
-
-def _ms(value_us: float) -> str:
-    return f"{value_us / US_PER_MS:.3f} ms"

@@ -177,6 +177,8 @@ class Problem:
     forward_frac: float = 0.5
     ahead_us: tuple[float, ...] = ()
     """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
+    ways: tuple[Way, ...] = ()
+    """What the choices stand for, in the same order."""
 
     def held(self) -> Floats:
         """What ranks have without tables, `[ranks, measures]`."""
@@ -268,17 +270,13 @@ class Layout:
     chosen: Ints
     ranks: tuple[tuple[int, ...], ...]
 
-    def held_by(self, tables: Sequence[int]) -> Floats:
-        """Per rank the sums of each of `MEASURES` over these tables, `[ranks, measures]`."""
-        held = self.problem.held()
-        for table in tables:
-            held[list(self.ranks[table])] += self.problem.sizes[self.chosen[table]]
-        return held
-
     @cached_property
     def held(self) -> Floats:
-        """The same over all tables."""
-        return self.held_by(range(len(self.chosen)))
+        """Per rank the sums of each of `MEASURES` over its tables, `[ranks, measures]`."""
+        held = self.problem.held()
+        for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
+            held[list(ranks)] += self.problem.sizes[choice]
+        return held
 
     @property
     def exchange_us(self) -> float:

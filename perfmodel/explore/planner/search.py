@@ -23,7 +23,6 @@ from perfmodel.explore.planner.problem import (
     Problem,
 )
 from perfmodel.explore.planner.programme import Solution, best_of
-from perfmodel.explore.planner.surrogate import Surrogate
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
@@ -294,12 +293,12 @@ CACHE_NAME = "rows"
 HBM = MEASURES.index("hbm_bytes")
 
 
-def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Placement:
+def placement_of(deployment: Deployment, layout: Layout) -> Placement:
     """The layout as a placement; tables outside device memory share one cache there."""
     cached_bytes = np.zeros(deployment.ranks)
     tables = []
     for choice, ranks in zip(layout.chosen.tolist(), layout.ranks, strict=True):
-        way = made.ways[choice]
+        way = layout.problem.ways[choice]
         is_cached = way.tier != "hbm"
         if is_cached:
             cached_bytes[list(ranks)] += way.bytes_in("hbm")
@@ -308,37 +307,21 @@ def placement_of(deployment: Deployment, made: Surrogate, layout: Layout) -> Pla
     if not cached_bytes.any():
         return Placement(tuple(tables))
     resident = layout.held[:, HBM] - cached_bytes
-    room = float(made.problem.hbm_bytes - resident.max())
+    room = float(layout.problem.hbm_bytes - resident.max())
     size = max(min(float(cached_bytes.max()), room), 1.0)
     return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))
 
 
-def layout_of(made: Surrogate, placement: Placement) -> Layout | None:
-    """A placement as a layout of the surrogate's choices, or None where it is none of them."""
-    cached = _cached_frac(made, placement)
-    known: dict[tuple[int, str, str, int], int] = {}
-    for at, way in enumerate(made.ways):
-        own = way.number, way.sharding, way.tier, way.parts
-        before = made.ways[known[own]].cached_frac if own in known else np.inf
-        if abs(way.cached_frac - cached) < abs(before - cached):
-            known[own] = at
+def layout_of(problem: Problem, placement: Placement) -> Layout | None:
+    """A placement in device memory as a layout, or None where it is none of the choices."""
+    keys = [(way.number, way.sharding, way.tier, way.parts) for way in problem.ways]
+    known = {key: at for at, key in enumerate(keys)}
     chosen = []
     for number, placed in enumerate(placement.tables):
         key = (number, placed.sharding, placed.tier, len(placed.ranks))
-        if key not in known or placed.hot_rows or (placed.caches and placed.tier == "hbm"):
+        if key not in known or placed.hot_rows or placed.caches:
             return None
         chosen.append(known[key])
     ranks = tuple(placed.ranks for placed in placement.tables)
-    layout = Layout(made.problem, np.array(chosen), ranks)
+    layout = Layout(problem, np.array(chosen), ranks)
     return layout if layout.fits else None
-
-
-def _cached_frac(made: Surrogate, placement: Placement) -> float:
-    """Of the fullest rank's tables outside device memory, what its caches there hold."""
-    sizes = {way.number: way.size_bytes * way.parts for way in made.ways if way.tier == "hbm"}
-    held = np.zeros(made.problem.ranks)
-    for number, placed in enumerate(placement.tables):
-        if placed.tier != "hbm":
-            held[list(placed.ranks)] += sizes[number] / len(placed.ranks)
-    room = sum(cache.capacity_bytes for cache in placement.caches if cache.at == "hbm")
-    return min(room / float(held.max()), 1.0) if held.any() else 0.0

@@ -196,17 +196,9 @@ FILLED = 0.9
 """Where tables fill more of all memories considered, so is the next: hosts', expansion, drives."""
 
 
-@dataclass(frozen=True)
-class Surrogate:
-    """The problem, and the ways that its choices stand for, in the same order."""
-
-    problem: Problem
-    ways: tuple[Way, ...]
-
-
 def surrogate(
     deployment: Deployment, *, reserved_bytes: float = 0.0, with_drives: bool = True
-) -> Surrogate:
+) -> Problem:
     """The problem of laying out the deployment's tables; of each device's memory so much more than
     usual is `reserved_bytes`. Raises `WorkloadError` where nothing is left for tables."""
     other_bytes = _other_bytes(deployment) + reserved_bytes
@@ -245,7 +237,7 @@ def surrogate(
     columns |= {name: np.round(each, DECIMALS) for name, each in times_us.items()}
     columns |= {name: tuple(getattr(way, name) for way in here) for name in ("sharding", "tier")}
     choices = Choices(table, parts, reach, _kinds(deployment, here), **columns)
-    problem = Problem(
+    return Problem(
         choices,
         ranks,
         machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
@@ -257,8 +249,8 @@ def surrogate(
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
         ahead_us=ahead_us,
+        ways=here,
     )
-    return Surrogate(problem, here)
 
 
 def _paced(

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from perfmodel.arrays import Floats
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem, Way
+from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 
@@ -161,9 +161,9 @@ def topology_of(deployment: Deployment) -> Topology:
     )
 
 
-def with_formulas(problem: Problem, ways: tuple[Way, ...], deployment: Deployment) -> Problem:
+def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
     """The problem with TorchRec's cost of each shard as its work, and nothing else."""
-    tables = deployment.workload.tables
+    tables, ways = deployment.workload.tables, problem.ways
     wire = deployment.workload.implementation.exchange_precision
     total = np.empty(len(ways))
     for dtype in {way.dtype for way in ways}:

@@ -17,7 +17,7 @@ from perfmodel.embedding import population, read_histograms
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
 from perfmodel.explore.planner.document import read_plan, torchrec_document
-from perfmodel.explore.planner.planned import differences
+from perfmodel.explore.planner.explain import differences
 from perfmodel.explore.planner.problem import ANY, GROUP, Layout, Problem
 from perfmodel.explore.planner.search import lower_bound, placement_of, search
 from perfmodel.explore.planner.surrogate import surrogate
@@ -85,9 +85,9 @@ def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
     made, draw = surrogate(start), np.random.default_rng(0)
     quick, full = [], []
     while len(full) < 25:
-        layout = _random_layout(made.problem, draw)
+        layout = _random_layout(made, draw)
         if layout.fits:
-            placed = start.with_(placement=placement_of(start, made, layout))
+            placed = start.with_(placement=placement_of(start, layout))
             quick.append(layout.step_us)
             full.append(predict(placed).results[0].step_us)
     places = [np.argsort(np.argsort(each)) for each in (quick, full)]
@@ -238,7 +238,7 @@ def test_expansion_memory_holds_what_hosts_cannot_before_drives_do() -> None:
 def test_dcnv2_is_within_seven_percent_of_the_bound(nodes: int) -> None:
     """Of two nodes one holds the largest table by itself: their ranks differ."""
     start = deployment_of(load_workload("dlrm-dcnv2"), cluster(load("dgx-a100-80gb"), nodes))
-    best = search(surrogate(start).problem)[0]
+    best = search(surrogate(start))[0]
     assert best.fits
     assert best.step_us <= 1.07 * lower_bound(best.problem)
 
