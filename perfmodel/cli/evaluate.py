@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import evaluate_published
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, flag, option
+from perfmodel.cli.options import DEFAULT_MAX_GB, Format, kernel_models, max_bytes
 from perfmodel.cli.output import Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 
@@ -16,18 +16,11 @@ if TYPE_CHECKING:
 
 
 def traces(
-    paths: Annotated[
-        list[str] | None,
-        argument(
-            "Files, or folders, searched recursively; a device's .toml goes with the tables in "
-            "its folder. [default: the folder `traces` here, and the bundled demo]",
-            "[FOLDER|TRACE...]",
-        ),
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    strict: opts.StrictOption = False,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    paths: list[str] | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far predictions are from what was measured, per step, host overhead and kernel family.
 
@@ -41,7 +34,7 @@ def traces(
       perfmodel evaluate traces --format json -o errors.json
     """
     target = Output(format, output)
-    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=opts.max_bytes(max_memory))
+    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_traces
 
@@ -61,14 +54,12 @@ def evaluate_paths(
 
 
 def kernels(
-    data: opts.MeasuredKernelsOption,
-    models: opts.ModelsOption = None,
-    trust_models: opts.TrustModelsOption = False,
-    figure: Annotated[
-        Path | None, option("Draw every row with its interval (.png, .svg, .pdf).", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    data: list[Path],
+    models: Path | None = None,
+    trust_models: bool = False,
+    figure: Path | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """Errors of kernel models on tables of measured kernels, per op, device and dtype.
 
@@ -86,7 +77,7 @@ def kernels(
     from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
-    with working("evaluating"), opts.kernel_models(models, trusted=trust_models):
+    with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
@@ -94,17 +85,12 @@ def kernels(
 
 
 def collectives(
-    curves: Annotated[Path, option("What each curve is: collective, GPUs, wires.", "CURVES.csv")],
-    data: Annotated[Path, option("Its points: curve_id, size_bytes, time_us.", "POINTS.csv[.gz]")],
-    calibrate: Annotated[
-        str | None,
-        option("Sizes whose points calibrate their own curve; they are not scored.", "BYTES,..."),
-    ] = None,
-    model: Annotated[
-        Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    curves: Path,
+    data: Path,
+    calibrate: str | None = None,
+    model: Path | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
 
@@ -140,26 +126,14 @@ def _sizes(text: str | None) -> list[float]:
 
 
 def ops(
-    traces: Annotated[
-        list[str] | None,
-        argument(
-            "Traces with shapes: files, or folders, searched recursively.",
-            "[FOLDER|TRACE...]",
-            callback=opts.no_configuration,
-        ),
-    ] = None,
-    lookups: Annotated[
-        list[Path] | None,
-        option("Published times of embedding kernels; may be given several times.", "FILE.csv"),
-    ] = None,
-    by_op: Annotated[bool, flag("--by-op", "By operator instead of by kernel family.")] = False,
-    only: Annotated[str, option("Operators whose name matches, as in '*ookup*'.", "PATTERN")] = "*",
-    alone: Annotated[
-        bool, flag("--alone", "Only ops during which no other stream was busy.")
-    ] = False,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    traces: list[str] | None = None,
+    lookups: list[Path] | None = None,
+    by_op: bool = False,
+    only: str = "*",
+    alone: bool = False,
+    format: Format | None = None,
+    output: Path | None = None,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
 
@@ -177,7 +151,7 @@ def ops(
     from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
-    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), opts.max_bytes(max_memory)
+    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
@@ -187,15 +161,13 @@ def ops(
 
 
 def modules(
-    table: Annotated[Path, argument("Calls as `collect modules` measured them.", "TABLE.csv")],
-    programs: Annotated[Path, option("The files that were measured; they are executed.", "DIR")],
-    hardware: Annotated[
-        str | None, option("What to predict for, if not the table's device.", "NAME|FILE")
-    ] = None,
-    settings: opts.SetOption = None,
-    overheads: opts.OverheadsOption = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    table: Path,
+    programs: Path,
+    hardware: str | None = None,
+    settings: list[str] | None = None,
+    overheads: str | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device.
 
@@ -227,25 +199,15 @@ def modules(
 
 
 def steps(
-    truth: Annotated[
-        list[Path],
-        option("Table of configurations and step times (`collect truth`). Repeatable.", "FILE"),
-    ],
-    hardware: Annotated[
-        str, option("The CPU, best as `fit device` calibrated it, or the GPU.", "NAME|FILE")
-    ],
-    settings: opts.SetOption = None,
-    overheads: opts.OverheadsOption = None,
-    blind: Annotated[
-        bool, option("Predict only: leave out what was measured, and the errors.")
-    ] = False,
-    before: Annotated[Path | None, option("Steps that the CPU was calibrated on …", "FILE")] = None,
-    again: Annotated[
-        Path | None,
-        option("… and the same steps measured again: how far the machine moved since.", "FILE"),
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    truth: list[Path],
+    hardware: str,
+    settings: list[str] | None = None,
+    overheads: str | None = None,
+    blind: bool = False,
+    before: Path | None = None,
+    again: Path | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare.
 
@@ -290,12 +252,10 @@ def steps(
 
 
 def pairs(
-    traces: Annotated[
-        list[str], argument("Pairs of traces: one program on two GPUs.", "ONE OTHER...")
-    ],
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    traces: list[str],
+    format: Format | None = None,
+    output: Path | None = None,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far a trace moved to another GPU is from the trace of the same program there.
 
@@ -312,10 +272,46 @@ def pairs(
     from perfmodel.cli.error_tables import show_pairs
     from perfmodel.evaluation.pairs import evaluate_pairs
 
-    limit = opts.max_bytes(max_memory)
+    limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
     target.write_result(evaluation, show_pairs)
+
+
+def designs(
+    only: list[str] | None = None,
+    folder: Path | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
+) -> None:
+    """Recompute the figures that papers published about co-designs, each beside its tolerance.
+
+    What cannot be read as a number is a band. `evidence` says what a row shows: exact (an
+    identity), blind (predicted before the figure was read), seen, or input (the figure, or one that
+    it follows from, is an input). `assumed` lists what no source says.
+
+    \b
+    Examples:
+      perfmodel evaluate designs
+      perfmodel evaluate designs --only cachedembedding --format json
+    """
+    target = Output(format, output)
+
+    runner = _published_runner()
+    with working("predicting") as begin:
+        evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
+    from perfmodel.cli.error_tables import show_designs
+
+    target.write_result(evaluation, show_designs)
+
+
+def _published_runner() -> Any:
+    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (root / "benchmarks" / "published").is_dir():
+            sys.path.append(str(root))
+            return import_module("benchmarks.published.designs")
+    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
 
 
 HELP = """How far predictions are from what was measured.
@@ -333,8 +329,7 @@ Examples:
   perfmodel evaluate designs                  what papers published about co-designs
   perfmodel evaluate NOUN --help              more, with examples
 """
-evaluate = opts.verb_of(
-    HELP,
+NOUNS = (
     collectives,
     traces,
     kernels,
@@ -342,5 +337,5 @@ evaluate = opts.verb_of(
     modules,
     pairs,
     steps,
-    evaluate_published.designs,
+    designs,
 )

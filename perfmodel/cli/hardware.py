@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, option
+from perfmodel.cli.options import Format
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -18,21 +18,12 @@ LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
 
 
 def hardware(
-    what: Annotated[
-        list[str] | None,
-        argument(
-            "List the catalogue (the default), or what holds TEXT in name, maker or "
-            "architecture; show parts with their sources; check files. A name alone is shown.",
-            "list [TEXT...] | show NAME... | check FILE...",
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, option("List only this kind: device, host, link, nic, storage, node, ...")
-    ] = None,
-    settings: opts.SetOption = None,
-    nodes: opts.NodesOption = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    what: list[str] | None = None,
+    kind: str | None = None,
+    settings: list[str] | None = None,
+    nodes: int | None = None,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """The hardware catalogue: list, show, check files of your own.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, option
+from perfmodel.cli.options import Format, kernel_models
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.errors import UsageError
 
@@ -21,23 +21,13 @@ _TEXTS = ("dtype", "direction", "timing", "framework")
 
 
 def kernel(
-    op: Annotated[
-        str | None, argument("An op of the vocabulary; without one, all are listed.", "OP")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        argument(
-            "The op's dims; dtype=, direction=, timing= and framework= where not the usual.",
-            "DIM=VALUE...",
-        ),
-    ] = None,
-    hardware: Annotated[
-        list[str] | None, option("The device. May be repeated.", "NAME|FILE")
-    ] = None,
-    models: opts.ModelsOption = None,
-    trust_models: opts.TrustModelsOption = False,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    op: str | None = None,
+    settings: list[str] | None = None,
+    hardware: list[str] | None = None,
+    models: Path | None = None,
+    trust_models: bool = False,
+    format: Format | None = None,
+    output: Path | None = None,
 ) -> None:
     """How long one kernel takes on a device, and why.
 
@@ -59,7 +49,7 @@ def kernel(
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    with opts.kernel_models(models, trusted=trust_models):
+    with kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
 
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"

@@ -182,17 +182,16 @@ class Output:
         cautions: Sequence[str],
         first: str,
     ) -> None:
-        from perfmodel.cli.console import Console, page_width
+        from perfmodel.cli.console import Console, page_width, terminal_console
 
         to_terminal = not self.path and sys.stdout.isatty()
-        console = Console(page_width(), to_terminal=to_terminal)
+        console = terminal_console() if to_terminal else Console(page_width())
         console.say(first)
         console.show_cautions(cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]
         console.show_warnings(below, every=SHOWN.get().notes)
-        if not to_terminal:
-            self._put((console.text or "\n").encode())
+        self._put((console.text or "\n").encode())
 
 
 def json_text(answer: dict[str, Any]) -> str:
