@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes, steps_slice
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
 from perfmodel.cli.output import (
+    STDOUT,
     Output,
     check_figure,
     frame_csv,
@@ -70,8 +71,7 @@ def breakdown(
     capture: str | None = None,
     figure: Path | None = None,
     memory_figure: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
@@ -90,7 +90,6 @@ def breakdown(
       perfmodel breakdown graphs.json.gz --capture eager.json.gz
       perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
     """
-    target = Output(format, output)
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
     limit = max_bytes(max_memory)

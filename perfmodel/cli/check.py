@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.evaluate import evaluate_paths
-from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
-from perfmodel.cli.output import FAILED, Output, check_target, wrote
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
+from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, wrote
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
@@ -24,8 +24,7 @@ def check(
     junit: Path | None = None,
     markdown: Path | None = None,
     steps_by: str | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
@@ -43,8 +42,7 @@ def check(
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"
         )
-    target = Output(format, output)
-    _check_places(baseline, update, [junit, markdown, output])
+    _check_places(baseline, update, [junit, markdown])
 
     from perfmodel.cli.error_tables import show_check
     from perfmodel.evaluation.baseline import (

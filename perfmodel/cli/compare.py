@@ -10,8 +10,7 @@ from typing import Any
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, check_figure, save_drawn, working
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
 
@@ -38,8 +37,7 @@ def compare(
     plan: Path | None = None,
     figure: Path | None = None,
     latency: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Co-designs side by side: time, energy, cost, memory.
 
@@ -62,7 +60,6 @@ def compare(
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     check_figure(figure)
     check_figure(latency)
-    target = Output(format, output)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return

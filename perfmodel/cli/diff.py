@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
-from perfmodel.cli.output import FAILED, Output, check_target, working, wrote
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
+from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.reporting.tables import Table, columns, named, percent
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def diff(
     fail_over: str | None = None,
     markdown: Path | None = None,
     steps_by: str | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """What became slower between two traces or predictions, and why.
@@ -49,7 +48,6 @@ def diff(
     from perfmodel.files import write_text
     from perfmodel.reporting.verdict import parse_limits
 
-    target = Output(format, output)
     parse_limits(fail_over or "")
     if markdown:
         check_target(markdown)

@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, Format, kernel_models, max_bytes
-from perfmodel.cli.output import Output, check_figure, save_figure, working
+from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def traces(
     paths: list[str] | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
@@ -33,7 +32,6 @@ def traces(
       perfmodel evaluate traces my-traces/ one.json.gz
       perfmodel evaluate traces --format json -o errors.json
     """
-    target = Output(format, output)
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_traces
@@ -58,8 +56,7 @@ def kernels(
     models: Path | None = None,
     trust_models: bool = False,
     figure: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Errors of kernel models on tables of measured kernels, per op, device and dtype.
 
@@ -71,7 +68,6 @@ def kernels(
       perfmodel evaluate kernels --data test.parquet
       perfmodel evaluate kernels --data test.parquet --models my-models --format json
     """
-    target = Output(format, output)
     check_figure(figure)
 
     from perfmodel.cli.error_tables import show_kernels
@@ -89,8 +85,7 @@ def collectives(
     data: Path,
     calibrate: str | None = None,
     model: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
 
@@ -100,7 +95,6 @@ def collectives(
       perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
         --calibrate 262144,2097152,16777216,268435456
     """
-    target = Output(format, output)
     sizes = _sizes(calibrate)
 
     from perfmodel.cli.error_tables import show_collectives
@@ -131,8 +125,7 @@ def ops(
     by_op: bool = False,
     only: str = "*",
     alone: bool = False,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
@@ -144,7 +137,6 @@ def ops(
       perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
       perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
-    target = Output(format, output)
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
@@ -166,8 +158,7 @@ def modules(
     hardware: str | None = None,
     settings: list[str] | None = None,
     overheads: str | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device.
 
@@ -180,8 +171,6 @@ def modules(
       perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
       perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
     """
-    target = Output(format, output)
-
     from perfmodel.cli.error_tables import show_modules
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 
@@ -206,8 +195,7 @@ def steps(
     blind: bool = False,
     before: Path | None = None,
     again: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare.
 
@@ -223,7 +211,6 @@ def steps(
         --again ops_again_steps.csv
     """
     repeats = [path for path in (before, again) if path is not None]
-    target = Output(format, output)
     if len(repeats) == 1:
         raise UsageError("--before and --again: give both, or none")
 
@@ -253,8 +240,7 @@ def steps(
 
 def pairs(
     traces: list[str],
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far a trace moved to another GPU is from the trace of the same program there.
@@ -267,8 +253,6 @@ def pairs(
       perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
       perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
     """
-    target = Output(format, output)
-
     from perfmodel.cli.error_tables import show_pairs
     from perfmodel.evaluation.pairs import evaluate_pairs
 
@@ -281,8 +265,7 @@ def pairs(
 def designs(
     only: list[str] | None = None,
     folder: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Recompute the figures that papers published about co-designs, each beside its tolerance.
 
@@ -295,8 +278,6 @@ def designs(
       perfmodel evaluate designs
       perfmodel evaluate designs --only cachedembedding --format json
     """
-    target = Output(format, output)
-
     runner = _published_runner()
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)

@@ -39,7 +39,7 @@ def device(
       perfmodel fit device --data kernels.csv -o my-machine.toml
       perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
     """
-    target = Output(format or Format.TABLE, None)
+    target = Output(format)
     check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
@@ -82,7 +82,7 @@ def drift(
       python -m perfmodel.collect reference -o measured
       perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
     """
-    target = Output(format or Format.TABLE, None)
+    target = Output(format)
     if output is not None:
         check_target(output)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, rows_csv
+from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +20,7 @@ def hardware(
     kind: str | None = None,
     settings: list[str] | None = None,
     nodes: int | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """The hardware catalogue: list, show, check files of your own.
 
@@ -36,7 +33,6 @@ def hardware(
       perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
       perfmodel hardware check my-gpu.toml
     """
-    target = Output(format, output)
     action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")

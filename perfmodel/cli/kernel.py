@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import Format, kernel_models
-from perfmodel.cli.output import Output, rows_csv
+from perfmodel.cli.options import kernel_models
+from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def kernel(
     hardware: list[str] | None = None,
     models: Path | None = None,
     trust_models: bool = False,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """How long one kernel takes on a device, and why.
 
@@ -37,7 +36,6 @@ def kernel(
       perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
       perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
     """
-    target = Output(format, output)
     if op is None:
         _list(target)
         return

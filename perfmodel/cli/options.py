@@ -83,32 +83,34 @@ def _texts() -> dict[str, Any]:
 
 def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
     """`verb` as Typer takes it: its parameters with the texts of `options.toml`, where `path` leads
-    to those of its own; a parameter that is a dataclass is given as all fields of that."""
+    to those of its own; a parameter that is a dataclass is given as all fields of that,
+    and made of them."""
     own = _texts()
     for word in path:
         own = own.get(word, {})
     hints = get_type_hints(verb)
     parameters: list[Parameter] = []
-    bundle: tuple[str, Any] | None = None
+    bundles: dict[str, Any] = {}
     for each in signature(verb).parameters.values():
-        kind = hints[each.name]
-        if not is_dataclass(kind):
+        kind: Any = hints[each.name]
+        if not (isinstance(kind, type) and is_dataclass(kind)):
             parameters.append(_parameter(each.name, kind, each.default, own))
             continue
-        bundle = each.name, kind
-        inner, texts = get_type_hints(kind), _texts()["prediction"]
+        bundles[each.name] = kind
+        inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
         for field in fields(kind):
             parameters.append(_parameter(field.name, inner[field.name], field.default, texts))
 
     @wraps(verb)
     def run(**given: Any) -> None:
-        if bundle is None:
+        for name, kind in bundles.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        chosen: Any = given.get("options")
+        if chosen is None:
             verb(**given)
             return
-        name, kind = bundle
-        options = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        with kernel_models(options.models, trusted=options.trust_models):
-            verb(**given, **{name: options})
+        with kernel_models(chosen.models, trusted=chosen.trust_models):
+            verb(**given)
 
     del run.__wrapped__
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

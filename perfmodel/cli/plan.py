@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, check_target, working, wrote
+from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
 from perfmodel.files import write_text
 from perfmodel.reporting.tables import Table, columns, counted, interval
 from perfmodel.units import human_us
@@ -38,8 +38,7 @@ def plan(
     against: Estimator | None = None,
     settings: list[str] | None = None,
     torchrec: Path | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Where each table should lie so that a step takes least time.
 
@@ -55,9 +54,6 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
       perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
-    target = Output(
-        format, output, hint="the plan; use it with --plan of predict and compare", with_table=True
-    )
     if torchrec is not None:
         check_target(torchrec)
 
@@ -89,7 +85,11 @@ def plan(
         document = torchrec_document(found.placement, planned_for.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
         wrote(torchrec, "TorchRec's sharding plan")
-    target.write_result(found, partial(_show, other=other), found.deployment.notes)
+    show = partial(_show, other=other)
+    if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
+        STDOUT.write_result(found, show, found.deployment.notes)
+    hint = "the plan; use it with --plan of predict and compare"
+    target.write_result(found, show, found.deployment.notes, hint=hint)
 
 
 _TRIED = columns("mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us")

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import Format
 from perfmodel.cli.output import (
+    STDOUT,
     Output,
     check_figure,
     check_target,
@@ -114,8 +114,7 @@ def predict(
     figure: Path | None = None,
     roofline: Path | None = None,
     explain: str | None = None,
-    format: Format | None = None,
-    output: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """How long a batch of a trace, a configuration or a module takes.
 
@@ -141,7 +140,6 @@ def predict(
     """
     from perfmodel.ops.read.program import Call, program_of
 
-    target = Output(format, output)
     check_figure(figure)
     check_figure(roofline)
     if save_overheads:

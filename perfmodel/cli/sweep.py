@@ -42,7 +42,7 @@ def sweep(
     if along and not (reach or figure):
         raise UsageError("--along AXIS is for --reach, or for --figure")
     check_figure(figure)
-    target = Output(format or Format.TABLE, None)
+    target = Output(format)
     from perfmodel import explore
     from perfmodel.api import results_folder
     from perfmodel.cli.comparison_tables import show_sweep
