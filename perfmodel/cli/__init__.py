@@ -15,7 +15,7 @@ import typer
 
 from perfmodel import __version__
 from perfmodel.cli.failures import report_failure
-from perfmodel.cli.options import Command, Group
+from perfmodel.cli.options import Command, Group, described
 from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS
@@ -70,11 +70,16 @@ def application(word: str | None = None) -> typer.Typer:
         if name == "collect":
             app.command(context_settings=COLLECTOR)(collect)
             continue
-        verb = getattr(import_module(f"perfmodel.cli.{name}"), name)
-        if name in GROUPS:
-            app.add_typer(verb, name=name)
-        else:
-            app.command(cls=Command)(verb)
+        module = import_module(f"perfmodel.cli.{name}")
+        if name not in GROUPS:
+            app.command(cls=Command)(described(getattr(module, name), name))
+            continue
+        group = typer.Typer(
+            cls=Group, no_args_is_help=True, rich_markup_mode=None, help=module.HELP
+        )
+        for noun in module.NOUNS:
+            group.command(cls=Command)(described(noun, name, noun.__name__))
+        app.add_typer(group, name=name)
     return app
 
 

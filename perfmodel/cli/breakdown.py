@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    FormatOption,
-    MaxMemoryOption,
-    OutputOption,
-    ProfilerOverheadOption,
-    StepsByOption,
-    StepsOption,
-    StrictOption,
-    TraceOrDemoArgument,
-    max_bytes,
-    steps_slice,
-)
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
 from perfmodel.cli.output import (
+    STDOUT,
     Output,
     check_figure,
     frame_csv,
@@ -74,54 +61,19 @@ MAX_SHOWN = 10
 
 
 def breakdown(
-    trace: TraceOrDemoArgument = None,
-    steps: StepsOption = None,
-    steps_by: StepsByOption = None,
-    rank: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", help="Only this rank, in detail. May be repeated."),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=1_000_000,
-            help="Rows of each table of kernels, operators, ranges and rates. "
-            "[default: 10; 100 in JSON]",
-        ),
-    ] = None,
-    full_names: Annotated[
-        bool, typer.Option("--full-names", help="Names of kernels as they are in the trace.")
-    ] = False,
-    profiler_overhead: ProfilerOverheadOption = 0.0,
-    capture: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A trace of the same program without CUDA or HIP graphs: kernels of graphs are "
-            "laid back onto its operators, by their names in order.",
-        ),
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the timeline of the first rank's median step (.png, .svg, .pdf).",
-        ),
-    ] = None,
-    memory_figure: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the memory of the first rank over time (.png, .svg, .pdf), where the trace "
-            "records allocations.",
-        ),
-    ] = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    trace: str | None = None,
+    steps: str | None = None,
+    steps_by: str | None = None,
+    rank: list[int] | None = None,
+    top: int | None = None,
+    full_names: bool = False,
+    profiler_overhead: float = 0.0,
+    capture: str | None = None,
+    figure: Path | None = None,
+    memory_figure: Path | None = None,
+    target: Output = STDOUT,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """Where the time of a trace went, per rank and step.
 
@@ -138,7 +90,6 @@ def breakdown(
       perfmodel breakdown graphs.json.gz --capture eager.json.gz
       perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
     """
-    target = Output(format, output)
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
     limit = max_bytes(max_memory)

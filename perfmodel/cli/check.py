@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from perfmodel.cli.evaluate import evaluate_paths
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    FormatOption,
-    MaxMemoryOption,
-    OutputOption,
-    StepsByOption,
-    StrictOption,
-    max_bytes,
-)
-from perfmodel.cli.output import FAILED, Output, check_target, wrote
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
+from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, wrote
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 
@@ -26,37 +17,16 @@ TOLERANCE_FRAC = 0.05
 
 
 def check(
-    folders: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FOLDER|TRACE...]",
-            help="What the baseline was made from; without any, the folder `traces` here and the "
-            "bundled demo.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The committed errors (required).")
-    ] = None,
-    update: Annotated[
-        bool, typer.Option("--update", help="Write the present errors to the baseline instead.")
-    ] = False,
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            metavar="FRAC", help="Relative increase that a figure may have, on top of 0.02 points."
-        ),
-    ] = TOLERANCE_FRAC,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a JUnit XML report as well.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a Markdown summary as well.")
-    ] = None,
-    steps_by: StepsByOption = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    strict: StrictOption = False,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    folders: list[str] | None = None,
+    baseline: Path | None = None,
+    update: bool = False,
+    tolerance: float = TOLERANCE_FRAC,
+    junit: Path | None = None,
+    markdown: Path | None = None,
+    steps_by: str | None = None,
+    target: Output = STDOUT,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """Exit 1 where predictions became worse than a baseline.
 
@@ -72,8 +42,7 @@ def check(
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"
         )
-    target = Output(format, output)
-    _check_places(baseline, update, [junit, markdown, output])
+    _check_places(baseline, update, [junit, markdown])
 
     from perfmodel.cli.error_tables import show_check
     from perfmodel.evaluation.baseline import (

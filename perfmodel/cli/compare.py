@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import option
-from perfmodel.cli.output import Output, check_figure, save_drawn, working
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.units import US_PER_MS
 
@@ -23,55 +21,23 @@ DESIGN_LIST = "perfmodel.designs/1"
 
 
 def compare(
-    workload: opts.WorkloadOption = None,
-    hardware: Annotated[str | None, option("A device, node or cluster.", "NAME|FILE")] = None,
-    designs: Annotated[
-        str | None,
-        option("Designs, combined with + (A+B); `list` lists them. [default: all]", "A,B,A+B|all"),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        option("Global batch. [default: its own]", "N", min=1, max=opts.MAX_SAMPLES),
-    ] = None,
-    nodes: opts.NodesOption = None,
-    inference: opts.InferenceOption = False,
-    rate: opts.RateOption = None,
-    p99_ms: Annotated[
-        float | None,
-        option(
-            "With --inference and --rate: cheapest batch and replicas with this p99.",
-            "MS",
-            "--p99-ms",
-        ),
-    ] = None,
-    usd_per_kwh: Annotated[float | None, option("Price of energy.", "USD")] = None,
-    usd_per_hour: Annotated[
-        float | None, option("Rent of a node. [default: as the catalogue has it]", "USD")
-    ] = None,
-    over: Annotated[
-        str | None,
-        option("Show speed-ups over these designs. [default: the fastest baseline]", "A,B"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        opts.set_option(
-            "a design (hotline.hot_mib=256), the workload (workload.training.loss=mse) or the "
-            "hardware (node.gpus=4)"
-        ),
-    ] = None,
-    overheads: opts.OverheadsOption = None,
-    plan: Annotated[
-        Path | None,
-        option("All designs start from the layout of this plan (see `perfmodel plan`).", "FILE"),
-    ] = None,
-    figure: Annotated[
-        Path | None, option("Draw the comparison (.png, .svg, .pdf).", "FILE")
-    ] = None,
-    latency: Annotated[
-        Path | None, option("Draw latency over the rate at which samples come.", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    workload: str | None = None,
+    hardware: str | None = None,
+    designs: str | None = None,
+    batch: int | None = None,
+    nodes: int | None = None,
+    inference: bool = False,
+    rate: float | None = None,
+    p99_ms: float | None = None,
+    usd_per_kwh: float | None = None,
+    usd_per_hour: float | None = None,
+    over: str | None = None,
+    settings: list[str] | None = None,
+    overheads: str | None = None,
+    plan: Path | None = None,
+    figure: Path | None = None,
+    latency: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Co-designs side by side: time, energy, cost, memory.
 
@@ -94,7 +60,6 @@ def compare(
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
     check_figure(figure)
     check_figure(latency)
-    target = Output(format, output)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return

@@ -1,29 +1,19 @@
-"""Lines and tables of a command: by Rich on a terminal, as plain text to a pipe or a file.
-
-To load Rich and have it set the tables of a breakdown takes a sixth of the whole command (0.1 s),
-so that a pipe does without, unless `COLUMNS` gives it a width.
-"""
+"""A page of lines and tables: the terminal's width, that of `COLUMNS`, or as wide as its lines."""
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from perfmodel.errors import Note
-from perfmodel.reporting.tables import Column, Table, counted, one_line, width_of
-
-if TYPE_CHECKING:
-    import rich.console
-
+from perfmodel.reporting.tables import Table, counted, folded, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
-MIN_NAME = 12
-"""Columns that a folded name keeps."""
-GAP = 2
 MAX_WARNINGS = 4
 """Lines of warnings below a table, where not all are wanted."""
+_STYLES = {"bold": "\x1b[1m{}\x1b[0m", "yellow": "\x1b[33m{}\x1b[0m"}
 
 
 def page_width() -> int | None:
@@ -33,37 +23,30 @@ def page_width() -> int | None:
     return int(wanted) if is_known else None
 
 
+def terminal_console() -> Console:
+    """A page for the terminal, with colours unless `NO_COLOR` or a dumb terminal forbids them."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
+    width = shutil.get_terminal_size((80, 24)).columns
+    return Console(max(width, _MIN_WIDTH), coloured=not is_plain and sys.stdout.isatty())
+
+
 class Console:
-    """A page: the terminal, or a text that grows, of `width` columns where that is given."""
+    """A page that grows, of `width` columns where that is given."""
 
-    def __init__(self, width: int | None = None, *, to_terminal: bool = False) -> None:
-        self._text = io.StringIO()
-        self._rich: rich.console.Console | None = None
-        if to_terminal or width:
-            from rich.console import Console
-
-            self._rich = Console(
-                file=None if to_terminal else self._text,
-                width=None if to_terminal else width,
-                color_system="auto" if to_terminal else None,
-                highlight=False,
-                markup=False,
-                emoji=False,
-            )
+    def __init__(self, width: int | None = None, *, coloured: bool = False) -> None:
+        self._width, self._coloured = width, coloured
+        self._lines: list[str] = []
 
     @property
     def text(self) -> str:
-        """What was written, lines without blanks at their ends; nothing of a terminal."""
-        return "".join(f"{line.rstrip()}\n" for line in self._text.getvalue().splitlines())
+        """What was written, lines without blanks at their ends."""
+        return "".join(f"{line}\n" for line in self._lines)
 
     def print(self, text: str = "", *, style: str = "", whole: bool = False) -> None:
         """Text, on a page with a width broken between words unless `whole`."""
-        if self._rich is None:
-            self._text.write(f"{text}\n")
-            return
-        from rich.text import Text
-
-        self._rich.print(Text(text, style=style), soft_wrap=whole)
+        form = _STYLES[style] if style and self._coloured else "{}"
+        lines = [text] if whole or self._width is None else folded(text, self._width)
+        self._lines += [form.format(line.rstrip()) for line in lines]
 
     def say(self, text: str, *, style: str = "", whole: bool = False, before: str = "") -> None:
         """A line of text, whatever names are in it; nothing where it is empty."""
@@ -74,42 +57,9 @@ class Console:
         """Tables one below the other."""
         for table in tables:
             self.print()
-            if self._rich is None:
-                self._text.writelines(f"{line}\n" for line in table.lines())
-            else:
-                self._show_fitted(table, self._rich)
-
-    def _show_fitted(self, table: Table, console: rich.console.Console) -> None:
-        """What the page has room for: names are folded, then columns left out from the right."""
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table as RichTable
-
-        self.say(table.title, style="bold")
-        rows = table.rows()
-        cells = zip(table.columns, *rows, strict=True)
-        least = [_least_width(column, texts) for column, *texts in cells]
-        kept = list(range(len(least)))
-        while sum(least[at] + GAP for at in kept) - GAP > console.width:
-            rest = [at for at in kept[1:] if not table.columns[at].keep]
-            if not rest:
-                break
-            kept.remove(rest[-1])
-        shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for at in kept:
-            column = table.columns[at]
-            shown.add_column(
-                column.head,
-                justify="left" if column.is_text else "right",
-                vertical="top",
-                overflow="fold",
-                no_wrap=column.form != "",
-            )
-        for row in rows:
-            shown.add_row(*(row[at] for at in kept))
-        console.print(shown)
-        if len(kept) < len(least):
-            dropped = [each.head for at, each in enumerate(table.columns) if at not in kept]
-            self.say(f"(no room for: {', '.join(map(one_line, dropped))})")
+            self.say(table.title, style="bold")
+            for line in table.lines(self._width):
+                self.print(line, whole=True)
 
     def show_cautions(self, cautions: Sequence[str]) -> None:
         """What makes the answer below doubtful."""
@@ -138,9 +88,3 @@ class Console:
             if not shown:
                 self.print()
             self.say(f"{' and '.join(parts)}: -v shows them")
-
-
-def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """What a column can be narrowed to: texts to a name that can be read, others not at all."""
-    natural = max(map(width_of, (*column.head.split("\n"), *cells)))
-    return natural if column.form else min(natural, MIN_NAME)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    FormatOption,
-    MaxMemoryOption,
-    OutputOption,
-    StepsByOption,
-    max_bytes,
-    no_configuration,
-)
-from perfmodel.cli.output import FAILED, Output, check_target, working, wrote
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
+from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.reporting.tables import Table, columns, named, percent
 
 if TYPE_CHECKING:
@@ -29,35 +21,14 @@ MAX_SHOWN = 12
 
 
 def diff(
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", callback=no_configuration, help="A Kineto trace, or the JSON of an answer."
-        ),
-    ],
-    b: Annotated[
-        str,
-        typer.Argument(metavar="B", callback=no_configuration, help="What it is compared with."),
-    ],
-    top: Annotated[
-        int, typer.Option(min=1, help="Show this many changes of each kind.")
-    ] = MAX_SHOWN,
-    fail_over: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIGURE=PERCENT%,...",
-            help="Exit 1 where a figure of any rank grew by more, and by more than its steps "
-            "scatter: step, comm, memory, gpu_active, gpu_idle, exposed_comm.",
-        ),
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a comment for a pull request as well."),
-    ] = None,
-    steps_by: StepsByOption = None,
-    format: FormatOption = None,
-    output: OutputOption = None,
-    max_memory: MaxMemoryOption = DEFAULT_MAX_GB,
+    a: str,
+    b: str,
+    top: int = MAX_SHOWN,
+    fail_over: str | None = None,
+    markdown: Path | None = None,
+    steps_by: str | None = None,
+    target: Output = STDOUT,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """What became slower between two traces or predictions, and why.
 
@@ -77,7 +48,6 @@ def diff(
     from perfmodel.files import write_text
     from perfmodel.reporting.verdict import parse_limits
 
-    target = Output(format, output)
     parse_limits(fail_over or "")
     if markdown:
         check_target(markdown)

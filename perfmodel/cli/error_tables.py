@@ -246,3 +246,31 @@ def show_check(console: Console, held: Comparison, baseline: str, *, written: bo
     console.show(Table("Worse than the baseline", _CHANGES, records))
     if len(held.failing) > _MAX_CHANGES:
         console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
+
+
+_DESIGNS = columns("id=figure:name;predicted:s;published:s;error=error %:s;holds;evidence")
+
+
+def show_designs(console: Console, evaluation: Any) -> None:
+    """One line per published figure, and how many hold of each kind of evidence."""
+    records = []
+    counts: dict[str, list[bool]] = {}
+    for row in evaluation.to_dict()["rows"]:
+        target: Any = row["target"]
+        bounds = target if isinstance(target, list) else [target]
+        tolerance = f" (±{row['tolerance_pct']:g})" if row["tolerance_pct"] else ""
+        texts = {
+            "predicted": _four_digits(row["predicted"]),
+            "published": f"{' to '.join(map(_four_digits, bounds))} {row['unit']}",
+            "error": f"{row['error_pct']:+.1f}{tolerance}",
+            "holds": "yes" if row["pass"] else "no",
+        }
+        records.append(row | texts)
+        counts.setdefault(row["evidence"], []).append(row["pass"])
+    console.show(Table("Published designs", _DESIGNS, records))
+    kinds = (f"{sum(each)} of {len(each)} {kind}" for kind, each in counts.items())
+    console.say(f"hold: {', '.join(kinds)}")
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import evaluate_published
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, flag, option
-from perfmodel.cli.output import Output, check_figure, save_figure, working
+from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,18 +16,10 @@ if TYPE_CHECKING:
 
 
 def traces(
-    paths: Annotated[
-        list[str] | None,
-        argument(
-            "Files, or folders, searched recursively; a device's .toml goes with the tables in "
-            "its folder. [default: the folder `traces` here, and the bundled demo]",
-            "[FOLDER|TRACE...]",
-        ),
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    strict: opts.StrictOption = False,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    paths: list[str] | None = None,
+    target: Output = STDOUT,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far predictions are from what was measured, per step, host overhead and kernel family.
 
@@ -40,8 +32,7 @@ def traces(
       perfmodel evaluate traces my-traces/ one.json.gz
       perfmodel evaluate traces --format json -o errors.json
     """
-    target = Output(format, output)
-    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=opts.max_bytes(max_memory))
+    evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
 
     from perfmodel.cli.error_tables import show_traces
 
@@ -61,14 +52,11 @@ def evaluate_paths(
 
 
 def kernels(
-    data: opts.MeasuredKernelsOption,
-    models: opts.ModelsOption = None,
-    trust_models: opts.TrustModelsOption = False,
-    figure: Annotated[
-        Path | None, option("Draw every row with its interval (.png, .svg, .pdf).", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    data: list[Path],
+    models: Path | None = None,
+    trust_models: bool = False,
+    figure: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Errors of kernel models on tables of measured kernels, per op, device and dtype.
 
@@ -80,13 +68,12 @@ def kernels(
       perfmodel evaluate kernels --data test.parquet
       perfmodel evaluate kernels --data test.parquet --models my-models --format json
     """
-    target = Output(format, output)
     check_figure(figure)
 
     from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
-    with working("evaluating"), opts.kernel_models(models, trusted=trust_models):
+    with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
 
     save_figure(figure, evaluation.plot)
@@ -94,17 +81,11 @@ def kernels(
 
 
 def collectives(
-    curves: Annotated[Path, option("What each curve is: collective, GPUs, wires.", "CURVES.csv")],
-    data: Annotated[Path, option("Its points: curve_id, size_bytes, time_us.", "POINTS.csv[.gz]")],
-    calibrate: Annotated[
-        str | None,
-        option("Sizes whose points calibrate their own curve; they are not scored.", "BYTES,..."),
-    ] = None,
-    model: Annotated[
-        Path | None, option("A model of `fit collectives`, for the shipped one.", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    curves: Path,
+    data: Path,
+    calibrate: str | None = None,
+    model: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
 
@@ -114,7 +95,6 @@ def collectives(
       perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
         --calibrate 262144,2097152,16777216,268435456
     """
-    target = Output(format, output)
     sizes = _sizes(calibrate)
 
     from perfmodel.cli.error_tables import show_collectives
@@ -140,26 +120,13 @@ def _sizes(text: str | None) -> list[float]:
 
 
 def ops(
-    traces: Annotated[
-        list[str] | None,
-        argument(
-            "Traces with shapes: files, or folders, searched recursively.",
-            "[FOLDER|TRACE...]",
-            callback=opts.no_configuration,
-        ),
-    ] = None,
-    lookups: Annotated[
-        list[Path] | None,
-        option("Published times of embedding kernels; may be given several times.", "FILE.csv"),
-    ] = None,
-    by_op: Annotated[bool, flag("--by-op", "By operator instead of by kernel family.")] = False,
-    only: Annotated[str, option("Operators whose name matches, as in '*ookup*'.", "PATTERN")] = "*",
-    alone: Annotated[
-        bool, flag("--alone", "Only ops during which no other stream was busy.")
-    ] = False,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    traces: list[str] | None = None,
+    lookups: list[Path] | None = None,
+    by_op: bool = False,
+    only: str = "*",
+    alone: bool = False,
+    target: Output = STDOUT,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device.
 
@@ -170,14 +137,13 @@ def ops(
       perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
       perfmodel evaluate ops --lookups embedding_kernels.csv --format json
     """
-    target = Output(format, output)
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
     from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
-    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), opts.max_bytes(max_memory)
+    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
@@ -187,15 +153,12 @@ def ops(
 
 
 def modules(
-    table: Annotated[Path, argument("Calls as `collect modules` measured them.", "TABLE.csv")],
-    programs: Annotated[Path, option("The files that were measured; they are executed.", "DIR")],
-    hardware: Annotated[
-        str | None, option("What to predict for, if not the table's device.", "NAME|FILE")
-    ] = None,
-    settings: opts.SetOption = None,
-    overheads: opts.OverheadsOption = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    table: Path,
+    programs: Path,
+    hardware: str | None = None,
+    settings: list[str] | None = None,
+    overheads: str | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device.
 
@@ -208,8 +171,6 @@ def modules(
       perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
       perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
     """
-    target = Output(format, output)
-
     from perfmodel.cli.error_tables import show_modules
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 
@@ -227,25 +188,14 @@ def modules(
 
 
 def steps(
-    truth: Annotated[
-        list[Path],
-        option("Table of configurations and step times (`collect truth`). Repeatable.", "FILE"),
-    ],
-    hardware: Annotated[
-        str, option("The CPU, best as `fit device` calibrated it, or the GPU.", "NAME|FILE")
-    ],
-    settings: opts.SetOption = None,
-    overheads: opts.OverheadsOption = None,
-    blind: Annotated[
-        bool, option("Predict only: leave out what was measured, and the errors.")
-    ] = False,
-    before: Annotated[Path | None, option("Steps that the CPU was calibrated on …", "FILE")] = None,
-    again: Annotated[
-        Path | None,
-        option("… and the same steps measured again: how far the machine moved since.", "FILE"),
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    truth: list[Path],
+    hardware: str,
+    settings: list[str] | None = None,
+    overheads: str | None = None,
+    blind: bool = False,
+    before: Path | None = None,
+    again: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare.
 
@@ -261,7 +211,6 @@ def steps(
         --again ops_again_steps.csv
     """
     repeats = [path for path in (before, again) if path is not None]
-    target = Output(format, output)
     if len(repeats) == 1:
         raise UsageError("--before and --again: give both, or none")
 
@@ -290,12 +239,9 @@ def steps(
 
 
 def pairs(
-    traces: Annotated[
-        list[str], argument("Pairs of traces: one program on two GPUs.", "ONE OTHER...")
-    ],
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    traces: list[str],
+    target: Output = STDOUT,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far a trace moved to another GPU is from the trace of the same program there.
 
@@ -307,15 +253,46 @@ def pairs(
       perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
       perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
     """
-    target = Output(format, output)
-
     from perfmodel.cli.error_tables import show_pairs
     from perfmodel.evaluation.pairs import evaluate_pairs
 
-    limit = opts.max_bytes(max_memory)
+    limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
     target.write_result(evaluation, show_pairs)
+
+
+def designs(
+    only: list[str] | None = None,
+    folder: Path | None = None,
+    target: Output = STDOUT,
+) -> None:
+    """Recompute the figures that papers published about co-designs, each beside its tolerance.
+
+    What cannot be read as a number is a band. `evidence` says what a row shows: exact (an
+    identity), blind (predicted before the figure was read), seen, or input (the figure, or one that
+    it follows from, is an input). `assumed` lists what no source says.
+
+    \b
+    Examples:
+      perfmodel evaluate designs
+      perfmodel evaluate designs --only cachedembedding --format json
+    """
+    runner = _published_runner()
+    with working("predicting") as begin:
+        evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
+    from perfmodel.cli.error_tables import show_designs
+
+    target.write_result(evaluation, show_designs)
+
+
+def _published_runner() -> Any:
+    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (root / "benchmarks" / "published").is_dir():
+            sys.path.append(str(root))
+            return import_module("benchmarks.published.designs")
+    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
 
 
 HELP = """How far predictions are from what was measured.
@@ -333,8 +310,7 @@ Examples:
   perfmodel evaluate designs                  what papers published about co-designs
   perfmodel evaluate NOUN --help              more, with examples
 """
-evaluate = opts.verb_of(
-    HELP,
+NOUNS = (
     collectives,
     traces,
     kernels,
@@ -342,5 +318,5 @@ evaluate = opts.verb_of(
     modules,
     pairs,
     steps,
-    evaluate_published.designs,
+    designs,
 )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
 
-from perfmodel.cli.options import OutputOption, TraceArgument, option
 from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     OF_READING,
     PredictionOptions,
-    takes_prediction_options,
 )
 from perfmodel.errors import UsageError
 from perfmodel.files import atomic_write
@@ -25,22 +23,11 @@ _USES = {
 }
 
 
-@takes_prediction_options
 def export(
-    trace: TraceArgument,
-    output: OutputOption = None,
-    what: Annotated[
-        What | None,
-        option(
-            "timeline: JSON for ui.perfetto.dev and chrome://tracing, predicted next to "
-            "measured. graph: GraphML. chakra: a linked trace for simulators, a file per rank. "
-            "op: a PyTorch file that times one operator. [default: graph for .graphml, chakra "
-            "for .et, op for .py, else timeline]"
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, option("Of --what op: which operator, as it was recorded.", "OPERATOR")
-    ] = None,
+    trace: str,
+    output: Path | None = None,
+    what: What | None = None,
+    name: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
     """A timeline, a linked trace or a graph for other tools.

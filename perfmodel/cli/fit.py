@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, option
+from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import write_text
@@ -26,22 +25,12 @@ COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_p
 
 
 def device(
-    data: Annotated[
-        list[Path],
-        option(
-            "Tables of `collect kernels` and `collect ops`: CSV or Parquet. Repeatable.", "FILE"
-        ),
-    ],
-    output: Annotated[Path, option("The device's file (TOML).", "FILE", "-o", "--output")],
-    hardware: Annotated[
-        str | None,
-        option("Start from this device. [default: by the records in the folders]", "NAME|FILE"),
-    ] = None,
-    only: Annotated[
-        str | None, option("Of tables of several, the one to fit.", "NAME", "--device")
-    ] = None,
-    seed: Annotated[int, option("Which half is held out for the errors.", min=0, max=MAX_SEED)] = 0,
-    format: opts.FormatOption = None,
+    data: list[Path],
+    output: Path,
+    hardware: str | None = None,
+    only: str | None = None,
+    seed: int = 0,
+    format: Format | None = None,
 ) -> None:
     """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
 
@@ -50,7 +39,7 @@ def device(
       perfmodel fit device --data kernels.csv -o my-machine.toml
       perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
     """
-    target = Output(format or opts.Format.TABLE, None)
+    target = Output(format)
     check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
@@ -81,14 +70,10 @@ def device(
 
 
 def drift(
-    reference: Annotated[
-        Path, option("Record of `collect reference`, or another of the collector, now.", "FILE")
-    ],
-    hardware: Annotated[str, option("The machine, as `fit device` calibrated it.", "FILE")],
-    output: Annotated[
-        Path | None, option("The machine as it is now (TOML).", "FILE", "-o", "--output")
-    ] = None,
-    format: opts.FormatOption = None,
+    reference: Path,
+    hardware: str,
+    output: Path | None = None,
+    format: Format | None = None,
 ) -> None:
     """Whether a calibration still holds: how far the machine has moved since.
 
@@ -97,7 +82,7 @@ def drift(
       python -m perfmodel.collect reference -o measured
       perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
     """
-    target = Output(format or opts.Format.TABLE, None)
+    target = Output(format)
     if output is not None:
         check_target(output)
 
@@ -121,22 +106,12 @@ def drift(
 
 
 def kernels(
-    data: opts.MeasuredKernelsOption,
-    output: Annotated[Path, option("The new directory of models.", "DIR", "-o", "--output")],
-    test: Annotated[
-        list[Path] | None,
-        option("Measured kernels to test on, not to fit; several times, too.", "FILE"),
-    ] = None,
-    estimator: Annotated[
-        str | None,
-        option(
-            "A scikit-learn regressor in place of boosted trees; loading it runs its code "
-            "(--trust-models).",
-            "MODULE:CLASS",
-        ),
-    ] = None,
-    seed: Annotated[int, option("The same seed gives the same models.", min=0, max=MAX_SEED)] = 0,
-    rows: Annotated[int, option("The most rows used per device, op and dtype.", min=200)] = 6_000,
+    data: list[Path],
+    output: Path,
+    test: list[Path] | None = None,
+    estimator: str | None = None,
+    seed: int = 0,
+    rows: int = 6_000,
 ) -> None:
     """Fit every kernel family that the tables hold; print the errors on each device left out.
 
@@ -178,26 +153,14 @@ def kernels(
 
 
 def collectives(
-    output: Annotated[Path, option("Where the result goes (JSON).", "FILE", "-o", "--output")],
-    log: Annotated[
-        list[Path] | None, option("Output of nccl-tests, rccl-tests or PARAM.", "FILE")
-    ] = None,
-    hardware: Annotated[
-        str | None, option("The node that the log was measured on.", "NODE|FILE")
-    ] = None,
-    collective: Annotated[
-        str | None, option("The collective, where the log does not name it.", "OP")
-    ] = None,
-    ranks: Annotated[
-        int | None, option("The ranks, where the log does not list them.", "N")
-    ] = None,
-    nodes: opts.NodesOption = None,
-    curves: Annotated[
-        list[Path] | None, option("Refit the model to tables of curves …", "CURVES.csv")
-    ] = None,
-    data: Annotated[
-        list[Path] | None, option("… and their points, in the same order.", "POINTS.csv[.gz]")
-    ] = None,
+    output: Path,
+    log: list[Path] | None = None,
+    hardware: str | None = None,
+    collective: str | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+    curves: list[Path] | None = None,
+    data: list[Path] | None = None,
 ) -> None:
     """Correct collectives by what a machine measured, or fit the collective model to curves.
 
@@ -234,27 +197,13 @@ def _said_of_curves(model: Learned) -> str:
 
 
 def overheads(
-    traces: Annotated[
-        list[str],
-        argument(
-            "Kineto traces, archives or folders of ranks.",
-            "TRACE...",
-            callback=opts.no_configuration,
-        ),
-    ],
-    output: Annotated[Path, option("Where the profile goes (JSON).", "FILE", "-o", "--output")],
-    profiler_overhead: opts.ProfilerOverheadOption = 0.0,
-    host: Annotated[
-        list[str] | None, option("The CPU that the traces ran on (`perfmodel hardware list`).")
-    ] = None,
-    torch: Annotated[
-        list[str] | None, option("The PyTorch version that the traces ran.", "VERSION")
-    ] = None,
-    ops: Annotated[
-        Path | None,
-        option("Table of `collect ops` there: what operators take without a profiler.", "FILE"),
-    ] = None,
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB,
+    traces: list[str],
+    output: Path,
+    profiler_overhead: float = 0.0,
+    host: list[str] | None = None,
+    torch: list[str] | None = None,
+    ops: Path | None = None,
+    max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """Take the host overheads T1 to T5 of traces, for predictions of what has no trace.
 
@@ -264,7 +213,7 @@ def overheads(
       perfmodel fit overheads a.json.gz b.json.gz --profiler-overhead 2 -o mine.json
       perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
     """
-    limit = opts.max_bytes(max_memory)
+    limit = max_bytes(max_memory)
     check_target(output)
 
     from perfmodel.calibrate.overheads import fit_overheads, unprofiled
@@ -301,4 +250,4 @@ Examples:
   perfmodel fit overheads trace.json.gz -o mine.json
   perfmodel fit NOUN --help                   more, with examples
 """
-fit = opts.verb_of(HELP, collectives, device, drift, kernels, overheads)
+NOUNS = (collectives, device, drift, kernels, overheads)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, option
-from perfmodel.cli.output import Output, rows_csv
+from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,21 +16,11 @@ LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
 
 
 def hardware(
-    what: Annotated[
-        list[str] | None,
-        argument(
-            "List the catalogue (the default), or what holds TEXT in name, maker or "
-            "architecture; show parts with their sources; check files. A name alone is shown.",
-            "list [TEXT...] | show NAME... | check FILE...",
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, option("List only this kind: device, host, link, nic, storage, node, ...")
-    ] = None,
-    settings: opts.SetOption = None,
-    nodes: opts.NodesOption = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    what: list[str] | None = None,
+    kind: str | None = None,
+    settings: list[str] | None = None,
+    nodes: int | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """The hardware catalogue: list, show, check files of your own.
 
@@ -45,7 +33,6 @@ def hardware(
       perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
       perfmodel hardware check my-gpu.toml
     """
-    target = Output(format, output)
     action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import argument, option
-from perfmodel.cli.output import Output, rows_csv
+from perfmodel.cli.options import kernel_models
+from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,23 +21,12 @@ _TEXTS = ("dtype", "direction", "timing", "framework")
 
 
 def kernel(
-    op: Annotated[
-        str | None, argument("An op of the vocabulary; without one, all are listed.", "OP")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        argument(
-            "The op's dims; dtype=, direction=, timing= and framework= where not the usual.",
-            "DIM=VALUE...",
-        ),
-    ] = None,
-    hardware: Annotated[
-        list[str] | None, option("The device. May be repeated.", "NAME|FILE")
-    ] = None,
-    models: opts.ModelsOption = None,
-    trust_models: opts.TrustModelsOption = False,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    op: str | None = None,
+    settings: list[str] | None = None,
+    hardware: list[str] | None = None,
+    models: Path | None = None,
+    trust_models: bool = False,
+    target: Output = STDOUT,
 ) -> None:
     """How long one kernel takes on a device, and why.
 
@@ -47,7 +36,6 @@ def kernel(
       perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
       perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
     """
-    target = Output(format, output)
     if op is None:
         _list(target)
         return
@@ -59,7 +47,7 @@ def kernel(
     from perfmodel.ops.rows import Rows
 
     rows = Rows.of([_row(op, settings or [])])
-    with opts.kernel_models(models, trusted=trust_models):
+    with kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
 
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"

@@ -1,15 +1,18 @@
-"""Arguments and options that several verbs share, and verbs of several nouns (`fit device`)."""
+"""Options of all verbs: their texts, what values they take, and verbs of several nouns."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection
+import tomllib
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, is_dataclass
 from enum import Enum, StrEnum
-from functools import partial
+from functools import cache, partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -49,10 +52,11 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     """The value of an option: checked, of its type, and seen by the option's callback."""
     source = context.get_parameter_source(option.name)
     kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    words = [each.value for each in kind] if isinstance(kind, type(Enum)) else ()
     converted: Any
     if source is not None and source.name == "DEFAULT" and not option.required:
         converted = () if value is None and (option.multiple or option.nargs == -1) else value
-    elif isinstance(value, str) and (kind in _PLAIN or value in _words(kind)):
+    elif isinstance(value, str) and (kind in _PLAIN or value in words):
         converted = kind(value)
     elif kind == list[str] and isinstance(value, tuple | list):
         converted = list(value)
@@ -61,29 +65,74 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     return option.callback(context, option, converted) if option.callback else converted
 
 
-def _words(kind: Any) -> Collection[str]:
-    """The words that an enumeration has; none of another type."""
-    return [each.value for each in kind] if isinstance(kind, type(Enum)) else ()
+_NAMES = {
+    "format": ("--format", "-f"),
+    "output": ("-o", "--output"),
+    "settings": ("--set",),
+    "source_device": ("--source",),
+}
+"""Options that are not called as the argument is."""
+_TRACES = ("trace", "traces", "a", "b")
+"""Arguments that name traces."""
 
 
-def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    """An option: its help, what stands for its value, and its names where they are others than the
-    argument's."""
-    return typer.Option(*names, metavar=metavar, help=text, **more)
+@cache
+def _texts() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 
 
-def flag(name: str, text: str) -> Any:
-    """An option that is there or not."""
-    return typer.Option(name, help=text)
+def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
+    """`verb` as Typer takes it: its parameters with the texts of `options.toml`, where `path` leads
+    to those of its own; a parameter that is a dataclass is given as all fields of that,
+    and made of them."""
+    own = _texts()
+    for word in path:
+        own = own.get(word, {})
+    hints = get_type_hints(verb)
+    parameters: list[Parameter] = []
+    bundles: dict[str, Any] = {}
+    for each in signature(verb).parameters.values():
+        kind: Any = hints[each.name]
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            parameters.append(_parameter(each.name, kind, each.default, own))
+            continue
+        bundles[each.name] = kind
+        inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
+        for field in fields(kind):
+            parameters.append(_parameter(field.name, inner[field.name], field.default, texts))
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        for name, kind in bundles.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        chosen: Any = given.get("options")
+        if chosen is None:
+            verb(**given)
+            return
+        with kernel_models(chosen.models, trusted=chosen.trust_models):
+            verb(**given)
+
+    del run.__wrapped__
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
-def argument(text: str, metavar: str | None = None, **more: Any) -> Any:
-    """A positional argument, as `option`."""
-    return typer.Argument(metavar=metavar, help=text, **more)
-
-
-MAX_SAMPLES = 1_000_000_000
-"""Of a batch, as in a workload's file."""
+def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Parameter:
+    """One option or argument from its text: `[metavar, help, {min, max, argument, name}]`."""
+    metavar, text, *rest = texts.get(name) or _texts()["shared"][name]
+    more = rest[0] if rest else {}
+    shared: dict[str, Any] = {"metavar": metavar or None, "help": text}
+    shared |= {key: more[key] for key in ("min", "max") if key in more}
+    if more.get("argument"):
+        about = typer.Argument(callback=no_configuration if name in _TRACES else None, **shared)
+    else:
+        usual = (f"--{name.replace('_', '-')}",)
+        names = (more["name"],) if "name" in more else _NAMES.get(name, usual)
+        about = typer.Option(*names, **shared)
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
+    )
 
 
 class Format(StrEnum):
@@ -121,136 +170,6 @@ def _is_configuration(named: str) -> bool:
     return named in workloads()
 
 
-TraceArgument = Annotated[
-    str,
-    argument(
-        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
-        "standard input.",
-        "TRACE",
-        callback=no_configuration,
-    ),
-]
-TraceOrDemoArgument = Annotated[
-    str | None,
-    argument(
-        "A Kineto trace (.json, .json.gz), an archive or a folder of ranks, or - for "
-        "standard input; without it, the bundled demo.",
-        "TRACE",
-        callback=no_configuration,
-    ),
-]
-ExplainOption = Annotated[
-    str | None,
-    option(
-        "Explain one node instead: its number in the graph, or (the longest of) an "
-        "operator, kernel or overhead (T1 aten::linear).",
-        "NODE",
-    ),
-]
-FormatOption = Annotated[
-    Format | None,
-    option(
-        "[default: by the suffix of -o, else table; schemas: docs/schemas]", None, "--format", "-f"
-    ),
-]
-OutputOption = Annotated[Path | None, option("Output file.", "FILE", "-o", "--output")]
-StrictOption = Annotated[
-    bool, flag("--strict", "Fail if anything in the input was dropped, repaired or guessed.")
-]
-MaxMemoryOption = Annotated[
-    float, option("Refuse documents that decompress to more than this.", "GB", "--max-memory")
-]
-StepsOption = Annotated[
-    str | None,
-    option("Read only these steps, counted from 0 as in a Python slice: 3:8, 2:, -1:.", "FROM:TO"),
-]
-StepsByOption = Annotated[
-    str | None,
-    option(
-        "Annotations of this name mark the steps (NAME 3, NAME#3). [default: the profiler's"
-        " or the engine's]",
-        "NAME",
-    ),
-]
-ScaleOption = Annotated[
-    list[str] | None,
-    option(
-        "What if these took FACTOR times as long? SCOPE: gpu, compute, comm, memcpy, host, "
-        "allocator, a cause (host_t4, data_loading) or a kernel family (matmul). "
-        "Repeatable.",
-        "SCOPE[/THREAD][:REGEX][@RANK]=FACTOR",
-    ),
-]
-RemoveOption = Annotated[
-    list[str] | None,
-    option(
-        "What if these took no time, and calls waited for nothing? Repeatable.",
-        "SCOPE[/THREAD][:REGEX][@RANK]",
-    ),
-]
-EditOption = Annotated[
-    list[str] | None,
-    option(
-        "Change the program: fuse=embeddings|elementwise, cast=DTYPE, "
-        "optimizer=loop|foreach|fused, exchange=fp16|bf16, cuda-graphs, remove=PATTERN, "
-        "move=OP,BEFORE or ranks=COUNT. Repeatable.",
-        "KIND[=VALUE]",
-    ),
-]
-ModelsOption = Annotated[
-    Path | None,
-    option("Kernel models that `perfmodel fit kernels` wrote, before those of the package.", "DIR"),
-]
-TrustModelsOption = Annotated[
-    bool, flag("--trust-models", "Run code of --models: a user's regressor.")
-]
-MeasuredKernelsOption = Annotated[
-    list[Path], option("Measured kernels, Parquet or CSV; may be given several times.", "FILE")
-]
-ProfilerOverheadOption = Annotated[
-    float, option("Subtract this from T1 to T5 for every event recorded in them.", "US", min=0.0)
-]
-CodecOption = Annotated[
-    list[str] | None,
-    option(
-        "What if collectives of operators that fit REGEX sent fp16 or bf16 instead of fp32?"
-        " Kernels that encode and decode are added. Repeatable.",
-        "REGEX=DTYPE[,elements=N]",
-    ),
-]
-HardwareOption = Annotated[
-    list[str] | None,
-    option("Predict on this device or node (`perfmodel hardware`). Repeatable.", "NAME|FILE"),
-]
-SetOption = Annotated[
-    list[str] | None,
-    option(
-        "Change a hardware value: device.hbm_gb_per_s=3000, node.gpus=4. Repeatable.",
-        "KIND.KEY=VALUE",
-        "--set",
-    ),
-]
-
-
-def set_option(changed: str) -> Any:
-    """`--set` of a verb that changes more than hardware: `changed` names what, with examples."""
-    return option(f"Change a setting of {changed}. May be repeated.", "WHAT.KEY=VALUE", "--set")
-
-
-WorkloadOption = Annotated[
-    str | None, option("A model configuration (`predict --workload list` lists them).", "NAME|FILE")
-]
-InferenceOption = Annotated[bool, flag("--inference", "The forward pass alone.")]
-RateOption = Annotated[
-    float | None,
-    option("With --inference: latency where samples arrive at this rate, in batches.", "SAMPLES/S"),
-]
-OverheadsOption = Annotated[
-    str | None, option("Host overheads: a saved profile, or a shipped one.", "NAME|FILE")
-]
-NodesOption = Annotated[int | None, option("A cluster of N such nodes.", "N")]
-
-
 def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:
     """Within it, kernels are timed by the models of `--models`. Raises `PerfmodelError`."""
     if folder is None:
@@ -280,11 +199,3 @@ def max_bytes(limit_gb: float) -> int:
     if not 0 < limit_gb < sys.maxsize / BYTES_PER_GB:
         raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
     return int(limit_gb * BYTES_PER_GB)
-
-
-def verb_of(text: str, *nouns: Callable[..., None]) -> typer.Typer:
-    """The verb with help `text`, each noun one function; without a noun its help is shown."""
-    verb = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=text)
-    for noun in nouns:
-        verb.command(cls=Command)(noun)
-    return verb

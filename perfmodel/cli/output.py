@@ -76,34 +76,37 @@ class Result(Protocol):
 R = TypeVar("R", bound=Result)
 
 
+@dataclass(frozen=True)
 class Output:
-    """The form and the place that `--format` and `-o` ask for.
+    """The form and the place that `--format` and `-o` ask for, which every verb takes with this.
 
-    `hint` says what a file of the answer is good for. `with_table` shows the table too where JSON
-    or CSV goes to a file. Raises `PerfmodelError` when made, before any work, where `path` cannot
-    be written.
+    Raises `PerfmodelError` when made, before any work, where a file cannot be written.
     """
 
-    def __init__(
-        self,
-        form: Format | None,
-        path: Path | None = None,
-        *,
-        hint: str = "",
-        with_table: bool = False,
-    ):
-        suffix = suffix_of(path) if path else ""
-        known = suffix.lstrip(".") in list(Format)
-        self.form = form or (Format(suffix.lstrip(".")) if known else Format.TABLE)
-        self.path = path if path and not is_stdout(path) else None
-        self._hint, self._with_table = hint, with_table
-        if form is None and suffix in _OTHER_SUFFIXES:
+    format: Format | None = None
+    output: Path | None = None
+
+    def __post_init__(self) -> None:
+        suffix = suffix_of(self.output) if self.output else ""
+        if self.format is None and suffix in _OTHER_SUFFIXES:
             written = ", ".join(f".{each}" for each in Format if each is not Format.TABLE)
-            raise UsageError(f"-o {path}: an answer is written as {written}, else as text")
+            raise UsageError(f"-o {self.output}: an answer is written as {written}, else as text")
         if self.form is Format.WORKBOOK and find_spec("openpyxl") is None:
-            raise UsageError(f"{path or '-f xlsx'}: needs openpyxl, which is not installed; or CSV")
+            where = self.output or "-f xlsx"
+            raise UsageError(f"{where}: needs openpyxl, which is not installed; or CSV")
         if self.path:
             check_target(self.path)
+
+    @property
+    def form(self) -> Format:
+        """By the suffix of the file where it is not said."""
+        suffix = suffix_of(self.output).lstrip(".") if self.output else ""
+        return self.format or (Format(suffix) if suffix in list(Format) else Format.TABLE)
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for standard output."""
+        return self.output if self.output and not is_stdout(self.output) else None
 
     def write(
         self,
@@ -113,22 +116,22 @@ class Output:
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
         first: str = "",
+        hint: str = "",
     ) -> None:
         """Write the answer; each form is made only when it is wanted.
 
-        `first` is a line above all else. JSON holds its own warnings; below a table they are part
-        of it, those that make the answer doubtful (`cautions`) above it; with CSV and its like
-        they go to standard error. Lines that only inform (`Note`) are shown with `-v`.
+        `first` is a line above all else, `hint` says what a file is good for. JSON holds its own
+        warnings; below a table they are part of it, those that make the answer doubtful
+        (`cautions`) above it; with CSV and its like they go to standard error. Lines that only
+        inform (`Note`) are shown with `-v`.
         """
         if self.form is Format.TABLE:
-            self._table(table, warnings, cautions, first)
+            self._put(self._page(table, warnings, cautions, first), hint)
             return
-        if self.path and self._with_table:
-            Output(Format.TABLE)._table(table, warnings, cautions, first)
         if self.form is Format.JSON:
-            self._put(json_text(answer()).encode())
+            self._put(json_text(answer()).encode(), hint)
             return
-        self._put(FORMS[self.form](csv()) if self.form in FORMS else csv().encode())
+        self._put(FORMS[self.form](csv()) if self.form in FORMS else csv().encode(), hint)
         if first:
             print(one_line(f"perfmodel: {first}"), file=sys.stderr)
         for warning in warnings:
@@ -142,6 +145,7 @@ class Output:
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
         first: str = "",
+        hint: str = "",
     ) -> None:
         """Write an answer that can make its own dictionary and frame."""
         self.write(
@@ -151,6 +155,7 @@ class Output:
             warnings,
             cautions,
             first,
+            hint,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -164,7 +169,7 @@ class Output:
             lambda console: console.show(Table(title, heads, texts, full_names=True)),
         )
 
-    def _put(self, content: bytes) -> None:
+    def _put(self, content: bytes, hint: str) -> None:
         """To the file, or to standard output."""
         if self.path is None and self.form not in FORMS:
             sys.stdout.write(content.decode())
@@ -173,26 +178,28 @@ class Output:
         with atomic_write(self.path or Path("-")) as file:
             file.write(content)
         if self.path:
-            wrote(self.path, self._hint or _WRITTEN[self.form])
+            wrote(self.path, hint or _WRITTEN[self.form])
 
-    def _table(
+    def _page(
         self,
         table: Callable[[Console], object],
         warnings: Sequence[str],
         cautions: Sequence[str],
         first: str,
-    ) -> None:
-        from perfmodel.cli.console import Console, page_width
+    ) -> bytes:
+        from perfmodel.cli.console import Console, page_width, terminal_console
 
         to_terminal = not self.path and sys.stdout.isatty()
-        console = Console(page_width(), to_terminal=to_terminal)
+        console = terminal_console() if to_terminal else Console(page_width())
         console.say(first)
         console.show_cautions(cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]
         console.show_warnings(below, every=SHOWN.get().notes)
-        if not to_terminal:
-            self._put((console.text or "\n").encode())
+        return (console.text or "\n").encode()
+
+
+STDOUT = Output()
 
 
 def json_text(answer: dict[str, Any]) -> str:

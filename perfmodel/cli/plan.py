@@ -5,11 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import option
-from perfmodel.cli.output import Output, check_target, working, wrote
+from perfmodel.cli.options import Format
+from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
 from perfmodel.files import write_text
 from perfmodel.reporting.tables import Table, columns, counted, interval
 from perfmodel.units import human_us
@@ -30,31 +29,16 @@ class Estimator(StrEnum):
 
 
 def plan(
-    workload: Annotated[str, option("The model configuration to lay out.", "NAME|FILE")],
-    hardware: Annotated[str, option("The node or cluster to lay it out on.", "NAME|FILE")],
-    nodes: opts.NodesOption = None,
-    batch: Annotated[
-        int | None, option("Samples per step, of all ranks together.", min=1, max=opts.MAX_SAMPLES)
-    ] = None,
-    inference: opts.InferenceOption = False,
-    estimator: Annotated[
-        Estimator,
-        option("Whose costs decide: the step as predicted, or TorchRec's formulas."),
-    ] = Estimator.PERFMODEL,
-    against: Annotated[
-        Estimator | None, option("Make this estimator's plan as well, and say what differs.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        opts.set_option(
-            "the workload (workload.table.alpha=0.8) or the hardware (node.host_memory_bytes=4e11)"
-        ),
-    ] = None,
-    torchrec: Annotated[
-        Path | None, option("Write the plan as TorchRec's sharding plan as well.", "FILE")
-    ] = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    workload: str,
+    hardware: str,
+    nodes: int | None = None,
+    batch: int | None = None,
+    inference: bool = False,
+    estimator: Estimator = Estimator.PERFMODEL,
+    against: Estimator | None = None,
+    settings: list[str] | None = None,
+    torchrec: Path | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """Where each table should lie so that a step takes least time.
 
@@ -70,9 +54,6 @@ def plan(
       perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
       perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
     """
-    target = Output(
-        format, output, hint="the plan; use it with --plan of predict and compare", with_table=True
-    )
     if torchrec is not None:
         check_target(torchrec)
 
@@ -104,7 +85,11 @@ def plan(
         document = torchrec_document(found.placement, planned_for.workload, linked)
         write_text(torchrec, json.dumps(document, indent=1))
         wrote(torchrec, "TorchRec's sharding plan")
-    target.write_result(found, partial(_show, other=other), found.deployment.notes)
+    show = partial(_show, other=other)
+    if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
+        STDOUT.write_result(found, show, found.deployment.notes)
+    hint = "the plan; use it with --plan of predict and compare"
+    target.write_result(found, show, found.deployment.notes, hint=hint)
 
 
 _TRIED = columns("mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import flag, option
 from perfmodel.cli.output import (
+    STDOUT,
     Output,
     check_figure,
     check_target,
@@ -22,7 +21,6 @@ from perfmodel.cli.prediction_options import (
     Mode,
     PredictionOptions,
     refuse_conflicting,
-    takes_prediction_options,
 )
 from perfmodel.errors import UsageError
 
@@ -97,65 +95,26 @@ def _list(target: Output) -> None:
     target.write_list("Workloads", WORKLOADS, rows)
 
 
-@takes_prediction_options
 def predict(
-    trace: opts.TraceOrDemoArgument = None,
-    workload: Annotated[
-        str | None,
-        option(
-            "A model configuration instead of a trace (`--workload list` lists them).", "NAME|FILE"
-        ),
-    ] = None,
-    inference: opts.InferenceOption = False,
-    rate: opts.RateOption = None,
-    p99_ms: Annotated[
-        float | None, option("With --inference: the largest rate with this p99.", "MS", "--p99-ms")
-    ] = None,
-    every_rank: Annotated[
-        bool,
-        flag(
-            "--every-rank",
-            "Workload only: simulate a rank of each class with equal work, not only the worst.",
-        ),
-    ] = False,
-    init: Annotated[
-        list[str] | None, option("Module only: an argument of the constructor.", "VALUE")
-    ] = None,
-    input: Annotated[
-        list[str] | None,
-        option(
-            "Module only: a tensor of its call (1024x1024:fp16), or the function that returns "
-            "them. [default: get_inputs]",
-            "SIZES[:DTYPE]|NAME",
-        ),
-    ] = None,
-    training: Annotated[bool, flag("--training", "Module only: its backward pass too.")] = False,
-    optimizer: Annotated[
-        str | None, option("With --training: a step of SGD, Adam, AdamW, ...", "NAME")
-    ] = None,
-    dtype: Annotated[
-        str | None, option("Module only: cast it to bf16, fp16, fp32.", "DTYPE")
-    ] = None,
-    autocast: Annotated[
-        str | None, option("Module only: compute under torch.autocast.", "DTYPE")
-    ] = None,
+    trace: str | None = None,
+    workload: str | None = None,
+    inference: bool = False,
+    rate: float | None = None,
+    p99_ms: float | None = None,
+    every_rank: bool = False,
+    init: list[str] | None = None,
+    input: list[str] | None = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    dtype: str | None = None,
+    autocast: str | None = None,
     options: PredictionOptions = DEFAULTS,
-    save_overheads: Annotated[
-        Path | None, option("Save the trace's host costs as a profile.", "FILE")
-    ] = None,
-    plan: Annotated[
-        Path | None,
-        option("Workload only: lay tables out by a plan of `perfmodel plan` or TorchRec.", "FILE"),
-    ] = None,
-    figure: Annotated[
-        Path | None, option("Draw where the median step goes (.png, .svg, .pdf).", "FILE")
-    ] = None,
-    roofline: Annotated[
-        Path | None, option("Draw the kernels below the device's roofs, by shapes.", "FILE")
-    ] = None,
-    explain: opts.ExplainOption = None,
-    format: opts.FormatOption = None,
-    output: opts.OutputOption = None,
+    save_overheads: Path | None = None,
+    plan: Path | None = None,
+    figure: Path | None = None,
+    roofline: Path | None = None,
+    explain: str | None = None,
+    target: Output = STDOUT,
 ) -> None:
     """How long a batch of a trace, a configuration or a module takes.
 
@@ -181,7 +140,6 @@ def predict(
     """
     from perfmodel.ops.read.program import Call, program_of
 
-    target = Output(format, output)
     check_figure(figure)
     check_figure(roofline)
     if save_overheads:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli import options as opts
-from perfmodel.cli.options import flag, option
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -69,55 +66,27 @@ class Mode(StrEnum):
 class PredictionOptions:
     """What is predicted of a trace, and how it is read."""
 
-    batch: Annotated[
-        int | None,
-        option("Samples per step, of all ranks together; of a trace, shapes are rescaled.", min=1),
-    ] = None
-    hardware: opts.HardwareOption = None
-    nodes: opts.NodesOption = None
-    settings: opts.SetOption = None
-    mode: Annotated[
-        Mode | None,
-        option(
-            "replay: reschedule measured kernels. transfer: scale measured times by model "
-            "ratio. model: from shapes alone (the default without times, with --batch or "
-            "--edit; else transfer with --hardware, replay without). Module only: eager, "
-            "compiled (Inductor), graphs (CUDA graphs)."
-        ),
-    ] = None
-    replay: Annotated[bool, flag("--replay", "The same as --mode replay.")] = False
-    scale: opts.ScaleOption = None
-    remove: opts.RemoveOption = None
-    edit: opts.EditOption = None
-    codec: opts.CodecOption = None
-    keep_contention: Annotated[
-        bool,
-        flag(
-            "--keep-contention",
-            "In a what-if, keep the measured interference of collectives and kernels.",
-        ),
-    ] = False
-    et: Annotated[Path | None, option("The execution trace that belongs to TRACE.", "FILE")] = None
-    overheads: Annotated[
-        str | None, option("Take host costs from this saved profile.", "NAME|FILE")
-    ] = None
-    models: opts.ModelsOption = None
-    trust_models: opts.TrustModelsOption = False
-    leave_one_step_out: Annotated[
-        bool, flag("--leave-one-step-out", "Take each step's host costs from the other steps.")
-    ] = False
-    steps: opts.StepsOption = None
-    steps_by: opts.StepsByOption = None
-    source_device: Annotated[
-        str | None,
-        option(
-            "The device or node that TRACE was recorded on, where it names none.",
-            "NAME|FILE",
-            "--source",
-        ),
-    ] = None
-    strict: opts.StrictOption = False
-    max_memory: opts.MaxMemoryOption = opts.DEFAULT_MAX_GB
+    batch: int | None = None
+    hardware: list[str] | None = None
+    nodes: int | None = None
+    settings: list[str] | None = None
+    mode: Mode | None = None
+    replay: bool = False
+    scale: list[str] | None = None
+    remove: list[str] | None = None
+    edit: list[str] | None = None
+    codec: list[str] | None = None
+    keep_contention: bool = False
+    et: Path | None = None
+    overheads: str | None = None
+    models: Path | None = None
+    trust_models: bool = False
+    leave_one_step_out: bool = False
+    steps: str | None = None
+    steps_by: str | None = None
+    source_device: str | None = None
+    strict: bool = False
+    max_memory: float = DEFAULT_MAX_GB
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
@@ -125,9 +94,9 @@ class PredictionOptions:
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
-        opts.max_bytes(self.max_memory)
+        max_bytes(self.max_memory)
         if self.steps:
-            opts.steps_slice(self.steps)
+            steps_slice(self.steps)
         self.request("")
         if self.overheads:
             load_profile(self.overheads)
@@ -167,9 +136,9 @@ class PredictionOptions:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read
 
-        limit = opts.max_bytes(self.max_memory)
+        limit = max_bytes(self.max_memory)
         reading: dict[str, Any] = {"strict": self.strict, "max_bytes": limit}
-        reading |= {"steps": opts.steps_slice(self.steps) if self.steps else None}
+        reading |= {"steps": steps_slice(self.steps) if self.steps else None}
         reading |= {"steps_by": self.steps_by or ""}
         demo = None
         with working(f"reading {trace or 'the bundled demo'}"):
@@ -246,29 +215,3 @@ def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:
     for name, given in others.items():
         if given:
             raise UsageError(f"{name} cannot be combined with {what}")
-
-
-def takes_prediction_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A verb with all of `PredictionOptions` in the place of its parameter `options`."""
-    shared = get_type_hints(PredictionOptions, include_extras=True)
-    hints = get_type_hints(command, include_extras=True) | shared
-    parameters: list[inspect.Parameter] = []
-    for each in inspect.signature(command).parameters.values():
-        if each.name != "options":
-            parameters.append(each.replace(annotation=hints[each.name]))
-            continue
-        parameters += [
-            each.replace(name=field.name, default=field.default, annotation=shared[field.name])
-            for field in fields(PredictionOptions)
-        ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        options = PredictionOptions(**{name: given.pop(name) for name in shared})
-        with opts.kernel_models(options.models, trusted=options.trust_models):
-            command(**given, options=options)
-
-    del run.__wrapped__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from perfmodel.cli.options import WorkloadOption, argument, no_configuration, option
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
-from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, takes_prediction_options
+from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.files import write_text
 from perfmodel.reporting.written import require_page
@@ -16,20 +15,10 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gains import Gain
 
 
-@takes_prediction_options
 def report(
-    trace: Annotated[
-        str | None,
-        argument(
-            "A trace or a PyTorch module (runs the file). [default: the bundled demo]",
-            "TRACE|FILE.py:CLASS",
-            callback=no_configuration,
-        ),
-    ] = None,
-    output: Annotated[Path, option("The page to write (.html).", "FILE", "-o", "--output")] = Path(
-        "report.html"
-    ),
-    workload: WorkloadOption = None,
+    trace: str | None = None,
+    output: Path = Path("report.html"),
+    workload: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
     """One page of a prediction, for any browser.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from perfmodel.cli.options import Format, FormatOption, argument, flag, option
+from perfmodel.cli.options import Format
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
 
@@ -14,51 +13,18 @@ UNASKED_POINTS = 10_000_000
 
 
 def sweep(
-    spec: Annotated[Path, argument("What to sweep (.toml; see docs/sweep.md).", "SPEC")],
-    output: Annotated[
-        Path | None,
-        option(
-            "Folder of the results (Parquet), where a stopped sweep resumes. [default: SPEC-"
-            "results]",
-            "DIR",
-            "-o",
-            "--output",
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        option(
-            "step_us, samples_per_s, cost_usd_per_million, energy, power_w. [default: SPEC's]",
-            "A,B,...",
-        ),
-    ] = None,
-    workers: Annotated[int, option("Share the work among N processes (Dask).", "N", min=0)] = 0,
-    scheduler: Annotated[
-        str | None, option("Share it among a Dask cluster: tcp://HOST:8786.", "URL")
-    ] = None,
-    sensitivity: Annotated[
-        bool, flag("--sensitivity", "Elasticities of every axis at the base point.")
-    ] = False,
-    reach: Annotated[
-        str | None, option("What must the axis of --along be to reach this?", "OBJECTIVE=VALUE")
-    ] = None,
-    along: Annotated[
-        str | None, option("The axis of --reach, or of --figure: scaling along it.", "AXIS")
-    ] = None,
-    sobol: Annotated[
-        int | None, option("Sobol indices of all axes with numbers, from N (a power of two).", "N")
-    ] = None,
-    yes: Annotated[
-        bool, option(f"Sweep more than {UNASKED_POINTS:,} points.", None, "--yes")
-    ] = False,
-    figure: Annotated[
-        Path | None,
-        option(
-            "Draw the Pareto front, or the scaling (--along), or the tornado (--sensitivity).",
-            "FILE",
-        ),
-    ] = None,
-    format: FormatOption = None,
+    spec: Path,
+    output: Path | None = None,
+    objective: str | None = None,
+    workers: int = 0,
+    scheduler: str | None = None,
+    sensitivity: bool = False,
+    reach: str | None = None,
+    along: str | None = None,
+    sobol: int | None = None,
+    yes: bool = False,
+    figure: Path | None = None,
+    format: Format | None = None,
 ) -> None:
     """Predict many machines and designs: front, best, what moves it.
 
@@ -76,7 +42,7 @@ def sweep(
     if along and not (reach or figure):
         raise UsageError("--along AXIS is for --reach, or for --figure")
     check_figure(figure)
-    target = Output(format or Format.TABLE, None)
+    target = Output(format)
     from perfmodel import explore
     from perfmodel.api import results_folder
     from perfmodel.cli.comparison_tables import show_sweep

@@ -86,11 +86,12 @@ class Popularity:
 
     def plot(self, title: str = "") -> Figure:
         """The share of the lookups that the most popular rows take, over how many they are."""
-        from perfmodel.plot import shares_figure
+        from perfmodel.plot import curves_figure
 
         hot = np.geomspace(min(1.0, self.total_rows), self.total_rows, _POINTS)
-        frame = {"name": ["table"] * _POINTS, "size": hot, "share": self.covered_frac(hot)}
-        return shares_figure(frame, size="most popular rows", share="lookups", title=title)
+        frame = {"name": ["table"] * _POINTS, "size": hot, "share": 100 * self.covered_frac(hot)}
+        labels = ("most popular rows", "lookups (%)")
+        return curves_figure(frame, "size", "share", "name", labels=labels, title=title, log="x")
 
     def __repr__(self) -> str:
         hot = float(self.covered_frac(_HOT_FRAC * self.total_rows))

@@ -175,7 +175,7 @@ class Sweep:
 
         Raises `UsageError` for objectives that the sweep has not.
         """
-        from perfmodel.plot.comparison import pareto_figure
+        from perfmodel.plot.scatter import pareto_figure
 
         names = objectives or self.objectives[:2]
         for name in names:
@@ -201,7 +201,7 @@ class Sweep:
 
         Raises `UsageError` for an axis or an objective that the sweep has not.
         """
-        from perfmodel.plot.comparison import scaling_figure
+        from perfmodel.plot import curves_figure
 
         name = objective or self.objectives[0]
         if axis not in self.axes or name not in self.objectives:
@@ -213,8 +213,11 @@ class Sweep:
         by = self.frame[known].groupby(axis)[name].quantile([0.0, 0.5, 1.0]).unstack()
         values_of, text = _readable(self.frame, name)
         factor = np.nanmax(values_of) / np.nanmax(floats_of(self.frame, name))
-        bands = by.to_numpy(float) * factor
-        return scaling_figure(by.index.to_numpy(float), bands, labels=(axis, text))
+        bands = dict(zip(("least", "median", "most"), by.to_numpy(float).T * factor, strict=True))
+        frame = bands | {"at": by.index.to_numpy(float), "name": ["median"] * len(by)}
+        return curves_figure(
+            frame, "at", "median", "name", labels=(axis, text), band=("least", "most")
+        )
 
     def __repr__(self) -> str:
         return f"Sweep({self.spec.where}: {len(self.frame):,} points, {', '.join(self.objectives)})"

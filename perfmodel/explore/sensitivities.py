@@ -189,7 +189,7 @@ class Sensitivity:
 
     def plot(self, objective: str | None = None) -> Figure:
         """Tornado of one objective (default: the first)."""
-        from perfmodel.plot.comparison import tornado_figure
+        from perfmodel.plot.bars import tornado_figure
 
         name = objective or self.moved[0]["objective"]
         own = [row for row in self.moved if row["objective"] == name]

@@ -12,9 +12,8 @@ from perfmodel.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.plot.bars import breakdown_figure as breakdown_figure
-    from perfmodel.plot.comparison import comparison_figure as comparison_figure
+    from perfmodel.plot.bars import comparison_figure as comparison_figure
     from perfmodel.plot.curves import curves_figure as curves_figure
-    from perfmodel.plot.curves import shares_figure as shares_figure
     from perfmodel.plot.curves import steps_figure as steps_figure
     from perfmodel.plot.names import table_html as table_html
     from perfmodel.plot.scatter import errors_figure as errors_figure

@@ -1,28 +1,36 @@
-"""Where the time of a step went, as stacked bars: measured next to predicted."""
+"""Bars: where the time of a step went, designs side by side, what moves a figure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
 from perfmodel.plot.style import (
+    FAINT,
+    FURTHER_COLOURS,
     INK,
     OTHER_COLOUR,
     Entry,
     Frame,
     colours_of,
     draw_legend,
-    drawing,
-    figure_of,
     floats,
     is_dark,
+    log_axes,
+    open_frame,
+    panels,
     readable,
     texts,
     time_axis,
+    time_unit,
+    title_above,
+    write_numbers,
 )
 from perfmodel.units import human_us
 
@@ -79,7 +87,7 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
         for name, time in zip(bars.part, times, strict=True)
     ]
     height_in = max(_BAR_IN * (y[0] - y[-1] + 1) + 1.1, 0.168 * len(entries) + 0.7, 1.8)
-    with drawing(WIDTH_IN, height_in) as axes:
+    with panels(WIDTH_IN, height_in) as (figure, (axes,)):
         left = np.zeros(len(total))
         for at, name in enumerate(bars.part):
             axes.barh(y, bars.time_us[:, at], left=left, height=0.78, color=colours[name])
@@ -88,7 +96,7 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
         _dress(axes, bars, y, total)
         axes.set_title(title)
         draw_legend(axes, entries)
-    return figure_of(axes)
+    return figure
 
 
 def _bars(frame: Frame) -> _Bars:
@@ -167,3 +175,128 @@ def _dress(axes: Axes, bars: _Bars, y: list[float], total: Floats) -> None:
     axes.set_yticks(y, names)
     axes.set_ylim(y[-1] - 0.7, y[0] + 0.7)
     time_axis(axes, float(total.max()) or 1.0, "time", most_ticks=8, room_frac=_ROOM_FRAC)
+
+
+def tornado_figure(
+    names: Sequence[str], low: Floats, high: Floats, *, title: str, label: str
+) -> Figure:
+    """Bars from what a figure does to the left and to the right of 0, the longest on top.
+
+    `low` and `high` `[n]` are the changes when the axis goes down and up.
+    """
+    if not len(names):
+        raise UsageError("no sensitivities to draw")
+    order = np.argsort(np.maximum(np.abs(low), np.abs(high)), kind="stable")
+    place, half = np.arange(len(order)), 0.36
+    down, up = FURTHER_COLOURS[1], FURTHER_COLOURS[0]
+    with panels(6.0, 1.3 + _BAR_IN * len(order)) as (figure, (axes,)):
+        axes.barh(place + half / 2, low[order], color=down, height=half, label="lower")
+        axes.barh(place - half / 2, high[order], color=up, height=half, label="higher")
+        axes.axvline(0.0, color=INK, linewidth=0.8)
+        axes.set_yticks(place, [names[at] for at in order.tolist()])
+        axes.set(title=title, xlabel=label)
+        axes.legend(loc="lower right")
+        open_frame(axes)
+    return figure
+
+
+_PANELS_IN, _ROW_IN = 11.0, 0.42
+_TIERS = {
+    "hbm": ("per rank", FURTHER_COLOURS[1]),
+    "dram": ("per rank", FURTHER_COLOURS[0]),
+    "host": ("per node", FURTHER_COLOURS[4]),
+    "storage": ("per node", FURTHER_COLOURS[3]),
+    "nic": ("per node", FURTHER_COLOURS[7]),
+}
+"""Memory by tier: what it is counted per, and its colour."""
+_WHY_CHARACTERS = 64
+_MONEY = (("kwh_per_million_samples", "Wh", 1e3), ("usd_per_million_samples", "US cents", 1e2))
+_FAR_APART = 8.0
+"""From this ratio on, values are points on a logarithmic axis, where bars would start nowhere."""
+
+
+def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
+    """Draw one row per design.
+
+    Args:
+        frame: columns `design`, `step_us`, `low_us`, `high_us`, `why_not`, and where they are
+            there `kwh_per_million_samples`, `usd_per_million_samples` and `TIER_gb`; a design that
+            cannot be has no `step_us`.
+        title: heading of the figure.
+
+    Raises `UsageError` where there is no design.
+    """
+    names = texts(frame, "design", "no designs to draw").tolist()
+    money = [each for each in _MONEY if _some(frame, each[0])]
+    tiers = [tier for tier in _TIERS if _some(frame, f"{tier}_gb")]
+    place = np.arange(len(names), dtype=np.float64)
+    ratios = [2.2, *[1.0] * (bool(tiers) + len(money))]
+    height_in, shape = 1.5 + _ROW_IN * len(names), {"sharey": True, "width_ratios": ratios}
+    with panels(_PANELS_IN, height_in, 1, len(ratios), **shape) as (figure, every):
+        first, *others = every
+        _steps(first, frame, place)
+        first.set_yticks(place, names)
+        first.invert_yaxis()
+        if tiers:
+            _memory(others.pop(0), frame, tiers, place)
+        for axes, (column, unit, per_unit) in zip(others, money, strict=True):
+            value = per_unit * floats(frame, column)
+            _values(axes, place, value, value, value, colour=FURTHER_COLOURS[2])
+            axes.set_xlabel(f"{unit} per million samples")
+        for axes in every:
+            open_frame(axes, grid="x")
+        title_above(figure, title)
+    return figure
+
+
+def _steps(axes: Axes, frame: Frame, place: Floats) -> None:
+    """Bars of step time with their intervals; a text where there is none."""
+    step, low, high = (floats(frame, name) for name in ("step_us", "low_us", "high_us"))
+    scale, unit = time_unit(float(np.nanmax(high)) if np.isfinite(high).any() else 1.0)
+    known = np.isfinite(step)
+    _values(axes, place, step / scale, low / scale, high / scale, colour=FURTHER_COLOURS[0])
+    for at, why in zip(place[~known], texts(frame, "why_not")[~known], strict=True):
+        text = f" cannot be: {shorten(str(why), _WHY_CHARACTERS, placeholder=' …')}"
+        by_row = axes.get_yaxis_transform()
+        axes.text(0.0, at, text, va="center", color=FAINT, fontsize=7.0, transform=by_row)
+    axes.set_xlabel(f"step ({unit}), 90 % interval")
+
+
+def _values(
+    axes: Axes, place: Floats, value: Floats, low: Floats, high: Floats, *, colour: str
+) -> None:
+    """Values with their intervals: bars from 0, or points where they are far apart."""
+    known = np.isfinite(value)
+    place, value, low, high = place[known], value[known], low[known], high[known]
+    spread = np.stack([value - low, high - value])
+    capsize = 2.0 if spread.any() else 0.0
+    line: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.9, "capsize": capsize}
+    if not known.any() or high.max() <= _FAR_APART * low.min():
+        axes.barh(place, value, xerr=spread, color=colour, height=0.6, error_kw=line)
+        axes.set_xlim(left=0.0)
+        axes.locator_params(axis="x", nbins=6)
+        return
+    from matplotlib.ticker import LogLocator
+
+    axes.errorbar(
+        value, place, xerr=spread, color=colour, linestyle="", marker="o", markersize=6, **line
+    )
+    log_axes(axes, "x")
+    axes.set_xlim(low.min() / 2, high.max() * 2)
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    write_numbers(axes, ",g", "x")
+
+
+def _memory(axes: Axes, frame: Frame, tiers: Sequence[str], place: Floats) -> None:
+    left = np.zeros(len(place))
+    for tier in tiers:
+        size = np.nan_to_num(floats(frame, f"{tier}_gb"))
+        per, colour = _TIERS[tier]
+        axes.barh(place, size, left=left, color=colour, height=0.6, label=f"{tier}, {per}")
+        left += size
+    axes.set_xlabel("memory (GB)")
+    axes.legend(fontsize=6.5, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+
+
+def _some(frame: Frame, column: str) -> bool:
+    return column in frame and bool(np.isfinite(floats(frame, column)).any())

@@ -1,4 +1,4 @@
-"""One quantity over another: curves, quantities that hold their value, shares over sizes."""
+"""One quantity over another: curves with their ranges, quantities that hold their value."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from perfmodel.plot.style import (
     FAINT,
     Frame,
     colours_of,
-    drawing,
-    figure_of,
     floats,
     log_axes,
-    look,
-    new_figure,
     open_frame,
+    panels,
     texts,
     write_numbers,
 )
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_OWN_TICKS = 8
 """Up to so many values of a logarithmic axis, its ticks stand at them."""
+_MAX_MARKED = 40
+"""Points of a curve that are marked, at most."""
 _LEVELS_WIDTH_IN, _PANEL_IN = 8.0, 2.6
 
 
@@ -41,62 +40,48 @@ def curves_figure(
     title: str = "",
     legend: str = "",
     log: str = "",
+    band: tuple[str, str] | None = None,
 ) -> Figure:
     """Draw column `y` over `x`, a curve for each name in the column `by`.
 
     Args:
-        frame: the three columns; rows whose `y` is NaN are gaps.
+        frame: the columns; rows whose `y` is NaN are gaps.
         labels: of the two axes, units in them.
         legend: heading of the names, where they do not speak for themselves.
         log: which axes are logarithmic (`x`, `y` or `xy`).
+        band: columns of the least and the largest values, drawn as an area.
 
     Raises `UsageError` for a frame without rows.
     """
     name = texts(frame, by, "no curve to draw")
     across, up = floats(frame, x), floats(frame, y)
-    with drawing(6.4, 4.0) as axes:
+    with panels(6.4, 4.0) as (figure, (axes,)):
         for each, colour in colours_of(name.tolist()).items():
             rows = np.flatnonzero(name == each)
             rows = rows[np.argsort(across[rows], kind="stable")]
-            axes.plot(across[rows], up[rows], color=colour, marker="o", markersize=4, label=each)
+            marker = "o" if len(rows) <= _MAX_MARKED else ""
+            line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+            axes.plot(across[rows], up[rows], label=each, **line)
+            if band:
+                low, high = (floats(frame, column)[rows] for column in band)
+                area: dict[str, Any] = {"color": colour, "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(across[rows], low, high, label="range", **area)
         log_axes(axes, log)
-        write_numbers(axes, ",g")
+        write_numbers(axes, ",.12g")
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
             axes.set_xticks([], minor=True)
         if "y" not in log:
             axes.set_ylim(bottom=0.0)
         axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
-        open_frame(axes, faint=("left", "bottom"))
-        if len(axes.lines) > 1:
+        open_frame(axes)
+        if len(axes.lines) > 1 or band:
             axes.legend(title=legend or None)
-    return figure_of(axes)
-
-
-def shares_figure(frame: Frame, *, size: str, share: str, title: str = "") -> Figure:
-    """Draw shares (0 to 1, as percent) over sizes on a logarithmic scale.
-
-    Args:
-        frame: columns `name` (one line each), `size` (above 0) and `share`, in the order to join.
-        size, share: what the axes say.
-        title: heading of the figure.
-
-    Raises `UsageError` for a frame without rows.
-    """
-    name = texts(frame, "name", "no shares to draw")
-    sizes, percents = floats(frame, "size"), 100.0 * floats(frame, "share")
-    with drawing(5.2, 3.4) as axes:
-        for each, colour in colours_of(name.tolist()).items():
-            axes.plot(sizes[name == each], percents[name == each], color=colour, label=each)
-        axes.set(xscale="log", ylim=(0.0, 100.0), xlabel=size, ylabel=f"{share} (%)", title=title)
-        open_frame(axes, faint=("bottom",))
-        if len(axes.lines) > 1:
-            axes.legend()
-    return figure_of(axes)
+    return figure
 
 
 def steps_figure(
-    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    levels: Mapping[str, Mapping[str, tuple[Any, Any]]],
     *,
     marks: Mapping[float, str],
     labels: tuple[str, str],
@@ -106,11 +91,10 @@ def steps_figure(
 
     `marks` are named positions on the x axis; `labels` are those of the axes, units in them.
     """
-    colours = colours_of(name for lines in panels.values() for name in lines)
-    with look():
-        figure = new_figure(_LEVELS_WIDTH_IN, 0.6 + _PANEL_IN * len(panels))
-        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (panel, lines) in zip(rows, panels.items(), strict=True):
+    colours = colours_of(name for lines in levels.values() for name in lines)
+    height_in = 0.6 + _PANEL_IN * len(levels)
+    with panels(_LEVELS_WIDTH_IN, height_in, len(levels), sharex=True) as (figure, rows):
+        for axes, (panel, lines) in zip(rows, levels.items(), strict=True):
             for name, (across, up) in lines.items():
                 axes.step(across, up, where="post", color=colours[name], label=name)
             for at in marks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from math import isfinite
 from numbers import Integral, Real
 
@@ -197,31 +198,16 @@ def _apart(names: Sequence[str]) -> list[str]:
             split = [words.findall(of(name)) for name in names]
             if max(map(len, split)) == 1:  # one word each: it is the name itself
                 continue
-            for repeats in (False, True):
-                labels = [", ".join(_listed(each, repeats)) for each in _differing(split)]
-                if len({shortened(label, _MAX_APART) for label in labels}) == len(names):
-                    return labels
-    for label in {*labels}:
-        rows = [at for at, each in enumerate(labels) if each == label]
-        if 1 < len(rows) < len(names):
-            for at, more in zip(rows, _apart([names[at] for at in rows]), strict=True):
-                labels[at] = ", ".join(filter(None, (label, more)))
+            if len({len(each) for each in split}) == 1:
+                differs = [len({*column}) > 1 for column in zip(*split, strict=True)]
+                kept = [list(compress(each, differs)) for each in split]
+            else:
+                common = set(split[0]).intersection(*split)
+                kept = [[word for word in each if word not in common] for each in split]
+            labels = [", ".join(each) for each in kept]
+            if len({*labels}) == len(names):
+                return labels
     return labels
-
-
-def _differing(split: Sequence[list[str]]) -> list[list[str]]:
-    """The words at places where not all are alike; of lists of several lengths, those that not all
-    have."""
-    if len({len(words) for words in split}) == 1:
-        places = [at for at, words in enumerate(zip(*split, strict=True)) if len({*words}) > 1]
-        return [[words[at] for at in places] for words in split]
-    common = set(split[0]).intersection(*split)
-    return [[word for word in words if word not in common] for words in split]
-
-
-def _listed(words: Sequence[str], repeats: bool) -> list[str]:
-    """Without neighbours that repeat one another, unless `repeats`."""
-    return [word for at, word in enumerate(words) if repeats or at == 0 or word != words[at - 1]]
 
 
 def _without_call(name: str) -> str:

@@ -1,26 +1,25 @@
-"""Predicted over measured, published next to predicted, and the roofline."""
+"""Points: predicted over measured, published next to predicted, roofline, Pareto front."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.arrays import Floats, Ints
+from perfmodel.errors import UsageError
 from perfmodel.plot.style import (
     FAINT,
+    FURTHER_COLOURS,
     GRID,
     INK,
     Frame,
     colours_of,
-    drawing,
-    figure_of,
     floats,
     log_axes,
-    look,
-    new_figure,
     open_frame,
+    panels,
     readable,
     texts,
     title_above,
@@ -28,7 +27,6 @@ from perfmodel.plot.style import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -39,6 +37,10 @@ _MAX_AREA, _MIN_AREA = 260.0, 6.0
 _MIN_FRAC = 1e-3
 """Of the time, what a kind of kernel must take to be drawn."""
 GB_PER_TB = 1e3
+_CLOUD = 20_000
+"""Points drawn at most: of more, an even share; the front is always whole."""
+_MAX_NUMBERED = 12
+"""Points of a front that are numbered, at most."""
 
 
 def errors_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -54,37 +56,32 @@ def errors_figure(frame: Frame, *, title: str = "") -> Figure:
     for a frame without rows.
     """
     group = texts(frame, "group", "no predictions to draw")
-    names = ("measured_us", "predicted_us", "low_us", "high_us")
-    measured, *others = (floats(frame, name) for name in names)
+    measured = floats(frame, "measured_us")
     order = np.argsort(measured, kind="stable")
     order = order[:: max(1, -(-len(order) // _MAX_POINTS))]
     group, measured = group[order], measured[order]
     ratio, low, high = (
-        np.clip(values[order] / measured, _MIN_RATIO, _MAX_RATIO) for values in others
+        np.clip(floats(frame, name)[order] / measured, _MIN_RATIO, _MAX_RATIO)
+        for name in ("predicted_us", "low_us", "high_us")
     )
     missed = (low > 1.0) | (high < 1.0)
-    with drawing(8.0, 4.6) as axes:
+    with panels(8.0, 4.6) as (figure, (axes,)):
         axes.axhline(1.0, color=INK, linewidth=0.8)
         for rows, colour in ((~missed, GRID), (missed, FAINT)):
             axes.vlines(measured[rows], low[rows], high[rows], color=colour, linewidth=0.8)
         for name, colour in colours_of(sorted(set(group.tolist()))).items():
             on = group == name
             axes.scatter(measured[on], ratio[on], s=9, color=colour, label=name, zorder=3)
-        _by_powers(axes)
-        axes.set_yticks([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
+        axes.set(xscale="log", yscale="log", yticks=[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
+        write_numbers(axes, "g")
+        axes.minorticks_off()
         spread = max(1.5, float(np.max(np.maximum(ratio, 1.0 / ratio))) * 1.1)
         axes.set(ylim=(1.0 / spread, spread), xlabel="measured (us)")
         axes.set_ylabel("predicted / measured")
         axes.set_title(f"{title}{'; ' if title else ''}{np.mean(~missed):.0%} within the interval")
-        open_frame(axes, line_width=0.4)
-        figure_of(axes).legend(loc="outside right upper", markerscale=1.6)
-    return figure_of(axes)
-
-
-def _by_powers(axes: Axes) -> None:
-    axes.set(xscale="log", yscale="log")
-    write_numbers(axes, "g")
-    axes.minorticks_off()
+        open_frame(axes)
+        figure.legend(loc="outside right upper", markerscale=1.6)
+    return figure
 
 
 def rates_figure(frame: Frame, *, title: str = "") -> Figure:
@@ -99,21 +96,20 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
     Raises `UsageError` for a frame without rows.
     """
     group, device = texts(frame, "group", "no rates to draw"), texts(frame, "device")
-    count, published, predicted = (
-        floats(frame, name) for name in ("devices", "published", "predicted")
+    count = floats(frame, "devices")
+    published, predicted = (
+        PER_MILLION * floats(frame, name) for name in ("published", "predicted")
     )
-    published, predicted = published * PER_MILLION, predicted * PER_MILLION
     colours, groups = colours_of(device.tolist()), list(dict.fromkeys(group.tolist()))
-    with look():
-        figure = new_figure(4.2 * len(groups), 3.6)
-        if title and len(groups) > 1:
+    several = len(groups) > 1
+    with panels(4.2 * len(groups), 3.6, 1, len(groups)) as (figure, every):
+        if title and several:
             title_above(figure, title)
-        every = figure.subplots(1, len(groups), squeeze=False)[0]
         for axes, name in zip(every, groups, strict=True):
             own = group == name
             for kind in dict.fromkeys(device[own].tolist()):
                 rows = np.flatnonzero(own & (device == kind))
-                rings = {"color": colours[kind], "marker": "o", "markerfacecolor": "none"}
+                rings: Any = {"color": colours[kind], "marker": "o", "markerfacecolor": "none"}
                 rows = rows[np.lexsort((-predicted[rows], count[rows]))]
                 best = rows[np.unique(count[rows], return_index=True)[1]]
                 others = np.setdiff1d(rows, best)
@@ -121,21 +117,18 @@ def rates_figure(frame: Frame, *, title: str = "") -> Figure:
                 if len(others):
                     axes.plot(count[others], predicted[others], linestyle="", **rings)
                 axes.scatter(count[rows], published[rows], color=colours[kind], s=16)
-            heading = f"{title}\n{name}" if title and len(groups) == 1 else name
-            _over_devices(axes, heading, np.unique(count[own]))
+            log_axes(axes, "y")
+            axes.set_xscale("log", base=2)
+            ticks = np.unique(count[own])
+            axes.set_xticks(ticks, [f"{value:g}" for value in ticks.tolist()])
+            write_numbers(axes, "g", "y")
+            axes.minorticks_off()
+            heading = name if several or not title else f"{title}\n{name}"
+            axes.set(title=heading, xlabel="devices", ylabel="million samples per second")
+            open_frame(axes)
             points = "\npoints: published" if np.isfinite(published[own]).any() else ""
             axes.legend(title=f"rings, lines: predicted{points}")
     return figure
-
-
-def _over_devices(axes: Axes, title: str, ticks: NDArray[np.float64]) -> None:
-    log_axes(axes, "y")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [f"{value:g}" for value in ticks.tolist()])
-    write_numbers(axes, "g", "y")
-    axes.minorticks_off()
-    axes.set(title=title, xlabel="devices", ylabel="million samples per second")
-    open_frame(axes, faint=("bottom",))
 
 
 def roofline_figure(
@@ -161,7 +154,7 @@ def roofline_figure(
     area = np.maximum(_MAX_AREA * time / time.max(), _MIN_AREA)
     left, right = min(intensity.min(), 0.1) / 2, max(intensity.max(), 1e3) * 2
     x = np.geomspace(left, right, 200)
-    with drawing(7.2, 4.4) as axes:
+    with panels(7.2, 4.4) as (figure, (axes,)):
         for peak in sorted(set(peaks.values())):
             names = ", ".join(readable(name) for name in peaks if peaks[name] == peak)
             axes.plot(x, np.minimum(x * gb_per_s / GB_PER_TB, peak), color=INK, linewidth=0.9)
@@ -171,15 +164,47 @@ def roofline_figure(
             )  # fmt: skip
         for name, colour in colours.items():
             on = family == name
-            axes.scatter(
-                intensity[on], rate[on], s=area[on], color=colour, alpha=0.75,
-                label=readable(name), zorder=3,
-            )  # fmt: skip
-        _by_powers(axes)
+            shown: dict[str, Any] = {"color": colour, "alpha": 0.75, "zorder": 3}
+            axes.scatter(intensity[on], rate[on], s=area[on], label=readable(name), **shown)
+        axes.set(xscale="log", yscale="log")
+        write_numbers(axes, "g")
+        axes.minorticks_off()
         axes.set(xlim=(left, right), ylim=(rate.min() / 3, max(peaks.values()) * 2), title=title)
         axes.set(xlabel=f"FLOP per byte (memory: {gb_per_s:,.0f} GB/s)", ylabel="TFLOP/s")
         open_frame(axes)
         legend = axes.legend(title="area: time in the step", loc="lower right")
         for handle in legend.legend_handles:
             handle.set_sizes([30.0])  # type: ignore[union-attr]
-    return figure_of(axes)
+    return figure
+
+
+def pareto_figure(
+    across: Floats, up: Floats, front: Ints, *, labels: tuple[str, str], names: Sequence[str]
+) -> Figure:
+    """Points, and the front among them as a line, its points by their `names` where they are few.
+
+    Raises `UsageError` where no point has both.
+    """
+    known = np.flatnonzero(~(np.isnan(across) | np.isnan(up)))
+    if not len(known):
+        raise UsageError("no point with figures to draw")
+    shown = known[:: max(1, len(known) // _CLOUD)]
+    order = front[np.argsort(across[front], kind="stable")]
+    with panels(6.0, 4.2) as (figure, (axes,)):
+        cloud: dict[str, Any] = {"color": FAINT, "alpha": 0.5, "linewidth": 0, "rasterized": True}
+        axes.scatter(across[shown], up[shown], s=8, **cloud)
+        if len(order):
+            label = f"Pareto front ({len(order):,} of {len(known):,} points)"
+            line: dict[str, Any] = {"color": FURTHER_COLOURS[0], "marker": "o", "markersize": 4}
+            axes.plot(across[order], up[order], label=label, **line)
+            axes.legend()
+        for at in order.tolist() if len(order) <= _MAX_NUMBERED else ():
+            axes.annotate(
+                names[at], (across[at], up[at]), xytext=(-5, 5), textcoords="offset points",
+                ha="right", fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
+            )  # fmt: skip
+        axes.locator_params(axis="x", nbins=6)
+        write_numbers(axes, ",.12g")
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        open_frame(axes)
+    return figure

@@ -10,12 +10,12 @@ Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,15 +180,15 @@ def new_figure(width_in: float, height_in: float) -> Figure:
 
 
 @contextmanager
-def drawing(width_in: float, height_in: float) -> Iterator[Axes]:
-    """The axes of a new figure, to be drawn on in this project's style."""
+def panels(
+    width_in: float, height_in: float, rows: int = 1, columns: int = 1, **shape: Any
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A new figure and its axes, to be drawn on in this project's style; `shape` as of
+    `Figure.subplots`."""
     with look():
-        yield new_figure(width_in, height_in).add_subplot()
-
-
-def figure_of(axes: Axes) -> Figure:
-    """The figure that `drawing` made."""
-    return cast("Figure", axes.figure)
+        figure = new_figure(width_in, height_in)
+        grid = figure.subplots(rows, columns, squeeze=False, **shape)
+        yield figure, grid.ravel().tolist()
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -331,24 +331,15 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.set_xticks(values * per_unit, [f"{value:g}" for value in values.tolist()])
     axes.set_xlabel(f"{text} ({unit})")
     axes.tick_params(axis="y", length=0)
-    open_frame(axes, grid="x", hidden=("top", "right", "left"), faint=("bottom",))
+    open_frame(axes, grid="x", left=False)
 
 
-def open_frame(
-    axes: Axes,
-    *,
-    grid: Literal["both", "x"] = "both",
-    line_width: float = 0.6,
-    hidden: Sequence[str] = ("top", "right"),
-    faint: Sequence[str] = (),
-) -> None:
-    """A grid behind the data; sides of the frame that are hidden, and that are pale."""
-    axes.grid(axis=grid, color=GRID, linewidth=line_width)
+def open_frame(axes: Axes, *, grid: Literal["both", "x"] = "both", left: bool = True) -> None:
+    """A grid behind the data, and a frame of the axes alone (without `left`, of the lower one)."""
+    axes.grid(axis=grid, color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
-    for side in hidden:
+    for side in ("top", "right") if left else ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    for side in faint:
-        axes.spines[side].set_color(FAINT)
 
 
 def write_numbers(axes: Axes, form: str, letters: str = "xy") -> None:

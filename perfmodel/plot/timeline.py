@@ -24,10 +24,9 @@ from perfmodel.plot.style import (
     cause_entries,
     colours_of,
     draw_legend,
-    drawing,
-    figure_of,
     floats,
     is_dark,
+    panels,
     readable,
     texts,
     time_axis,
@@ -195,7 +194,7 @@ def timeline_figure(
             entries += cause_entries(heading, lane.group, time_us, end_us - start_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
     height_in = max(lane_in * len(drawn) + 1.3, 0.168 * len(entries) + 0.9, 2.2)
-    with drawing(WIDTH_IN, height_in) as axes:
+    with panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for lane in drawn:
             _draw_lane(axes, lane, start_us, end_us)
         if path is not None:
@@ -206,7 +205,7 @@ def timeline_figure(
         axes.set_yticks(heights, ticks)
         axes.set_title(title)
         draw_legend(axes, entries, with_path=path is not None)
-    return figure_of(axes)
+    return figure
 
 
 def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:

@@ -298,7 +298,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """Step times with their intervals, memory by tier, energy and money, design by design."""
-        from perfmodel.plot.comparison import comparison_figure
+        from perfmodel.plot.bars import comparison_figure
 
         source = self.source
         title = f"{source['workload']} on {source['hardware']}, batch {source['batch']:,}"

@@ -14,7 +14,6 @@ from perfmodel.reporting.verdict import (
     MEMORY,
     Held,
     Outcome,
-    check_figures,
     markdown,
     verdict,
 )
@@ -141,7 +140,11 @@ class Difference:
         if not self.tool_changed:
             is_moved = self.same_input and any(change.change_us for change in self.changes)
             return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
-        changes = [_tool_change(self.a, self.b, key) for key in self.tool_changed]
+        before, after = (side.made_by or {} for side in (self.a, self.b))
+        changes = [
+            f"{key.replace('_', ' ')} {before.get(key, 'none')} to {after.get(key, 'none')}"
+            for key in self.tool_changed
+        ]
         moved = (
             ": what differs is the tool's doing, or was asked otherwise"
             if self.same_input
@@ -175,7 +178,7 @@ class Difference:
         return {
             "schema": SCHEMA,
             **{
-                key: {"source": side.source, "hardware": side.hardware, "made_by": side.made_by}
+                key: {name: getattr(side, name) for name in ("source", "hardware", "made_by")}
                 for key, side in self._sides
             },
             "completeness": [
@@ -218,9 +221,15 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
             f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
         )
     pairs, notes = _like_ranks(a, b)
-    held_work = {pair: _work_ratio(a, b, pair) for pair in pairs}
+    measured = [side.measured for side in (a, b) if side.measured is not None]
+    held_work = dict.fromkeys(pairs, 1.0)
+    if len(measured) == 2:
+        held_work = {
+            pair: work_ratio(*(each.work(rank) for each, rank in zip(measured, pair, strict=True)))
+            for pair in pairs
+        }
     first = pairs[0]
-    is_window = any(side.measured is not None and side.measured.is_window for side in (a, b))
+    is_window = any(each.is_window for each in measured)
     ratios = held_work if is_window else dict.fromkeys(pairs, 1.0)
     if held_work[first] != 1:
         unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
@@ -230,9 +239,10 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
             f"both ran: {unit}"
         )
     limits = limits or {}
-    check_figures(
-        limits, dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us])
-    )
+    known = dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us, MEMORY])
+    for name in limits:
+        if name not in known:
+            raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(known)}")
     held = [each for pair in pairs for each in _held(a, b, pair, ratios[pair], limits)]
     unknown = dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     notes += [
@@ -299,13 +309,6 @@ def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
     return pairs, notes
 
 
-def _work_ratio(a: Side, b: Side, pair: tuple[int, int]) -> float:
-    """How many times A's work B's step holds, as far as traces tell."""
-    if a.measured is None or b.measured is None:
-        return 1.0
-    return work_ratio(a.measured.work(pair[0]), b.measured.work(pair[1]))
-
-
 def _spread(a: Side, b: Side, pair: tuple[int, int]) -> dict[str, float]:
     """By which share each figure of the step scatters, the larger of both sides."""
     sides = a.ranks[pair[0]].scatter_frac, b.ranks[pair[1]].scatter_frac
@@ -327,9 +330,3 @@ def _held(
             us = after.medians_us.get(name)
             values = before.medians_us.get(name), None if us is None else us / ratio
         yield Held(name, pair[0], *values, spread.get(name), limit)
-
-
-def _tool_change(a: Side, b: Side, key: str) -> str:
-    """`perfmodel 0.1.0 to 0.2.0`, `models 12ab to 34cd`."""
-    before, after = ((side.made_by or {}).get(key, "none") for side in (a, b))
-    return f"{key.replace('_', ' ')} {before} to {after}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,9 @@ MAX_NAME = 64
 TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
 a share as percent; a mean count; a name that is typed, and so never cut."""
+GAP, MIN_NAME = 2, 12
+"""Blanks between columns, and the columns that a folded name keeps."""
+_WORDS = re.compile(r"\S+\s*|\s+")
 _T_MEANINGS = {
     "T1": "between operators",
     "T2": "before first launch",
@@ -105,23 +109,49 @@ class Table:
             for row in self.values
         ]
 
-    def lines(self) -> Iterator[str]:
-        """The whole table as plain text, heads of several lines ending on one."""
-        heads = zip_longest(*(each.head.split("\n")[::-1] for each in self.columns), fillvalue="")
-        above, rows = [list(line) for line in heads][::-1], self.rows()
-        widths = [max(map(width_of, cells)) for cells in zip(*above, *rows, strict=True)]
-        if self.title:
-            yield self.title
-        for number, row in enumerate((*above, *rows)):
-            if number == len(above):
-                yield "─" * (sum(widths) + 2 * (len(widths) - 1))
-            cells = [
-                cell + " " * (width - width_of(cell))
-                if column.is_text
-                else " " * (width - width_of(cell)) + cell
-                for cell, column, width in zip(row, self.columns, widths, strict=True)
-            ]
-            yield "  ".join(cells).rstrip()
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """The table below its title as plain text, heads of several lines ending on one; where
+        there are `width` columns names are folded, then columns left out from the right."""
+        heads, rows = [each.head.split("\n") for each in self.columns], self.rows()
+        cells = zip(heads, *([[cell] for cell in row] for row in rows), strict=True)
+        widths = [max(width_of(line) for cell in column for line in cell) for column in cells]
+        kept = self._fitted(widths, width)
+        tallest = max(map(len, heads))
+        above = ([""] * (tallest - len(head)) + head for head in heads)
+        for number, row in enumerate([*zip(*above, strict=True), *rows]):
+            if number == tallest:
+                yield "─" * (sum(widths[at] + GAP for at in kept) - GAP)
+            folds = (folded(row[at], widths[at]) for at in kept)
+            for parts in zip_longest(*folds, fillvalue=""):
+                yield "  ".join(
+                    map(self._padded, parts, kept, [widths[at] for at in kept])
+                ).rstrip()
+        if width is not None and len(kept) < len(widths):
+            dropped = [each.head for at, each in enumerate(self.columns) if at not in kept]
+            yield from folded(f"(no room for: {', '.join(map(one_line, dropped))})", width)
+
+    def _padded(self, text: str, at: int, width: int) -> str:
+        blanks = " " * (width - width_of(text))
+        return text + blanks if self.columns[at].is_text else blanks + text
+
+    def _fitted(self, widths: list[int], width: int | None) -> list[int]:
+        """The columns that a page of `width` has room for; narrows `widths` where names fold."""
+        kept = list(range(len(widths)))
+        if width is None:
+            return kept
+        texts = [at for at in kept if not self.columns[at].form]
+        least = [min(each, MIN_NAME) if at in texts else each for at, each in enumerate(widths)]
+        while sum(least[at] + GAP for at in kept) - GAP > width:
+            rest = [at for at in kept[1:] if not self.columns[at].keep]
+            if not rest:
+                break
+            kept.remove(rest[-1])
+        while sum(widths[at] + GAP for at in kept) - GAP > width:
+            wide = [at for at in kept if widths[at] > least[at]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+        return kept
 
 
 def _value(record: Any, key: str) -> Any:
@@ -133,6 +163,23 @@ def width_of(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(1 + (east_asian_width(character) in "WF") for character in text)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """`text` as lines of at most `width` columns, broken between words where it can be."""
+    if width_of(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in _WORDS.findall(text):
+        if line and width_of(line + word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        for character in word:
+            if width_of(line + character) > width:
+                lines.append(line)
+                line = ""
+            line += character
+    return [*lines, line.rstrip()]
 
 
 class Times:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -45,7 +45,7 @@ def parse_limits(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Held:
-    """A figure of one pair of ranks against its limit: microseconds per step, or bytes."""
+    """One figure of a pair of ranks against its limit: microseconds per step, or bytes."""
 
     figure: str
     rank: int
@@ -79,42 +79,41 @@ class Held:
             return "-"
         return "from nothing" if self.change_frac is None else f"{100 * self.change_frac:+.1f} %"
 
-    def size_text(self, value: float | None) -> str:
-        if value is None:
-            return "-"
-        return f"{value / BYTES_PER_GB:,.2f} GB" if self.figure == MEMORY else human_us(value)
+    @property
+    def size_texts(self) -> list[str]:
+        """A's and B's."""
+        return [
+            "-"
+            if value is None
+            else f"{value / BYTES_PER_GB:,.2f} GB"
+            if self.figure == MEMORY
+            else human_us(value)
+            for value in (self.a, self.b)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        change = self.change_frac
-        return {
-            "figure": self.figure,
-            "rank": self.rank,
-            "a": None if self.a is None else round(self.a, 4),
-            "b": None if self.b is None else round(self.b, 4),
-            "change_frac": None if change is None else round(change, 6),
-            "scatter_frac": None if self.scatter_frac is None else round(self.scatter_frac, 6),
-            "limit_frac": self.limit_frac,
-            "outcome": self.outcome.value,
+        digits = {"a": 4, "b": 4, "change_frac": 6, "scatter_frac": 6}
+        answer = vars(self) | {"change_frac": self.change_frac, "outcome": self.outcome.value}
+        return answer | {
+            key: None if answer[key] is None else round(answer[key], places)
+            for key, places in digits.items()
         }
-
-
-def check_figures(limits: Mapping[str, float], known: Iterable[str]) -> None:
-    """Raise `UsageError` where a limit is of a figure that neither side has."""
-    names = [*known, MEMORY]
-    for name in limits:
-        if name not in names:
-            raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(names)}")
 
 
 def verdict(step: Held | None, held: Sequence[Held]) -> str:
     """In one line: slower, faster or neither, and what is over its limit."""
     parts = [] if step is None else [_step_text(step)]
     over = [each for each in held if each.outcome is Outcome.OVER]
-    if over:
-        names_rank = len({each.rank for each in held}) > 1
-        named = [_over_text(each, names_rank) for each in over[:MAX_OVER]]
-        more = [f"{len(over) - MAX_OVER} more"] if len(over) > MAX_OVER else []
-        parts.append("over the limit: " + ", ".join([*named, *more]))
+    several = len({each.rank for each in held}) > 1
+    named = [
+        f"{each.figure}{f' of rank {each.rank}' if several else ''} {each.change_text} "
+        f"(limit {100 * (each.limit_frac or 0):g} %)"
+        for each in over[:MAX_OVER]
+    ]
+    if len(over) > MAX_OVER:
+        named.append(f"{len(over) - MAX_OVER} more")
+    if named:
+        parts.append(f"over the limit: {', '.join(named)}")
     elif held:
         parts.append("no limit crossed")
     return "; ".join(parts)
@@ -122,21 +121,16 @@ def verdict(step: Held | None, held: Sequence[Held]) -> str:
 
 def _step_text(step: Held) -> str:
     """What became of the step, with its scatter."""
-    change, scatter = step.change_frac, step.scatter_frac
-    sizes = f"step {step.size_text(step.a)} to {step.size_text(step.b)}"
-    if change is None:
+    sizes = f"step {' to '.join(step.size_texts)}"
+    if step.change_frac is None:
         return sizes
-    own = "" if scatter is None else f" (steps scatter by {100 * scatter:.1f} %)"
+    scatter = None if step.scatter_frac is None else f"{100 * step.scatter_frac:.1f} %"
     if step.outcome is Outcome.SAME:
-        within = "" if scatter is None else f" is within the steps' own {100 * scatter:.1f} %"
+        within = f" is within the steps' own {scatter}" if scatter else ""
         return f"no change: {sizes}, {step.change_text}{within}"
     word = "faster" if step.outcome is Outcome.BETTER else "slower"
-    return f"{100 * abs(change):.1f} % {word}: {sizes}{own}"
-
-
-def _over_text(held: Held, names_rank: bool) -> str:
-    of = f" of rank {held.rank}" if names_rank else ""
-    return f"{held.figure}{of} {held.change_text} (limit {100 * (held.limit_frac or 0):g} %)"
+    own = f" (steps scatter by {scatter})" if scatter else ""
+    return f"{100 * abs(step.change_frac):.1f} % {word}: {sizes}{own}"
 
 
 def markdown(
@@ -147,20 +141,17 @@ def markdown(
     shown = [each for each in held if each.rank == held[0].rank or each.outcome is Outcome.OVER]
     if shown:
         lines += ["| figure | rank | A | B | change | scatter | limit | |", "|---" * 8 + "|"]
-        rows = (" | ".join(map(_plain, _cells(each))) for each in shown[:MAX_ROWS])
-        lines += [*(f"| {row} |" for row in rows), ""]
+        for each in shown[:MAX_ROWS]:
+            shares = (
+                "-" if share is None else f"{100 * share:.3g} %"
+                for share in (each.scatter_frac, each.limit_frac)
+            )
+            cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
+            lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
+        lines.append("")
     lines += [f"- {_plain(name)}: {text}" for name, text in moved]
     lines += [f"- {_plain(text)}" for text in notes]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _cells(held: Held) -> Iterator[str]:
-    """One line of the table of limits."""
-    yield from (held.figure, str(held.rank), held.size_text(held.a), held.size_text(held.b))
-    yield held.change_text
-    for share in (held.scatter_frac, held.limit_frac):
-        yield "-" if share is None else f"{100 * share:.3g} %"
-    yield held.outcome.value
 
 
 def _plain(text: str) -> str:

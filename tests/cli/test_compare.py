@@ -187,7 +187,7 @@ def test_designs_are_listed(run: Run) -> None:
             "smartnic.adapter 'pm9a3': unknown: one of bluefield-2, bluefield-3",
         ),
         (("--designs", "smartnic", "--set", "smartnic.adapter=x.toml"), "x.toml: cannot be read"),
-        (("--designs", "cpu_only", "--figure", "a.svg", "-o", "a.svg"), "two outputs"),
+        (("--designs", "cpu_only", "--figure", "a.svg", "--latency", "a.svg"), "two outputs"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:

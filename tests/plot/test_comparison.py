@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.comparison import comparison_figure
+from perfmodel.plot.bars import comparison_figure
 
 FRAME = {
     "design": ["default", "far", "cannot"],

@@ -1,11 +1,10 @@
-"""Curves over an axis, and shares over sizes."""
+"""Curves over an axis, and their bands."""
 
 from __future__ import annotations
 
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.plot import shares_figure
 from perfmodel.plot.curves import curves_figure
 
 FRAME = {"size": [4.0, 1.0, 2.0, 1.0], "time": [1.0, 3.0, 2.0, 5.0], "name": ["a", "a", "a", "b"]}
@@ -35,19 +34,11 @@ def test_nothing_to_draw() -> None:
         curves_figure({"x": [], "y": [], "n": []}, "x", "y", "n", labels=("", ""))
 
 
-SHARES = {"name": ["a", "a", "b"], "size": [1, 10, 5], "share": [0.2, 0.9, 0.5]}
-
-
-def test_a_line_per_name_in_percent() -> None:
-    (axes,) = shares_figure(SHARES, size="rows", share="lookups").axes
-    first, second = axes.lines
-    assert list(first.get_xdata()) == [1, 10]
-    assert list(first.get_ydata()) == pytest.approx([20, 90])
-    assert list(second.get_ydata()) == pytest.approx([50])
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("rows", "lookups (%)")
-    assert axes.get_xscale() == "log"
-
-
-def test_no_shares_are_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no shares"):
-        shares_figure({name: [] for name in SHARES}, size="rows", share="lookups")
+def test_a_band_is_an_area_around_its_curve() -> None:
+    frame = {"at": [1.0, 2.0], "mid": [2.0, 3.0], "low": [1.0, 2.0], "high": [4.0, 5.0]}
+    frame |= {"name": ["median"] * 2}
+    labels = ("axis", "us")
+    (axes,) = curves_figure(frame, "at", "mid", "name", labels=labels, band=("low", "high")).axes
+    (area,) = axes.collections
+    assert {tuple(each) for each in area.get_paths()[0].vertices} >= {(1.0, 1.0), (2.0, 5.0)}
+    assert [each.get_text() for each in axes.get_legend().get_texts()] == ["median", "range"]

@@ -91,7 +91,7 @@ def test_kernels_of_one_short_name_are_told_apart_by_what_differs() -> None:
     names = [gemm.format(tile) for tile in ("C<64>, C<128>", "C<128>, C<128>", "C<128>, C<256>")]
     short = "cutlass::device_kernel[GemmUniversal]"
     assert readable_names([*names, "gemm"]) == [
-        *(f"{short}<{apart}>" for apart in ("64, 128", "128", "128, 256")),
+        *(f"{short}<{apart}>" for apart in ("64, 128", "128, 128", "128, 256")),
         "gemm",
     ]
     assert readable_names(names[:1]) == [short]
