@@ -36,8 +36,14 @@ from perfmodel.calibrate.kernel_data import (
     without_excluded,
 )
 from perfmodel.calibrate.kernel_part import fit_part
-from perfmodel.calibrate.kernel_report import plain_columns, plain_trees
-from perfmodel.calibrate.kernels import MIN_ROWS, OWN_OPS_ONLY, models_of, sliced
+from perfmodel.calibrate.kernels import (
+    MIN_ROWS,
+    OWN_OPS_ONLY,
+    models_of,
+    plain_columns,
+    plain_trees,
+    sliced,
+)
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.learned.devices import describe, distance
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY

@@ -69,66 +69,50 @@ def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
     No half is held out: each figure is a quantile of what was reached, not a fit.
     """
     measured = data.all
-    reached_frac: dict[str, float] = {}
+    reached: dict[str, float] = {}
     notes = []
-    share = _best_product_frac(measured, base)
-    if share is None:
-        notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
+    shares = _peak_fracs(measured, MATMUL, base)
+    if len(shares) >= MIN_ROWS:
+        reached["gemm_peak_frac"] = float(np.clip(np.quantile(shares, HIGH), 0.01, 1.0))
     else:
-        reached_frac["gemm_peak_frac"] = share
-    kernels = np.array([timing in WITHOUT_FLOOR for timing in measured.rows.timing])
+        notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
+    kernels = np.isin(measured.rows.timing, WITHOUT_FLOOR)
     if kernels.sum() >= MIN_ROWS:
-        reached_frac["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
+        reached["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
     else:
         notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
-    reached = _best_gb_per_s(measured)
-    if reached is None:
-        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    shares = _peak_fracs(measured, VECTOR, base)
+    if len(shares) >= MIN_ROWS:
+        share = float(np.quantile(shares, HIGH))
+        reached["stream_peak_frac"] = float(np.clip(share, 0.01, 1.0))
+        notes.append(f"memory-bound ops reach {share * base.hbm_gb_per_s:.0f} GB/s")
     else:
-        reached_frac["stream_peak_frac"] = float(np.clip(reached / base.hbm_gb_per_s, 0.01, 1.0))
-        notes.append(f"memory-bound ops reach {reached:.0f} GB/s")
-    sources = {**base.sources, **dict.fromkeys(reached_frac, f"measured: {data.device}")}
-    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached_frac)  # type: ignore[arg-type]
+        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    sources = {**base.sources, **dict.fromkeys(reached, f"measured: {data.device}")}
+    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached)  # type: ignore[arg-type]
     return DeviceFit(fitted, (), None, 0, tuple(notes))
 
 
-def _best_product_frac(measured: Measured, base: Device) -> float | None:
-    """Highest share of the peak that large matrix products of any type reached."""
-    shares = []
-    for row, rate in _rates(measured, MATMUL, "flop"):
-        peak = base.matrix_tflop_per_s(_known(measured.rows.dtype[row]))
-        shares.append(rate / (peak * 1e6))
-    if len(shares) < MIN_ROWS:
-        return None
-    return float(np.clip(np.quantile(shares, HIGH), 0.01, 1.0))
-
-
-def _best_gb_per_s(measured: Measured) -> float | None:
-    rates = [rate for _, rate in _rates(measured, VECTOR, "bytes")]
-    return float(np.quantile(rates, HIGH)) / 1e3 if len(rates) >= MIN_ROWS else None
-
-
-def _rates(measured: Measured, family: str, what: str) -> list[tuple[int, float]]:
-    """(row, flop or bytes per microsecond) of the long rows of a family."""
-    rates: list[tuple[int, float]] = []
+def _peak_fracs(measured: Measured, family: str, base: Device) -> list[float]:
+    """Of each long row of a family, its share of the peak: of its matrix rate, or of the memory."""
+    fracs: list[float] = []
     for op, index in measured.rows.groups():
         spec = OPS[op]
         if spec.family != family:
             continue
         dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes[index]
-        work: Floats = spec.flop(dims)
-        if what == "bytes":
-            work = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
-        for place, row in enumerate(index.tolist()):
-            if measured.duration_us[row] >= LARGE_US:
-                rates.append((row, float(work[place] / measured.duration_us[row])))
-    return rates
+        peaks: Floats = np.full(len(index), base.hbm_gb_per_s * 1e3)
+        work: Floats = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
+        if family == MATMUL:
+            dtypes = [measured.rows.dtype[row] for row in index.tolist()]
+            rates = [base.matrix_tflop_per_s(each if each in DTYPES else None) for each in dtypes]
+            work, peaks = spec.flop(dims), np.array(rates) * 1e6
+        us = measured.duration_us[index]
+        fracs += (work / us / peaks)[us >= LARGE_US].tolist()
+    return fracs
 
 
-def _known(dtype: str) -> str | None:
-    return dtype if dtype in ("fp32", "tf32", "fp16", "bf16", "fp8", "int8") else None
-
-
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 MAX_RECORD_BYTES = 10_000_000
 _FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
 """Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.tables import MeasuredStep
@@ -23,6 +23,9 @@ from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import CALL, HOST, NODE, STEP, UPDATE, VIEWS
 from perfmodel.ops.vocabulary.movement import COLLECTIVE
 from perfmodel.workload import Workload, op_graph
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Tables = dict[str, dict[str, float]]
 """Section of a calibration (a family, or an op of it) to name to value."""
@@ -115,90 +118,66 @@ PRIOR_RATIO, PRIOR_EACH = 1.0, 0.1
 USUAL_US = {CALL: 1.0, NODE: 2.0, UPDATE: 3.0, STEP: 60.0}
 
 
-@dataclass(frozen=True)
-class StepParts:
-    """Per configuration (row) and part (column): predicted time, or a count of host work."""
+def parts_of(steps: Sequence[Rows], device: Device) -> pd.DataFrame:
+    """What each step (row) is made of: overhead of operators and their work by section, predicted
+    microseconds; counts of host work."""
+    import pandas as pd
 
-    names: tuple[str, ...]
-    values: NDArray[np.float64]
-
-
-def parts_of(steps: Sequence[Rows], device: Device) -> StepParts:
-    """What each step is made of: overhead of operators, their work by section, host work."""
     sums: list[dict[str, float]] = []
     for rows in steps:
-        us_by_part: dict[str, float] = {}
+        of_step: dict[str, float] = {}
         watched = replace(rows, timing=(WATCHED,) * len(rows))
-        for family, index in _families(watched).items():
+        families = np.array([OPS[op].family for op in rows.op], object)
+        for family in dict.fromkeys(families.tolist()):
             model = KERNELS[f"cpu/{family}/heuristic"]
             assert isinstance(model, CpuFamily)
-            for _, call in model.calls(watched.take(index), device):
+            own = watched.take(np.flatnonzero(families == family))
+            for _, call in model.calls(own, device):
                 if call.op in COUNTED:
                     counted = float((call.dims["count"] * call.crowding()).sum())
-                    us_by_part[call.op] = us_by_part.get(call.op, 0.0) + counted
+                    of_step[call.op] = of_step.get(call.op, 0.0) + counted
                     continue
+                # Embedding ops differ in what surrounds them; other families go as a whole.
+                work = call.section if model.family == "embedding" else model.family
                 for name, term in model.breakdown(call).items():
-                    part = (
-                        OVERHEAD
-                        if name == OVERHEAD or family == HOST
-                        else _part(model.family, call.section)
-                    )
-                    us_by_part[part] = us_by_part.get(part, 0.0) + float(term.sum())
-        sums.append(us_by_part)
-    names = tuple(sorted({name for us_by_part in sums for name in us_by_part}))
-    return StepParts(names, np.array([[it.get(name, 0.0) for name in names] for it in sums]))
+                    part = OVERHEAD if name == OVERHEAD or family == HOST else work
+                    of_step[part] = of_step.get(part, 0.0) + float(term.sum())
+        sums.append(of_step)
+    return pd.DataFrame(sums).fillna(0.0).sort_index(axis=1)
 
 
-def fit_host(parts: StepParts, step_us: Floats) -> dict[str, float]:
+def fit_host(parts: pd.DataFrame, step_us: Floats) -> dict[str, float]:
     """A factor for each part: microseconds each of host work, a ratio of everything else."""
     from scipy.optimize import least_squares
 
-    usual = np.log([USUAL_US.get(name, 1.0) for name in parts.names])
-    pull = np.array([PRIOR_EACH if name in COUNTED else PRIOR_RATIO for name in parts.names])
-    limit = np.array([4.0 if name in (*COUNTED, OVERHEAD) else np.log(3.0) for name in parts.names])
-    if OVERHEAD in parts.names:
-        pull[parts.names.index(OVERHEAD)] = PRIOR_EACH
+    names = list(parts)
+    usual = np.log([USUAL_US.get(name, 1.0) for name in names])
+    is_host = np.isin(names, (*COUNTED, OVERHEAD))
+    pull = np.where(is_host, PRIOR_EACH, PRIOR_RATIO)
+    limit = np.where(is_host, 4.0, np.log(3.0)) + 1e-9
+    values = parts.to_numpy(np.float64)
 
     def residuals(logs: Floats) -> Floats:
-        predicted = parts.values @ np.exp(logs)
+        predicted = values @ np.exp(logs)
         return np.concatenate([np.log(predicted / step_us), pull * (logs - usual)])
 
-    solution = least_squares(
-        residuals,
-        usual,
-        bounds=(usual - limit - 1e-9, usual + limit + 1e-9),
-        loss="soft_l1",
-        f_scale=SOFT,
-    )
-    return dict(zip(parts.names, np.exp(solution.x).tolist(), strict=True))
+    bounds = (usual - limit, usual + limit)
+    solution = least_squares(residuals, usual, bounds=bounds, loss="soft_l1", f_scale=SOFT)
+    return dict(zip(names, np.exp(solution.x).tolist(), strict=True))
 
 
 def with_host(tables: Tables, factors: Mapping[str, float]) -> Tables:
     """`tables` with the factors in their places."""
     scaled = {section: dict(values) for section, values in tables.items()}
     for name, factor in factors.items():
+        ratio = min(max(factor, 0.3), 3.0)
         if name in COUNTED:
             scaled.setdefault(section_of(HOST, name), {})["each_us"] = factor
         elif name == OVERHEAD:
             for family in sorted({OPS[op].family for op in OPS} & set(scaled)):
-                scaled[family]["overhead_ratio"] = _within(factor, 0.05, 3.0)
+                scaled[family]["overhead_ratio"] = min(max(factor, 0.05), 3.0)
             for view in VIEWS:
-                section = section_of(HOST, view)
-                scaled.setdefault(section, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+                scaled.setdefault(section_of(HOST, view), {})["work_ratio"] = ratio
         else:
-            scaled.setdefault(name, {})["work_ratio"] = _within(factor, 0.3, 3.0)
+            scaled.setdefault(name, {})["work_ratio"] = ratio
     return scaled
-
-
-def _part(family: str, section: str) -> str:
-    """Embedding ops differ in what surrounds them; other families go as a whole."""
-    return section if family == "embedding" else family
-
-
-def _families(rows: Rows) -> dict[str, NDArray[np.int64]]:
-    names = np.array([OPS[op].family for op in rows.op], object)
-    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
-
-
-def _within(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)

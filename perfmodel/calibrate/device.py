@@ -22,8 +22,8 @@ from perfmodel.calibrate.cpu_step import (
     with_host,
 )
 from perfmodel.calibrate.device_data import DeviceData, Measured, joined
-from perfmodel.calibrate.drift import level_of, shares_of, unlike, without_reference
-from perfmodel.calibrate.tables import MeasuredStep, steps_of
+from perfmodel.calibrate.drift import by_part, level_of, scatter_of, shares_of, without_reference
+from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import ALONE, Call, Parameter, section_of, values_of
@@ -36,62 +36,52 @@ from perfmodel.ops.vocabulary.host import HOST, STEP
 from perfmodel.progress import Begin, silent
 
 
-@dataclass(frozen=True)
-class Referenced:
-    """Rows and steps at one speed; what the device's file keeps of the reference; remarks."""
-
-    measured: Measured
-    steps: list[MeasuredStep]
-    reference: Mapping[str, float]
-    notes: tuple[str, ...]
-
-
-def in_reference_units(data: DeviceData, base: Device) -> Referenced:
-    """`data` as if the machine had been as fast as during the first table with reference work.
+def in_reference_units(
+    data: DeviceData, base: Device
+) -> tuple[Measured, list[MeasuredStep], dict[str, float], list[str]]:
+    """Rows and steps as if the machine had been as fast as during the first table with reference
+    work; what the device's file keeps of the reference; remarks.
 
     Each table is divided by how much longer the parts of the reference took beside it, as far as
     they decide each row's time. Tables without a reference stay as they are.
     """
-    lists = [
-        steps_of(frame, run.name) for frame, run in zip(data.steps, data.step_runs, strict=True)
+    runs = [run for run, _ in (*data.measured, *data.steps)]
+    readings = [it.reference_us for _, it in data.measured]
+    readings += [
+        np.array([step.reference_us for step in steps]).reshape(-1, len(PARTS))
+        for _, steps in data.steps
     ]
-    runs = [*data.measured_runs, *data.step_runs]
-    readings = [it.reference_us for it in data.measured]
-    readings += [np.array([step.reference_us for step in steps]) for steps in lists]
-    times: list[Callable[[Device], Floats]] = [partial(row_times_us, it) for it in data.measured]
-    times += [partial(steps_us, steps) for steps in lists]
+    times: list[Callable[[Device], Floats]] = []
+    times += [partial(row_times_us, it) for _, it in data.measured]
+    times += [partial(steps_us, steps) for _, steps in data.steps]
     levels = [level_of(each) for each in readings]
     unknown = dict.fromkeys(run.name for run, it in zip(runs, levels, strict=True) if it is None)
     notes = [without_reference(list(unknown))] if unknown else []
     known = [(at, level) for at, level in enumerate(levels) if level is not None]
-    if not known:
-        return Referenced(data.all, [it for steps in lists for it in steps], {}, tuple(notes))
-    first, level = known[0]
     longer = [np.ones(len(each)) for each in readings]
-    for at, now in known:
-        longer[at] = np.exp(shares_of(times[at], base) @ np.log(now / level))
-        if runs[at] != runs[first]:
-            ratios = dict(zip(PARTS, (now / level).tolist(), strict=True))
-            drift = Drift(ratios, unlike(np.log(readings[at] / now)))
-            notes.append(f"{runs[at].name}: the machine {drift} as for {runs[first].name}")
-    spread = max(unlike(np.log(readings[at] / level)) for at, _ in known)
-    moved_pct = 100 * np.expm1(spread)
-    notes.append(f"the reference work moved by {moved_pct:.1f} % while it was calibrated")
-    return Referenced(
-        joined(
-            [
-                replace(it, duration_us=it.duration_us / ratio)
-                for it, ratio in zip(data.measured, longer, strict=False)
-            ]
-        ),
-        [
-            replace(step, step_us=step.step_us / by)
-            for steps, ratio in zip(lists, longer[len(data.measured) :], strict=True)
-            for step, by in zip(steps, ratio.tolist(), strict=True)
-        ],
-        {**dict(zip(LEVELS, level.tolist(), strict=True)), SPREAD: float(np.expm1(spread))},
-        tuple(dict.fromkeys(notes)),
-    )
+    reference: dict[str, float] = {}
+    if known:
+        first, level = known[0]
+        for at, now in known:
+            longer[at] = np.exp(shares_of(times[at], base) @ np.log(now / level))
+            if runs[at] != runs[first]:
+                drift = Drift(by_part(now / level), scatter_of(np.log(readings[at] / now)))
+                notes.append(f"{runs[at].name}: the machine {drift} as for {runs[first].name}")
+        spread = max(scatter_of(np.log(readings[at] / level)) for at, _ in known)
+        moved_pct = 100 * np.expm1(spread)
+        notes.append(f"the reference work moved by {moved_pct:.1f} % while it was calibrated")
+        reference = dict(zip(LEVELS, level.tolist(), strict=True))
+        reference[SPREAD] = float(np.expm1(spread))
+    tables = [
+        replace(it, duration_us=it.duration_us / ratio)
+        for (_, it), ratio in zip(data.measured, longer, strict=False)
+    ]
+    steps = [
+        replace(step, step_us=step.step_us / by)
+        for (_, each), ratio in zip(data.steps, longer[len(tables) :], strict=True)
+        for step, by in zip(each, ratio.tolist(), strict=True)
+    ]
+    return joined(tables), steps, reference, list(dict.fromkeys(notes))
 
 
 def row_times_us(measured: Measured, device: Device) -> Floats:
@@ -228,19 +218,14 @@ def fit_device(
     Halves are of shapes, and of whole configurations for operators in steps. Raises `UsageError`.
     """
     begin("reading the reference work", 0, 0)
-    seen = in_reference_units(data, base)
-    measured, steps = seen.measured, seen.steps
+    measured, steps, reference, notes = in_reference_units(data, base)
     held = _held_out(measured, [step.name for step in steps], seed)
-    is_held = np.array([group in held for group in measured.group])
-    notes = list(seen.notes)
-    if not held:
-        notes.append("too few shapes to hold any out: no errors are known")
     errors: list[Errors] = []
     step_errors = None
     spreads: Tables = {}
     if held:
-        taught = measured.take(np.flatnonzero(~is_held))
-        trained = _calibrated(taught, base, "one half", begin)
+        is_held = np.isin(measured.group, list(held))
+        trained = _calibrated(measured.take(np.flatnonzero(~is_held)), base, "one half", begin)
         half = replace(base, calibration=trained)
         errors, spreads = _errors(measured.take(np.flatnonzero(is_held)), half)
         known = [step for step in steps if step.name not in held]
@@ -253,6 +238,8 @@ def fit_device(
             step_errors = _error("step", "unwatched", predicted, true, halves)
             within = _spread(np.abs(np.log(predicted / true)))
             spreads[section_of(HOST, STEP)] = {"spread_frac": within}
+    else:
+        notes.append("too few shapes to hold any out: no errors are known")
     tables = _calibrated(measured, base, "all", begin)
     if len(steps) >= MIN_STEPS:
         tables = _with_steps(tables, steps, replace(base, calibration=tables))
@@ -260,17 +247,16 @@ def fit_device(
         notes.append(f"{len(steps)} step times are too few to fit the host's work")
     for section, values in spreads.items():
         tables.setdefault(section, {}).update(values)
-    if seen.reference:
-        tables[REFERENCE] = dict(seen.reference)
-    return DeviceFit(
-        replace(base, calibration=tables), tuple(errors), step_errors, seed, tuple(notes)
-    )
+    if reference:
+        tables[REFERENCE] = reference
+    fitted = replace(base, calibration=tables)
+    return DeviceFit(fitted, tuple(errors), step_errors, seed, tuple(notes))
 
 
 def _held_out(measured: Measured, names: Sequence[str], seed: int) -> set[str]:
     from sklearn.model_selection import GroupShuffleSplit
 
-    groups = np.array([*measured.group, *names])
+    groups = np.array([*measured.group.tolist(), *names])
     if len(set(groups)) < MIN_GROUPS:
         return set()
     halves = GroupShuffleSplit(1, test_size=HELD_OUT_FRAC, random_state=seed)

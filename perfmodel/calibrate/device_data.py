@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.calibrate.tables import is_op_table, readings_of, step_operators
+from perfmodel.arrays import Floats, Ints
+from perfmodel.calibrate.tables import (
+    MAX_US,
+    MeasuredStep,
+    is_op_table,
+    is_step_table,
+    readings_of,
+    step_operators,
+    steps_of,
+)
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.errors import ModelError, UsageError
+from perfmodel.errors import ModelError, PerfmodelError, UsageError
 from perfmodel.files import read_bytes
 from perfmodel.frames import MAX_TABLE_BYTES, frame_of, numbers_in, require_all_rows
 from perfmodel.ops.dtypes import item_bytes
@@ -23,6 +31,29 @@ from perfmodel.ops.vocabulary.movement import COLLECTIVE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def read_measurements(
+    path: Path, columns: Sequence[str], error: type[PerfmodelError]
+) -> tuple[pd.DataFrame, str]:
+    """The table at `path` (CSV, also compressed, or Parquet) and its SHA-256.
+
+    Raises `error`, naming the file, for what is no table, has no row, or is neither one of
+    measurements (with `columns`) nor of step times.
+    """
+    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+    try:
+        frame = frame_of(content)
+        require_all_rows(path, frame)
+    except ValueError as problem:
+        raise error(f"{path}: cannot be read as a table: {problem}") from None
+    if not is_step_table(frame):
+        missing = ", ".join(name for name in columns if name not in frame)
+        if missing:
+            raise error(f"{path}: is not a measurement table: it has no column {missing}")
+    if not len(frame):
+        raise error(f"{path}: the table is empty")
+    return frame, hashlib.sha256(content).hexdigest()
 
 
 def numbers_of(frame: pd.DataFrame, *more: str) -> dict[str, Floats]:
@@ -46,11 +77,10 @@ def require_dims(frame: pd.DataFrame, dims: Mapping[str, Floats]) -> None:
         item_bytes(sorted(dtypes.unique()))
 
 
-STEP_COLUMNS = ("name", "tables", "rows_per_table", "dim", "pooling", "p10_us", "bottom_mlp")
 NOT_SHAPE = frozenset(
     (
         *("cache", "duration_us", "median_us", "p90_us", "spread_frac", "repeats", "host_us"),
-        *REFERENCE_COLUMNS,
+        *("unique_rows", *REFERENCE_COLUMNS),
     )
 )
 VARIANTS = ("fused", "foreach")
@@ -58,6 +88,8 @@ VARIANTS = ("fused", "foreach")
 OTHER_ALGORITHMS = ("index_add",)
 """Variants of an op that are another algorithm, which no dim of the vocabulary shows."""
 ALONE, IN_STEP = "alone", "in step"
+MIN_WEIGHT = 0.3
+MIN_QUIET_FRAC = 0.7
 
 
 @dataclass(frozen=True)
@@ -81,30 +113,29 @@ class Measured:
     duration_us: Floats
     spread_frac: Floats
     weight: Floats
-    group: tuple[str, ...]
-    kind: tuple[str, ...]
     reference_us: Floats
+    group: np.ndarray
+    kind: np.ndarray
 
     def __len__(self) -> int:
         return len(self.group)
 
-    def take(self, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Measured:
+    def take(self, index: Ints) -> Measured:
         """The rows at `index`."""
-        numbers = index.tolist()
-        return Measured(
-            self.rows.take(index),
-            self.duration_us[index],
-            self.spread_frac[index],
-            self.weight[index],
-            tuple(self.group[i] for i in numbers),
-            tuple(self.kind[i] for i in numbers),
-            self.reference_us[index],
-        )
+        columns = (getattr(self, field.name)[index] for field in fields(self)[1:])
+        return Measured(self.rows.take(index), *columns)
 
-    def families(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    def families(self) -> dict[str, Ints]:
         """The rows of each family."""
         names = np.array([OPS[op].family for op in self.rows.op], object)
         return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+
+
+def joined(parts: Sequence[Measured]) -> Measured:
+    """Several tables as one."""
+    names = [field.name for field in fields(Measured)[1:]]
+    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+    return Measured(Rows.joined([part.rows for part in parts]), *columns)
 
 
 @dataclass
@@ -112,18 +143,16 @@ class DeviceData:
     """All tables of one device; `device` is the name that they give it."""
 
     device: str = ""
-    measured: list[Measured] = field(default_factory=list)
-    steps: list[pd.DataFrame] = field(default_factory=list)
-    """Tables of whole steps; `p10_us` of those beside a table of operators is freed of noise."""
+    measured: list[tuple[Path, Measured]] = field(default_factory=list)
+    """Each with the run of the collector that it is of, as `steps`."""
+    steps: list[tuple[Path, list[MeasuredStep]]] = field(default_factory=list)
+    """Whole steps; the times of those of `collect ops` are freed of noise."""
     sources: list[Source] = field(default_factory=list)
-    measured_runs: list[Path] = field(default_factory=list)
-    step_runs: list[Path] = field(default_factory=list)
-    """Of each table of `measured` and of `steps`, the run of the collector that it is of."""
 
     @property
     def all(self) -> Measured:
         """Rows of all tables together."""
-        return joined(self.measured)
+        return joined([measured for _, measured in self.measured])
 
 
 def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
@@ -132,11 +161,13 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
-    tables = DeviceData()
+    data = DeviceData()
     devices: dict[str, Path] = {}
     sums: dict[Path, pd.Series] = {}
+    step_frames: list[tuple[Path, Path, pd.DataFrame]] = []
     for path in paths:
-        data, frame = _frame(path)
+        frame, sha256 = read_measurements(path, ("device", "op", "duration_us"), UsageError)
+        total = len(frame)
         if only is not None:
             frame = _of_device(frame, only, path)
         for name in sorted(set(frame["device"].dropna().astype(str))):
@@ -146,43 +177,26 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
             raise UsageError(
                 f"{other}: measured on {second!r}, but {one} on {first!r}: choose one with --device"
             )
-        rows = 0
-        if set(STEP_COLUMNS) <= set(frame.columns):
-            _require_times(frame, "p10_us", path)
-            tables.steps.append(frame)
-            tables.step_runs.append(_stem(path))
+        run = path.with_name(path.name.split(".")[0].removesuffix("_steps"))
+        if is_step_table(frame):
+            step_frames.append((run, path, frame))
             rows = len(frame)
         else:
-            if is_op_table(frame):
-                sums[_stem(path)] = _sums_of_operators(frame)
-                measured = _in_step(frame, path)
-            else:
-                measured = _alone(frame, path)
-            tables.measured.append(measured)
-            tables.measured_runs.append(_stem(path))
+            measured = _measured(frame, path)
+            data.measured.append((run, measured))
             rows = len(measured)
-        digest = hashlib.sha256(data).hexdigest()
+            if is_op_table(frame):
+                real = frame[frame["phase"] != "probe"]
+                times = real["duration_us"] * real["count"]
+                sums[run] = times.groupby(real["configuration"]).sum()
         name = f"{path.absolute().parent.name}/{path.name}"
-        tables.sources.append(Source(name, digest, rows, len(frame) - rows))
-    tables.device = next(iter(devices), "")
-    tables.steps = [
-        _without_noise(frame, sums.get(run))
-        for frame, run in zip(tables.steps, tables.step_runs, strict=True)
-    ]
-    if not tables.measured or not any(len(it) for it in tables.measured):
+        data.sources.append(Source(name, sha256, rows, total - rows))
+    if not any(len(measured) for _, measured in data.measured):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
-    return tables
-
-
-def joined(parts: Sequence[Measured]) -> Measured:
-    """Several tables as one."""
-    arrays = ("duration_us", "spread_frac", "weight", "reference_us")
-    return Measured(
-        rows=Rows.joined([part.rows for part in parts]),
-        group=tuple(group for part in parts for group in part.group),
-        kind=tuple(kind for part in parts for kind in part.kind),
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
-    )
+    data.device = next(iter(devices), "")
+    for run, path, frame in step_frames:
+        data.steps.append((run, steps_of(_without_noise(frame, sums.get(run)), str(path))))
+    return data
 
 
 def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
@@ -193,19 +207,8 @@ def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
     return rows
 
 
-def _stem(path: Path) -> Path:
-    """What the tables of one run of `collect ops` have in common."""
-    return path.with_name(path.name.split(".")[0].removesuffix("_steps"))
-
-
-def _sums_of_operators(frame: pd.DataFrame) -> pd.Series:
-    """Per configuration, the sum of its operators' robust times."""
-    real = frame[frame["phase"] != "probe"]
-    return (real["duration_us"] * real["count"]).groupby(real["configuration"]).sum()
-
-
 def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
-    """Step times as they would be if nothing else ran.
+    """Step times as they would be if nothing else ran; `sums` are of operators' robust times.
 
     The 10th percentile of a sum lies above the sum of the 10th percentiles, more so the noisier
     the machine. By how much is known of the operators of metered steps, of which both were taken.
@@ -214,75 +217,50 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
         return frame
     quiet = frame["name"].map(sums) / frame["ops_sum_p10_us"]
     quiet = quiet.clip(MIN_QUIET_FRAC, 1.0).fillna(quiet.median())
-    return frame.assign(p10_us=frame["p10_us"] * quiet, **{RAW: frame["p10_us"]})
+    return frame.assign(p10_us=frame["p10_us"] * quiet)
 
 
-MIN_QUIET_FRAC = 0.7
-RAW = "raw_p10_us"
-"""The column of step times as they were measured, where they have been freed of noise."""
-
-
-def _frame(path: Path) -> tuple[bytes, pd.DataFrame]:
-    data = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
+def _measured(frame: pd.DataFrame, path: Path) -> Measured:
     try:
-        frame = frame_of(data, max_bytes=MAX_TABLE_BYTES)
-        require_all_rows(path, frame)
-    except ValueError as error:
-        raise UsageError(f"{path}: cannot be read as a table: {error}") from None
-    if not len(frame):
-        raise UsageError(f"{path}: the table is empty")
-    wanted = {"device", "op", "duration_us"}
-    if not wanted <= set(frame.columns) and not set(STEP_COLUMNS) <= set(frame.columns):
-        missing = ", ".join(sorted(wanted - set(frame.columns)))
-        raise UsageError(f"{path}: is not a measurement table: it has no column {missing}")
-    if "op" in frame:
-        try:
-            numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")
-        except ModelError as error:
-            raise UsageError(f"{path}: {error}") from None
-    return data, frame
+        numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")
+        return (_in_step if is_op_table(frame) else _alone)(frame, str(path))
+    except ModelError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
-def _require_times(frame: pd.DataFrame, column: str, path: Path) -> None:
-    import pandas as pd
-
-    times = pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
+def _times_of(frame: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Durations, microseconds, and how far their medians lie above them, as a share."""
+    duration_us = frame["duration_us"].to_numpy(np.float64)
+    bad = np.flatnonzero(~((duration_us > 0) & (duration_us < MAX_US)))
     if len(bad):
-        raise UsageError(
-            f"{path}: row {bad[0] + 1}: {column} is {frame[column].iloc[bad[0]]}; "
-            "expected a time above 0"
-        )
+        value = duration_us[bad[0]]
+        raise ModelError(f"row {bad[0] + 1}: duration_us is {value}; expected a time above 0")
+    median_us = frame["median_us"].to_numpy(np.float64) if "median_us" in frame else duration_us
+    return duration_us, np.nan_to_num(median_us / duration_us - 1)
 
 
-def _alone(frame: pd.DataFrame, path: Path) -> Measured:
+def _alone(frame: pd.DataFrame, where: str) -> Measured:
     """Rows of ops called alone; of no op of the vocabulary, or another algorithm, left out."""
-    _require_times(frame, "duration_us", path)
+    duration_us, spread_frac = _times_of(frame)
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
-    readings = readings_of(frame, str(path))[known]
+    readings = readings_of(frame, where)[known]
     frame = _with_message_sizes(frame[known].reset_index(drop=True))
-    try:
-        require_dims(frame, numbers_of(frame))
-    except ModelError as error:
-        raise UsageError(f"{path}: {error}") from None
+    require_dims(frame, numbers_of(frame))
     rows = Rows.from_frame(frame)
     if "variant" in frame:
         marks = {name: (frame["variant"] == name).to_numpy(np.float64) for name in VARIANTS}
         rows = replace(rows, dims={**rows.dims, **marks})
-    duration = frame["duration_us"].to_numpy(np.float64)
-    median = frame["median_us"].to_numpy(np.float64) if "median_us" in frame else duration
-    shape = [column for column in frame.columns if column not in NOT_SHAPE | {"unique_rows"}]
-    texts = [frame[column].map(str).tolist() for column in shape]
+    shape = frame[[column for column in frame.columns if column not in NOT_SHAPE]].astype(str)
     return Measured(
         rows,
-        duration,
-        np.nan_to_num(median / duration - 1),
+        duration_us[known],
+        spread_frac[known],
         np.ones(len(frame)),
-        tuple(map("|".join, zip(*texts, strict=True))),
-        (ALONE,) * len(frame),
         readings,
+        shape.agg("|".join, axis=1).to_numpy(object) if len(frame) else np.empty(0, object),
+        np.full(len(frame), ALONE, object),
     )
 
 
@@ -299,27 +277,19 @@ def _with_message_sizes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(size_bytes=size)
 
 
-def _in_step(frame: pd.DataFrame, path: Path) -> Measured:
+def _in_step(frame: pd.DataFrame, where: str) -> Measured:
     """Operators of real steps; a row weighs as much as it takes of its step, but never nothing."""
-    probes = frame["phase"] == "probe"
-    _require_times(frame[~probes].reset_index(drop=True), "duration_us", path)
-    try:
-        rows, part = step_operators(frame.reset_index(drop=True))
-    except ModelError as error:
-        raise UsageError(f"{path}: {error}") from None
-    duration_us = part["duration_us"].to_numpy(np.float64)
-    median_us = part["median_us"].to_numpy(np.float64) if "median_us" in part else duration_us
+    _times_of(frame[frame["phase"] != "probe"])
+    rows, part = step_operators(frame)
+    duration_us, spread_frac = _times_of(part)
     total_us = part["duration_us"] * part["count"]
     usual_us = total_us.groupby(part["configuration"]).transform("mean")
     return Measured(
         rows,
         duration_us,
-        median_us / duration_us - 1,
+        spread_frac,
         (MIN_WEIGHT + total_us / usual_us).to_numpy(np.float64),
-        tuple(part["configuration"]),
-        (IN_STEP,) * len(part),
-        readings_of(frame, str(path))[part.index],
+        readings_of(frame, where)[part.index],
+        part["configuration"].to_numpy(object),
+        np.full(len(part), IN_STEP, object),
     )
-
-
-MIN_WEIGHT = 0.3

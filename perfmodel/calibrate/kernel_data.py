@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel import hardware
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.calibrate.device_data import numbers_of, require_dims
+from perfmodel.calibrate.device_data import numbers_of, read_measurements, require_dims
 from perfmodel.collect.timing import GPU_FLUSH_BYTES
-from perfmodel.cost.gpu.heuristic import TIMINGS
+from perfmodel.cost.gpu.heuristic import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import matrix_flop_per_us, stream_bytes_per_us
 from perfmodel.cost.learned.devices import describe
@@ -23,8 +22,6 @@ from perfmodel.cost.learned.model import as_layers
 from perfmodel.cost.learned.part import Part
 from perfmodel.cost.learned.tiles import tile_key
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
-from perfmodel.files import read_bytes
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of, require_all_rows
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
 from perfmodel.ops.spec import OPS, directions
@@ -167,50 +164,46 @@ def read_table(path: Path) -> Table:
     Raises `ModelError` that names the file, and the column or row, for what cannot be used.
     """
     path = Path(path)
-    content = read_bytes(path, max_bytes=MAX_TABLE_BYTES)
-    digest = hashlib.sha256(content).hexdigest()
+    frame, sha256 = read_measurements(path, NEEDED, ModelError)
     try:
-        frame = frame_of(content)
-        require_all_rows(path, frame)
-    except ValueError as error:
-        raise ModelError(f"{path}: cannot be read as a table: {error}") from None
-    for column in NEEDED:
-        if column not in frame:
-            raise ModelError(f"{path}: no column {column!r}; not a measurement table")
-        if frame[column].isna().any():
-            row = int(np.argmax(frame[column].isna().to_numpy()))
-            raise ModelError(f"{path}: row {row}: {column} is missing")
-    if not len(frame):
-        raise ModelError(f"{path}: the table has no rows")
-    for column, usual in _TEXTS.items():
-        frame[column] = (
-            frame[column].astype(object).fillna(usual).astype(str) if column in frame else usual
-        )
-    frame["op"] = frame["op"].astype(str)
-    frame["device"] = frame["device"].astype(str)
-    frame["flag"] = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
-    try:
-        dims = numbers_of(frame, "duration_us")
-        require_dims(frame, dims)
+        kernels = without_timing(_checked(frame))
+        if not len(kernels):
+            raise ModelError("the table has no rows of kernels")
+        return Table(path, sha256, kernels)
     except PerfmodelError as error:
         raise ModelError(f"{path}: {error}") from None
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    """With usual values where texts are missing; raises `ModelError` for what cannot be."""
+    for column in NEEDED:
+        if column not in frame:  # a table of step times
+            raise ModelError(f"no column {column!r}; not a measurement table")
+        if frame[column].isna().any():
+            row = int(np.argmax(frame[column].isna().to_numpy()))
+            raise ModelError(f"row {row}: {column} is missing")
+    for column, usual in (_TEXTS | {"flag": ""}).items():
+        if column in frame:
+            frame[column] = frame[column].astype(object).fillna(usual).astype(str)
+        else:
+            frame[column] = usual
+    frame = frame.astype({"op": str, "device": str})
+    dims = numbers_of(frame, "duration_us")
+    require_dims(frame, dims)
     measured = dims["duration_us"]
     bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
     if len(bad):
         raise ModelError(
-            f"{path}: row {bad[0]}: duration_us is {measured[bad[0]]:g}; "
+            f"row {bad[0]}: duration_us is {measured[bad[0]]:g}; "
             f"expected above 0 and below {MAX_US:g}"
         )
     for column, known in (("timing", TIMINGS), ("direction", directions())):
         unknown = sorted(set(frame[column]) - set(known))
         if unknown:
             raise ModelError(
-                f"{path}: unknown {column} {unknown[0][:60]!r}; one of {', '.join(sorted(known))}"
+                f"unknown {column} {unknown[0][:60]!r}; one of {', '.join(sorted(known))}"
             )
-    kernels = without_timing(frame)
-    if not len(kernels):
-        raise ModelError(f"{path}: the table has no rows of kernels")
-    return Table(path, digest, kernels)
+    return frame
 
 
 def joined(tables: Iterable[Table]) -> pd.DataFrame:
@@ -307,21 +300,33 @@ def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
 
 
-def provenance(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """What is said of the data in a manifest: files, hashes, rows, and unknown columns' values."""
-    sources = []
-    for table in tables:
-        said: dict[str, Any] = {
-            "file": table.path.name,
-            "sha256": table.sha256,
-            "rows": len(table.frame),
-        }
-        for column in ("framework", "library_version", "sweep", "flag", "source", "system"):
-            if column in table.frame:
-                counts = table.frame[column].astype(str).value_counts().head(12)
-                said[column] = {str(name): int(count) for name, count in counts.items()}
-        sources.append(said)
-    return sources
+KIND = ["device", "timing", "op", "dtype"]
+_FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
+
+
+def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
+    """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
+    behind other work, what the smallest call took on the same host."""
+    single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
+    calls = single.groupby(KIND)["duration_us"]
+    floors = calls.quantile(_FLOOR_QUANTILE)
+    at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
+    piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
+    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
+    if LAUNCHED_US in frame:
+        behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
+        found |= behind.median().dropna().to_dict()
+    return {"/".join(key): float(us) for key, us in found.items()}
+
+
+def host_floors(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """By device and timing, the median over ops of where calls of one launch pile up: what tells
+    how long a call of an op must be whose own floor nothing shows."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key, us in launch_floors(frame).items():
+        device, timing, op, _ = key.split("/")
+        found.setdefault((device, timing), []).append(us / calls_of(op))
+    return {key: float(np.median(each)) for key, each in found.items()}
 
 
 _TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"

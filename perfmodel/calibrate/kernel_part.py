@@ -26,8 +26,13 @@ from perfmodel.calibrate.estimators import (
     Bounded,
     boosted,
 )
-from perfmodel.calibrate.kernel_data import few_of_each, observed_tiles
-from perfmodel.calibrate.launch_floors import KIND, host_floors, launch_floors
+from perfmodel.calibrate.kernel_data import (
+    KIND,
+    few_of_each,
+    host_floors,
+    launch_floors,
+    observed_tiles,
+)
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Heuristic, calls_of, measured_us
 from perfmodel.cost.learned.devices import COLUMNS, describe, distance, same_maker, similarity

@@ -6,6 +6,7 @@ Operators are lowered to rows of the vocabulary as a prediction does.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,6 @@ from perfmodel.errors import ModelError, UsageError
 from perfmodel.frames import read_frame
 from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, written_bytes
 from perfmodel.lowering.lower import lower
-from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.walk import Target
 from perfmodel.ops.dtypes import dtype_of_torch
 from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
 from perfmodel.ops.read.attributes import Lookups
@@ -105,37 +104,44 @@ def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
 
 
 def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
-    ranks = _within(record, "ranks", 1, MAX_RANKS)
-    bottom, top = (_whole_numbers(record, key, "-") for key in ("bottom_mlp", "top_mlp"))
+    ranks = _whole(record, "ranks", MAX_RANKS)
+    bottom, top = (_widths(record, key) for key in ("bottom_mlp", "top_mlp"))
     about = {key: float(record[key]) for key in ("dim", "pooling")}
-    alpha = float(record["zipf_alpha"])
+    rows = record["rows_per_table"]
+    if rows != rows:
+        raise ValueError("rows_per_table is missing")
+    if not isinstance(rows, str):  # a column of numbers alone
+        rows = f"{rows:.0f}" if rows == int(rows) else str(rows)
     document = {
         "batch": float(record["batch_per_rank"]) * ranks,
         "model": {"dense_features": bottom[0], "bottom_mlp": bottom[1:], "top_mlp": top},
         "tables": [
-            {**about, "alpha": alpha, "count": count, "rows": rows}
-            for count, rows in map(_repeated, _words(record["rows_per_table"]))
+            {**about, "alpha": float(record["zipf_alpha"]), "count": count, "rows": rows}
+            for count, rows in map(_repeated, rows.split())
         ],
     }
     step_us, name = _time(record, "p10_us"), record["name"]
     if not isinstance(name, str):  # a number, or none
         name = "" if name != name else str(name)
+    halves_frac = float(record.get("halves_frac", float("nan")))
+    if not (np.isnan(halves_frac) or 0 <= halves_frac <= MAX_SPREAD):
+        raise ValueError(f"halves_frac is {halves_frac}; expected a share from 0 to {MAX_SPREAD:g}")
     return MeasuredStep(
         name=name,
         workload=workload_from_document(document, name, where),
         ranks=ranks,
-        threads=_within(record, "threads_per_rank", 1, MAX_THREADS),
+        threads=_whole(record, "threads_per_rank", MAX_THREADS),
         step_us=step_us,
         median_us=_time(record, "median_us") if "median_us" in record else step_us,
-        halves_frac=_spread(record.get("halves_frac", float("nan"))),
+        halves_frac=halves_frac,
         where=where,
     )
 
 
-def _within(record: Mapping[str, Any], key: str, low: int, high: int) -> int:
+def _whole(record: Mapping[str, Any], key: str, most: int) -> int:
     value = float(record[key])
-    if not low <= value <= high or int(value) != value:
-        raise ValueError(f"{key} is {record[key]}; expected a whole number from {low} to {high}")
+    if not 1 <= value <= most or int(value) != value:
+        raise ValueError(f"{key} is {record[key]}; expected a whole number from 1 to {most}")
     return int(value)
 
 
@@ -146,25 +152,9 @@ def _time(record: Mapping[str, Any], key: str) -> float:
     return value
 
 
-def _spread(value: Any) -> float:
-    spread = float(value)
-    if not (np.isnan(spread) or 0 <= spread <= MAX_SPREAD):
-        raise ValueError(f"halves_frac is {value}; expected a share from 0 to {MAX_SPREAD:g}")
-    return spread
-
-
-def _words(rows: Any) -> list[str]:
-    """`8x1000 500`; pandas reads a column of numbers alone as numbers."""
-    if isinstance(rows, str):
-        return rows.split()
-    if rows != rows:
-        raise ValueError("rows_per_table is missing")
-    return [f"{rows:.0f}" if rows == int(rows) else str(rows)]
-
-
-def _whole_numbers(record: Mapping[str, Any], key: str, between: str) -> list[int]:
+def _widths(record: Mapping[str, Any], key: str) -> list[int]:
     try:
-        return [int(width) for width in str(record[key]).split(between)]
+        return [int(width) for width in str(record[key]).split("-")]
     except ValueError:
         raise ValueError(f"{key} is {record[key]}; expected widths as in 64-256-64") from None
 
@@ -197,18 +187,10 @@ def readings_of(frame: pd.DataFrame, where: str) -> Floats:
 
 
 OP_COLUMNS = (
-    "configuration",
-    "op",
-    "phase",
-    "input_shapes",
-    "input_dtypes",
-    "scalars",
-    "duration_us",
+    *("configuration", "op", "phase", "input_shapes", "input_dtypes", "scalars", "duration_us"),
 )
-TARGET: Target = "cpu"
 _LEADING = {"aten::convolution": 3}
 """Tensor arguments that may be absent and stand before the scalars."""
-_LAYOUTS = {"sparse_coo": "sparse"}
 
 
 def is_op_table(frame: pd.DataFrame) -> bool:
@@ -228,15 +210,30 @@ def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
     if "artefact" in frame:
         real &= frame["artefact"].fillna(0) == 0
     frame = frame[real]
-    ops = tuple(_checked(row, record) for row, record in enumerate(frame.to_dict("records")))
-    lowered = lower(OpGraph(ops), TARGET)
+    ops = []
+    for row, record in enumerate(frame.to_dict("records")):
+        try:
+            ops.append(op_of(record))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ModelError(f"operator {row} ({record['op']}): {str(error)[:80]}") from None
+    lowered = lower(OpGraph(tuple(ops)), "cpu")
     pieces_of = np.bincount(lowered.owner, minlength=len(ops))
     kept = [
         (owner, piece)
         for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
         if pieces_of[owner] == 1 and piece.op != UNKNOWN
     ]
-    rows, part = Rows.of([_row(piece) for _, piece in kept]), frame.iloc[[row for row, _ in kept]]
+    records = [
+        {
+            **piece.dims,
+            "op": piece.op,
+            "dtype": piece.dtype,
+            "direction": piece.direction,
+            "timing": WATCHED,
+        }
+        for _, piece in kept
+    ]
+    rows, part = Rows.of(records), frame.iloc[[row for row, _ in kept]]
     count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
     part = part.assign(configuration=part["configuration"].astype(str), count=count)
     of = part["configuration"].to_numpy()
@@ -244,13 +241,6 @@ def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
     again = pd.DataFrame({"of": of, "op": rows.op, "direction": rows.direction}).duplicated()
     step_dims = {STEP_BYTES: written.to_numpy(), FIRST_FRAC: np.where(again, 0.0, 1.0) / count}
     return replace(rows, dims={**rows.dims, **step_dims}), part
-
-
-def _checked(row: int, record: dict[str, Any]) -> Op:
-    try:
-        return op_of(record)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"operator {row} ({record['op']}): {str(error)[:80]}") from None
 
 
 def op_of(record: dict[str, Any]) -> Op:
@@ -288,36 +278,21 @@ def _reuse(
     rows, dim = first.shape
     if "num_weights" in scalars:
         rows, batch = int(scalars["num_weights"]), first.shape[0]
-    drawn = Lookups(
-        (rows,), (dim,), (batch,), (max(lookups / batch, 1.0),), (float(unique),), (0.0,)
-    )
-    return drawn.to_attributes()
-
-
-def _row(piece: Piece) -> dict[str, Any]:
-    texts = {"op": piece.op, "dtype": piece.dtype, "direction": piece.direction}
-    return {**piece.dims, **texts, "timing": WATCHED}
+    bags = (max(lookups / batch, 1.0),)
+    return Lookups((rows,), (dim,), (batch,), bags, (float(unique),), (0.0,)).to_attributes()
 
 
 def _tensor(shape: Any, dtype: Any, layout: Any) -> Argument:
     if isinstance(dtype, list):
         layouts = layout if isinstance(layout, list) else [layout] * len(dtype)
         return tuple(_tensor(*each) for each in zip(shape, dtype, layouts, strict=True))
-    lengths = tuple(shape)
-    return Tensor(
-        lengths, _dtype(dtype), layout=_LAYOUTS.get(layout, ""), strides=_strides(lengths, layout)
-    )
-
-
-def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Of a tensor whose last two dimensions may be swapped; of any other, not known."""
-    if layout != "transposed":
-        return ()
-    swapped = (*shape[:-2], shape[-1], shape[-2])
-    strides = [1] * len(swapped)
-    for at in range(len(swapped) - 2, -1, -1):
-        strides[at] = strides[at + 1] * swapped[at + 1]
-    return (*strides[:-2], strides[-1], strides[-2])
+    lengths, strides = tuple(shape), ()
+    if layout == "transposed":  # in its last two dimensions; the strides of others are not known
+        sizes = (*lengths[:-2], lengths[-1], lengths[-2])
+        steps = [math.prod(sizes[at + 1 :]) for at in range(len(sizes))]
+        strides = (*steps[:-2], steps[-1], steps[-2])
+    kind = "sparse" if layout == "sparse_coo" else ""
+    return Tensor(lengths, _dtype(dtype), layout=kind, strides=strides)
 
 
 def _dtype(word: str) -> str:

@@ -19,7 +19,7 @@ from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.calibrate.device import DeviceFit
-    from perfmodel.calibrate.kernel_report import Compared
+    from perfmodel.calibrate.kernels import Compared
     from perfmodel.cli.output import Result
     from perfmodel.evaluation.baseline import Comparison
     from perfmodel.evaluation.modules import ModuleErrors

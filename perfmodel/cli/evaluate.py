@@ -193,8 +193,6 @@ def steps(
     settings: list[str] | None = None,
     overheads: str | None = None,
     blind: bool = False,
-    before: Path | None = None,
-    again: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare.
@@ -207,14 +205,8 @@ def steps(
       perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
       perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
       perfmodel evaluate steps --truth ops_steps.csv --hardware h200-sxm --overheads mine.json
-      perfmodel evaluate steps --truth truth.csv --hardware mine.toml --before ops_steps.csv \\
-        --again ops_again_steps.csv
     """
-    repeats = [path for path in (before, again) if path is not None]
-    if len(repeats) == 1:
-        raise UsageError("--before and --again: give both, or none")
 
-    from perfmodel.calibrate.drift import drift_of_repeats
     from perfmodel.calibrate.tables import read_steps
     from perfmodel.cli.error_tables import show_steps
     from perfmodel.evaluation.step_times import evaluate_steps
@@ -222,17 +214,12 @@ def steps(
 
     machine = with_settings(node(hardware), settings or ())
     on = machine.device if machine.device.target == "cpu" else None
-    if on is None and before is not None:
-        raise UsageError(f"--before, --again: tell of a CPU how far it moved; {hardware} is none")
     if on is not None and overheads is not None:
         raise UsageError(f"--overheads: is of a GPU's host; {hardware} is a CPU")
     listed = [step for path in truth for step in read_steps(path)]
     with working("predicting") as begin:
-        drifts = None
-        if on is not None and before is not None and again is not None:
-            drifts = drift_of_repeats(read_steps(before), read_steps(again), listed, on)
         evaluation = evaluate_steps(
-            listed, on or machine, drifts=drifts, overheads=overheads, blind=blind, begin=begin
+            listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
 
     target.write_result(evaluation, show_steps, evaluation.warnings)

@@ -129,8 +129,7 @@ def kernels(
     if not output.parent.is_dir():
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
-    from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
-    from perfmodel.calibrate.kernels import fit_kernels
+    from perfmodel.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
     from perfmodel.cli.console import Console, page_width
     from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save

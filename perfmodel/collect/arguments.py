@@ -6,9 +6,9 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from perfmodel.errors import UsageError
 from perfmodel.registry import offered
@@ -48,6 +48,23 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     ]
     rule = "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
     return "\n".join([title, text[0], rule, *text[1:]])
+
+
+class Verb(NamedTuple):
+    """A sub-command: what it does, its options, and what runs it."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+def add_common(parser: argparse.ArgumentParser, name: str, usual_minutes: float) -> None:
+    """Declare `--device`, `--output`, `--minutes` and `--name`."""
+    add_device(parser)
+    parser.add_argument(
+        "--minutes", type=minutes, default=usual_minutes, help=f"time to spend ({usual_minutes:g})"
+    )
+    parser.add_argument("--name", default=name, help=f"stem of the files (default: {name})")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

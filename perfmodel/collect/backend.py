@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -81,13 +82,8 @@ class Backend:
 
 def _available_host_bytes() -> int:
     """Host memory that can be had without swapping; an assumption where nothing tells."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return ASSUMED_HOST_BYTES
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    kilobytes = fields.get("MemAvailable", "").split()
-    return int(kilobytes[0]) * 1024 if kilobytes else ASSUMED_HOST_BYTES
+    kilobytes = re.search(r"MemAvailable:\s*(\d+)", _system_text("/proc/meminfo"))
+    return int(kilobytes.group(1)) * 1024 if kilobytes else ASSUMED_HOST_BYTES
 
 
 def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> Backend:
@@ -165,6 +161,10 @@ _SMI_FIELDS = (
 def describe_machine(backend: Backend) -> dict[str, Any]:
     """Everything about this machine that a later fit has to know, as JSON-ready values."""
     torch = backend.torch
+    libraries = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            libraries[name] = version(name)
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
         "device": device_name(backend),
@@ -175,13 +175,8 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
-        "libraries": _library_versions(),
+        "libraries": libraries,
     }
-
-
-def record_head(schema: str, command: str, backend: Backend) -> dict[str, Any]:
-    """What every record begins with."""
-    return {"schema": schema, "command": command, "machine": describe_machine(backend)}
 
 
 def device_name(backend: Backend) -> str:
@@ -193,9 +188,14 @@ def device_name(backend: Backend) -> str:
 
 def describe_cpu() -> dict[str, Any]:
     """Model name, logical CPUs, cache sizes in bytes, memory in bytes, and vector extensions."""
-    info = _cpuinfo()
+    first = _system_text("/proc/cpuinfo").split("\n\n")[0]
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    info = {key.strip(): value.strip() for key, value in pairs}
     flags = set(info.get("flags", info.get("Features", "")).split())
     wanted = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "asimd", "sve")
+    memory_bytes = None
+    with suppress(ValueError, OSError):
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "name": info.get("model name", platform.processor() or platform.machine()),
         "family": info.get("cpu family"),
@@ -205,53 +205,37 @@ def describe_cpu() -> dict[str, Any]:
         "clock_mhz": info.get("cpu MHz"),
         "vector": [flag for flag in wanted if flag in flags],
         "cache_bytes": _cache_bytes(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes,
     }
 
 
-def _library_versions() -> dict[str, str]:
-    installed = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
-    return installed
-
-
-class BusyElsewhere:
-    """How much of the machine's processors other processes take, counted from its making."""
-
-    def __init__(self) -> None:
-        self._machine_s, self._own_s = _machine_busy_s(), _own_busy_s()
-        self._began_s = time.monotonic()
-
-    def frac(self) -> float | None:
-        """Their share of all processors so far, 0 to 1; `None` where the system does not tell."""
-        now_s = _machine_busy_s()
-        if now_s is None or self._machine_s is None:
-            return None
-        others_s = (now_s - self._machine_s) - (_own_busy_s() - self._own_s)
-        there_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        return round(min(max(others_s / max(there_s, 1e-9), 0.0), 1.0), 4)
-
-
-def _machine_busy_s() -> float | None:
-    """Processor seconds that all processes, and the hypervisor's other guests, have taken."""
+def _system_text(path: str | Path) -> str:
+    """A file of the system's, empty where it has none."""
     try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields)
-    except (OSError, ValueError):
-        return None
-    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
-def _own_busy_s() -> float:
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+def _cache_bytes() -> dict[str, int]:
+    """Cache sizes by level, such as `{"L1d": 49152, "L2": 1048576, "L3": 33554432}`."""
+    sizes = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (
+            _system_text(folder / name).strip() for name in ("level", "type", "size")
+        )
+        if size:
+            suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
+            sizes[f"L{level}{suffix}"] = int(size.rstrip("K")) * 1024
+    return sizes
 
 
 def _describe_gpu(backend: Backend) -> dict[str, Any]:
     torch = backend.torch
     properties = torch.cuda.get_device_properties(backend.index)
+    nccl = None
+    with suppress(AttributeError, RuntimeError):
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
     return {
         "name": properties.name,
         "capability": f"{properties.major}.{properties.minor}",
@@ -259,7 +243,7 @@ def _describe_gpu(backend: Backend) -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "cudnn": torch.backends.cudnn.version(),
-        "nccl": _nccl_version(torch),
+        "nccl": nccl,
         "smi": gpu_state(backend),
     }
 
@@ -268,12 +252,8 @@ def gpu_state(backend: Backend) -> dict[str, str]:
     """Driver, clocks, power limit and temperature now, as the vendor's tool prints them."""
     if not backend.is_gpu:
         return {}
-    command = [
-        "nvidia-smi",
-        f"--query-gpu={','.join(_SMI_FIELDS)}",
-        "--format=csv,noheader",
-        f"--id={backend.index}",
-    ]
+    query = f"--query-gpu={','.join(_SMI_FIELDS)}"
+    command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -281,39 +261,28 @@ def gpu_state(backend: Backend) -> dict[str, str]:
     return dict(zip(_SMI_FIELDS, (part.strip() for part in done.stdout.split(",")), strict=False))
 
 
-def _nccl_version(torch: Any) -> str | None:
+class BusyElsewhere:
+    """How much of the machine's processors other processes take, counted from its making."""
+
+    def __init__(self) -> None:
+        self._machine_s, self._own_s = _machine_busy_s(), sum(os.times()[:4])
+        self._began_s = time.monotonic()
+
+    def frac(self) -> float | None:
+        """Their share of all processors so far, 0 to 1; `None` where the system does not tell."""
+        now_s = _machine_busy_s()
+        if now_s is None or self._machine_s is None:
+            return None
+        others_s = (now_s - self._machine_s) - (sum(os.times()[:4]) - self._own_s)
+        there_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        return round(min(max(others_s / max(there_s, 1e-9), 0.0), 1.0), 4)
+
+
+def _machine_busy_s() -> float | None:
+    """Processor seconds that all processes, and the hypervisor's other guests, have taken."""
     try:
-        return ".".join(map(str, torch.cuda.nccl.version()))
-    except (AttributeError, RuntimeError):
+        fields = _system_text("/proc/stat").split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields)
+    except ValueError:
         return None
-
-
-def _cpuinfo() -> dict[str, str]:
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
-def _cache_bytes() -> dict[str, int]:
-    """Cache sizes by level, such as `{"L1d": 49152, "L2": 1048576, "L3": 33554432}`."""
-    sizes = {}
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level, kind, size = (
-                (folder / name).read_text().strip() for name in ("level", "type", "size")
-            )
-        except OSError:
-            continue
-        suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
-        sizes[f"L{level}{suffix}"] = int(size.rstrip("K")) * 1024
-    return sizes
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
+    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")

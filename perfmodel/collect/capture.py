@@ -1,7 +1,5 @@
 """Kineto profile and execution trace of the same steps, scrubbed, and un-profiled step times.
 
-Works on the JSON text, string literal by string literal: numbers keep every digit they had.
-
 The profiler slows the host, so the truth is the un-profiled time. It is measured before and
 after the profiled steps of the same process, to tell the profiler's cost from drift.
 """
@@ -12,18 +10,19 @@ import getpass
 import inspect
 import re
 import socket
-import tempfile
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.backend import Backend, describe_machine
-from perfmodel.collect.models import Ranks, Training
-from perfmodel.collect.records import write_record
+from perfmodel.collect.backend import Backend
 from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.timing import robust_us, summarize, time_loop, time_step, time_steps
+from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.files import read_bytes, write_text
+from perfmodel.units import NS_PER_US
 
 HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -36,8 +35,9 @@ _LOOPBACK = {"127.0.0.1", ADDRESS}
 def scrub_text(text: str, *, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> str:
     """JSON `text` with absolute paths cut to their last part and names and addresses replaced.
 
-    `hosts` and `users` are the names to replace; generic ones such as `root` are left alone,
-    because they identify nobody and occur as ordinary words.
+    Works string literal by string literal: numbers keep every digit. `hosts` and `users` are the
+    names to replace; generic ones such as `root` are left alone, because they identify nobody and
+    occur as ordinary words.
     """
     words = [(name, HOST) for name in hosts] + [(name, USER) for name in users]
     patterns = [
@@ -59,10 +59,9 @@ def scrub_text(text: str, *, hosts: Iterable[str] = (), users: Iterable[str] = (
 def names_of_this_machine() -> tuple[set[str], set[str]]:
     """Host names and user names that a trace taken here could hold."""
     host = socket.gethostname()
-    try:
-        users = {getpass.getuser()}
-    except (OSError, KeyError):
-        users = set()
+    users = set()
+    with suppress(OSError, KeyError):
+        users.add(getpass.getuser())
     return {host, host.split(".")[0]}, users
 
 
@@ -72,14 +71,13 @@ def scrub_file(source: Path, target: Path) -> int:
     The output depends on the content alone: no time stamp and no file name goes into the gzip.
     """
     hosts, users = names_of_this_machine()
-    text = scrub_text(read_bytes(source).decode(), hosts=hosts, users=users)
-    write_text(target, text)
+    write_text(target, scrub_text(read_bytes(source).decode(), hosts=hosts, users=users))
     return target.stat().st_size
 
 
 PROFILER_WARMUP = 2
 REFERENCE_READINGS = 10
-SCHEMA = "perfmodel.collect.trace/1"
+BEFORE, PROFILER_STARTS, PROFILED, AFTER = "before", "profiler_starts", "profiled", "after"
 
 
 @dataclass(frozen=True)
@@ -90,102 +88,106 @@ class Plan:
     unprofiled: int = 40
     active: int = 6
 
+    @property
+    def half(self) -> int:
+        """Un-profiled steps before, and after, the profiled ones."""
+        return max(1, self.unprofiled // 2)
 
-def capture(
-    backend: Backend,
-    ranks: Ranks,
-    training: Training,
-    plan: Plan,
-    stem: Path,
-    provenance: dict[str, Any],
-) -> dict[str, Any]:
-    """Write `STEM_kineto.json.gz`, `STEM_et.json.gz` and `STEM.json`; return what the last holds.
 
-    With several ranks every file name carries `_rankN`. All times are in microseconds.
+class EnoughSteps(BaseException):
+    """Ends what trains when all is captured; no `except Exception` of a user's script holds it."""
+
+
+class Recorder:
+    """Told where each step begins, it times some and profiles those in between.
+
+    The profilers write to `folder`, from where `keep` takes what is wanted.
     """
-    suffix = f"_rank{ranks.rank}" if ranks.world > 1 else ""
-    time_steps(backend, training.step, plan.warmup)
-    half, reference = max(1, plan.unprofiled // 2), Reference(backend)
-    readings_us = [reference.read_us() for _ in range(REFERENCE_READINGS)]
-    before_us = time_steps(backend, training.step, half)
-    profiled_us, sizes = profile_block(
-        backend, training.step, plan.active, stem.with_name(f"{stem.name}{suffix}")
-    )
-    after_us = time_steps(backend, training.step, half)
-    readings_us += [reference.read_us() for _ in range(REFERENCE_READINGS)]
-    pipelined_us = round(time_loop(backend, training.step, half), 3)
-    record = {
-        **trace_head(backend, ranks, training.description, provenance),
-        **step_record(before_us, profiled_us, after_us),
-        "reference": reference_record(readings_us),
-        "files_bytes": sizes,
-    }
-    record["unprofiled"]["pipelined_us"] = pipelined_us
-    write_record(stem.with_name(f"{stem.name}{suffix}.json"), record)
-    return record
+
+    def __init__(self, backend: Backend, plan: Plan, folder: Path) -> None:
+        phases = {
+            "warm_up": plan.warmup,
+            BEFORE: plan.half,
+            PROFILER_STARTS: PROFILER_WARMUP,
+            PROFILED: plan.active,
+            AFTER: plan.half,
+        }
+        self._backend, self._active = backend, plan.active
+        self._phases = [*(name for name, steps in phases.items() for _ in range(steps)), ""]
+        self._reference = Reference(backend)
+        self._kineto, self._observed = folder / "kineto.json", folder / "et.json"
+        self._profiling: _Profiling | None = None
+        self._began_ns: int | None = None
+        self.taken_us: dict[str, list[float]] = {name: [] for name in phases}
+        self.readings_us: list[list[float]] = []
+        self.steps, self.needed = 0, len(self._phases) - 1
+
+    def boundary(self) -> None:
+        """A step is over, and the next begins; raises `EnoughSteps` when no more are needed."""
+        self._backend.synchronize()
+        if self._began_ns is not None:
+            taken_us = (time.perf_counter_ns() - self._began_ns) / NS_PER_US
+            self.taken_us[self._phases[self.steps]].append(round(taken_us, 3))
+            self.steps += 1
+            if self._profiling is not None:
+                self._profiling.step()
+        following = self._phases[self.steps]
+        is_profiled = following in (PROFILER_STARTS, PROFILED)
+        if is_profiled and self._profiling is None:
+            self._profiling = _Profiling(self._backend, self._active, self._kineto, self._observed)
+        elif not is_profiled:
+            self.stop()
+        if not following or (following == BEFORE and not self.taken_us[BEFORE]):
+            self.readings_us += [self._reference.read_us() for _ in range(REFERENCE_READINGS)]
+        if not following:
+            raise EnoughSteps
+        self._began_ns = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        """Stop the profilers, where they run."""
+        if self._profiling is not None:
+            self._profiling.stop()
+            self._profiling = None
+
+    def keep(self, stem: Path) -> dict[str, Any]:
+        """Write both traces, scrubbed and packed, beside `stem`; what a record says of the steps.
+
+        All times are in microseconds.
+        """
+        sizes = {}
+        for kind, source in (("kineto", self._kineto), ("et", self._observed)):
+            target = stem.with_name(f"{stem.name}_{kind}.json.gz")
+            sizes[target.name] = scrub_file(source, target)
+        before_us, profiled_us, after_us = (self.taken_us[n] for n in (BEFORE, PROFILED, AFTER))
+        unprofiled_us = before_us + after_us
+        cost_frac = robust_us(profiled_us) / robust_us(unprofiled_us) - 1
+        return {
+            "unprofiled": {
+                **summarize(unprofiled_us),
+                "before_us": before_us,
+                "after_us": after_us,
+            },
+            "profiled": {**summarize(profiled_us), "step_us": profiled_us},
+            "profiler_cost_frac": round(cost_frac, 4),
+            "reference": reference_record(self.readings_us),
+            "files_bytes": sizes,
+        }
 
 
-def trace_head(
-    backend: Backend, ranks: Ranks, workload: dict[str, Any], provenance: dict[str, Any]
-) -> dict[str, Any]:
-    """What the record of a trace begins with."""
-    return {
-        "schema": SCHEMA,
-        **provenance,
-        "rank": ranks.rank,
-        "world": ranks.world,
-        "machine": describe_machine(backend),
-        "workload": workload,
-    }
+def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> Iterator[int]:
+    """Run `step` (of its number) until the recorder has enough; the numbers that follow."""
+    numbers = count()
+    try:
+        while True:
+            recorder.boundary()
+            step(next(numbers))
+    except EnoughSteps:
+        return numbers
+    finally:
+        recorder.stop()
 
 
-def step_record(
-    before_us: list[float], profiled_us: list[float], after_us: list[float]
-) -> dict[str, Any]:
-    """What a record says of un-profiled steps, before and after, and of the profiled between."""
-    unprofiled_us = before_us + after_us
-    return {
-        "unprofiled": {
-            **summarize(unprofiled_us),
-            "before_us": _rounded(before_us),
-            "after_us": _rounded(after_us),
-        },
-        "profiled": {**summarize(profiled_us), "step_us": _rounded(profiled_us)},
-        "profiler_cost_frac": round(robust_us(profiled_us) / robust_us(unprofiled_us) - 1, 4),
-    }
-
-
-def profile_block(
-    backend: Backend, step: Callable[[int], None], active: int, stem: Path | None
-) -> tuple[list[float], dict[str, int]]:
-    """Wall times in microseconds of `active` profiled steps, and the bytes of each file written.
-
-    The files are `STEM_kineto.json.gz` and `STEM_et.json.gz`, or none without a `stem`.
-    """
-    times_us: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        kineto, observed = Path(folder) / "kineto.json", Path(folder) / "et.json"
-        profiling = Profiling(backend, active, kineto, observed)
-        try:
-            for number in range(PROFILER_WARMUP + active):
-                times_us.append(time_step(backend, step, number))
-                profiling.step()
-        finally:
-            profiling.stop()
-        sizes = keep_traces(kineto, observed, stem) if stem is not None else {}
-    return times_us[PROFILER_WARMUP:], sizes
-
-
-def keep_traces(kineto: Path, observed: Path, stem: Path) -> dict[str, int]:
-    """Write both traces scrubbed and packed beside `stem`; the bytes of each file."""
-    sizes = {}
-    for kind, source in (("kineto", kineto), ("et", observed)):
-        target = stem.with_name(f"{stem.name}_{kind}.json.gz")
-        sizes[target.name] = scrub_file(source, target)
-    return sizes
-
-
-class Profiling:
+class _Profiling:
     """Both profilers at work on `PROFILER_WARMUP` and then `active` steps.
 
     `step()` is called after each of them; the profile is written after the last.
@@ -228,7 +230,3 @@ class Profiling:
         """Let go of both."""
         self._running.stop()
         self._observer.unregister_callback()
-
-
-def _rounded(values_us: list[float]) -> list[float]:
-    return [round(value, 3) for value in values_us]

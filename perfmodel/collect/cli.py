@@ -6,19 +6,19 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, modules, ops, overheads, reference, trace, truth
+from perfmodel.collect import collectives, kernels, modules, ops, overheads, trace, truth
 from perfmodel.collect.arguments import Parser, fault
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
 VERBS = {
-    "collectives": collectives,
-    "kernels": kernels,
-    "modules": modules,
-    "ops": ops,
-    "overheads": overheads,
-    "reference": reference,
-    "trace": trace,
-    "truth": truth,
+    "collectives": collectives.VERB,
+    "kernels": kernels.VERB,
+    "modules": modules.VERB,
+    "ops": ops.VERB,
+    "overheads": overheads.VERB,
+    "reference": overheads.REFERENCE_VERB,
+    "trace": trace.VERB,
+    "truth": truth.VERB,
 }
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
@@ -30,11 +30,11 @@ def build_parser() -> argparse.ArgumentParser:
         description="Measure this machine. Needs PyTorch 2.0 or later and NumPy, nothing else.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, module in VERBS.items():
-        verb = verbs.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(verb)
-        verb.add_argument("--debug", action="store_true", help="show tracebacks")
-        verb.set_defaults(run=module.run)
+    for name, verb in VERBS.items():
+        options = verbs.add_parser(name, help=verb.help, description=verb.help)
+        verb.add_arguments(options)
+        options.add_argument("--debug", action="store_true", help="show tracebacks")
+        options.set_defaults(run=verb.run)
     return parser
 
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.arguments import (
-    add_device,
+    Verb,
+    add_common,
     count,
-    minutes,
     output_folder,
     restore_command,
     wrote,
 )
-from perfmodel.collect.backend import Backend, device_name, record_head
+from perfmodel.collect.backend import Backend, device_name
 from perfmodel.collect.families import log_points, round_robin
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.ranks import broadcast_from_first, run_ranks
-from perfmodel.collect.records import Table, write_record
-from perfmodel.collect.reference import Reference, reference_columns
-from perfmodel.collect.timing import Budget, summarize
+from perfmodel.collect.records import Table
+from perfmodel.collect.reference import reference_columns
+from perfmodel.collect.runs import Run, broadcast_from_first, run_ranks
+from perfmodel.collect.timing import loop_us, summarize
 from perfmodel.errors import UsageError
-from perfmodel.units import NS_PER_US, US_PER_MS
+from perfmodel.units import US_PER_MS
 
-HELP = "time collectives over several ranks of this machine"
-SCHEMA = "perfmodel.collect.collectives/1"
 DTYPE, BYTES = "fp32", 4
 MAX_BYTES = {"cpu": 64_000_000, "cuda": 1_000_000_000}
 POINTS = 60
@@ -36,6 +33,7 @@ BLOCK, ROUNDS = 6, 6
 ROUND_US, MAX_CALLS = 15.0 * US_PER_MS, 50
 
 Call = Callable[[], Any]
+Block = list[tuple[dict[str, Any], Call]]
 
 
 def calls_of(distributed: Any, values: Any, room: Any, world: int) -> dict[str, Call]:
@@ -60,10 +58,8 @@ OPS = ("all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast", 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `collect collectives`."""
-    add_device(parser)
+    add_common(parser, "collectives", 1.0)
     parser.add_argument("--ranks", type=count, default=2, help="processes (default 2)")
-    parser.add_argument("--minutes", type=minutes, default=1.0, help="time to spend (default 1)")
-    parser.add_argument("--name", default="collectives", help="stem of the CSV; resumed")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -73,6 +69,9 @@ def run(arguments: argparse.Namespace) -> None:
     path = output_folder(arguments.output) / f"{arguments.name}.csv"
     command = restore_command("collectives", arguments)
     run_ranks(arguments.ranks, arguments.device, _measure, (path, arguments.minutes, command))
+
+
+VERB = Verb("time collectives over several ranks of this machine", add_arguments, run)
 
 
 def collective_cases(kind: str, world: int) -> Iterator[tuple[str, int]]:
@@ -89,10 +88,8 @@ def _measure(
     backend: Backend, ranks: Ranks, path: Path, limit_minutes: float, command: str
 ) -> None:
     """All ranks run the same calls; rank 0 decides, and keeps the table."""
-    budget = Budget(limit_minutes)
+    current = Run("collectives", command, backend, limit_minutes)
     table = Table(path) if ranks.rank == 0 else None
-    reference = Reference(backend)
-    skipped: dict[str, str] = {}
     base = {
         "device": device_name(backend),
         "dtype": DTYPE,
@@ -102,84 +99,69 @@ def _measure(
         "ranks": ranks.world,
         "library": "nccl" if backend.is_gpu else "gloo",
     }
+    block: Block = []
     try:
-        block: list[tuple[dict[str, Any], Call]] = []
         for op, elements in collective_cases(backend.kind, ranks.world):
             row = {**base, "op": op, "elements": elements}
             known = table is not None and row in table
-            if op in skipped or broadcast_from_first(backend, ranks, known):
+            if op in current.skipped or broadcast_from_first(backend, ranks, known):
                 continue
-            call = _prepared(backend, ranks, op, elements, skipped)
+            call = _prepared(current, ranks, op, elements)
             block += [(row, call)] if call is not None else []
             if len(block) == BLOCK:
-                _run_block(backend, ranks, block, table, reference)
+                _run_block(current, ranks, block, table)
                 block = []
-                if broadcast_from_first(backend, ranks, budget.is_over):
+                if broadcast_from_first(backend, ranks, current.budget.is_over):
                     return
-        _run_block(backend, ranks, block, table, reference)
+        if block:
+            _run_block(current, ranks, block, table)
     finally:
         if table is not None:
-            about = {"threads_per_rank": backend.threads, "rows": len(table), "skipped": skipped}
-            record = record_head(SCHEMA, command, backend) | about
-            write_record(path.with_name(f"{path.stem}_meta.json"), record)
+            meta = path.with_name(f"{path.stem}_meta.json")
+            current.write(meta, threads_per_rank=backend.threads, rows=len(table))
             wrote(path, f"{len(table):,} rows")
 
 
-def _prepared(
-    backend: Backend, ranks: Ranks, op: str, elements: int, skipped: dict[str, str]
-) -> Call | None:
+def _prepared(current: Run, ranks: Ranks, op: str, elements: int) -> Call | None:
     """The call, warmed up; `None`, and a note, where this library does not offer it."""
-    torch = backend.torch
-    values = torch.ones(elements, device=backend.device)
-    room = torch.empty(elements * ranks.world, device=backend.device)
-    call = calls_of(torch.distributed, values, room, ranks.world)[op]
+    backend = current.backend
+    values = backend.torch.ones(elements, device=backend.device)
+    room = backend.torch.empty(elements * ranks.world, device=backend.device)
+    call = calls_of(backend.torch.distributed, values, room, ranks.world)[op]
     try:
         call()
         backend.synchronize()
     except (RuntimeError, NotImplementedError) as error:
-        skipped[op] = str(error).strip().split("\n")[0][:160]
+        current.skipped[op] = str(error).strip().split("\n")[0][:160]
         return None
     return call
 
 
-def _run_block(
-    backend: Backend,
-    ranks: Ranks,
-    block: list[tuple[dict[str, Any], Call]],
-    table: Table | None,
-    reference: Reference,
-) -> None:
+def _run_block(current: Run, ranks: Ranks, block: Block, table: Table | None) -> None:
     """Rounds over the calls of `block`; a sample is the mean of a loop, and that over the ranks."""
-    if not block:
-        return
+    backend, distributed = current.backend, current.backend.torch.distributed
+
+    def together_us(call: Call, repeats: int) -> float:
+        distributed.barrier()
+        return loop_us(backend, call, repeats)[1]
+
     calls = []
     for _, call in block:
-        fitting = int(ROUND_US / max(_loop_us(backend, call, 2), 1.0))
+        fitting = int(ROUND_US / max(together_us(call, 2), 1.0))
         calls.append(broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS)))
     samples: list[list[float]] = [[] for _ in block]
-    readings_us = []
+    before = len(current.readings_us)
     for _ in range(ROUNDS):
-        readings_us.append(reference.read_us())
+        current.read_reference()
         for (_, call), repeats, taken_us in zip(block, calls, samples, strict=True):
-            taken_us.append(_loop_us(backend, call, repeats))
+            taken_us.append(together_us(call, repeats))
     means = backend.torch.tensor(samples, dtype=backend.torch.float64, device=backend.device)
-    backend.torch.distributed.all_reduce(means)
+    distributed.all_reduce(means)
     if table is not None:
+        beside = reference_columns(current.readings_us[before:])
         rows = []
         for (row, _), repeats, summed in zip(block, calls, means.tolist(), strict=True):
             figures = summarize([value / ranks.world for value in summed])
             figures["duration_us"] = figures.pop("p10_us")
-            rows.append(row | figures | {"repeats": repeats * ROUNDS})
-        reference_us = reference_columns(readings_us)
-        table.add(row | reference_us for row in rows)
-
-
-def _loop_us(backend: Backend, call: Call, repeats: int) -> float:
-    """Microseconds per call of a loop that all ranks enter together."""
-    backend.torch.distributed.barrier()
-    backend.synchronize()
-    before_ns = time.perf_counter_ns()
-    for _ in range(repeats):
-        call()
-    backend.synchronize()
-    return (time.perf_counter_ns() - before_ns) / NS_PER_US / repeats
+            rows.append(row | figures | {"repeats": repeats * ROUNDS} | beside)
+        table.add(rows)

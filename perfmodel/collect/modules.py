@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib.util
-import shlex
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,28 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.collect.arguments import (
-    add_device,
-    listed,
-    minutes,
-    output_folder,
-    restore_command,
-    wrote,
-)
-from perfmodel.collect.backend import (
-    Backend,
-    BusyElsewhere,
-    capture_graph,
-    device_name,
-    gpu_state,
-    open_backend,
-    record_head,
-)
-from perfmodel.collect.capture import profile_block
-from perfmodel.collect.records import REFERENCE_COLUMNS, write_record
-from perfmodel.collect.reference import Reference, reference_columns, reference_record
-from perfmodel.collect.samples import write_table
-from perfmodel.collect.timing import Budget, summarize
+from perfmodel.collect.arguments import Verb, add_common, listed, wrote
+from perfmodel.collect.backend import Backend, capture_graph, device_name
+from perfmodel.collect.capture import Plan, Recorder, record_steps
+from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
+from perfmodel.collect.reference import reference_columns
+from perfmodel.collect.runs import Run, open_run
+from perfmodel.collect.timing import call_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS
 
@@ -54,7 +39,7 @@ AHEAD_MULTIPLE = 1.5
 MAX_AHEAD = 400
 """Memory that is written to keep the device busy while the host runs ahead, and how much longer
 than the host needs."""
-PROFILED_CALLS = 2
+PROFILED = Plan(warmup=0, unprofiled=2, active=2)
 REASON_LENGTH = 160
 
 
@@ -64,6 +49,11 @@ class Called(NamedTuple):
     run: Callable[[], Any]
     before: Callable[[], Any]
     parameters: int
+
+    def once(self, number: int) -> None:
+        """One call, the `number`th."""
+        self.before()
+        self.run()
 
 
 def module_call(
@@ -132,7 +122,7 @@ class ModuleClock:
             self._write: Callable[[], Any] = partial(written.add_, 1)
             for _ in range(WARM_UP_CALLS):
                 self._write()
-            self._write_us = self._alone(self._write, lambda: None)[0]
+            self._write_us = self._alone(Called(self._write, lambda: None, 0))[0]
 
     def measure(self, called: Called) -> dict[str, Any]:
         """Figures of the calls; `device_us` where there is a GPU."""
@@ -142,9 +132,9 @@ class ModuleClock:
             called.run()
         self._backend.synchronize()
         first_us = (time.perf_counter_ns() - began_ns) / NS_PER_US / WARM_UP_CALLS
-        cost_us = self._alone(called.run, called.before)[0]
+        cost_us = self._alone(called)[0]
         calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
-        taken = np.array([self._alone(called.run, called.before) for _ in range(calls)])
+        taken = np.array([self._alone(called) for _ in range(calls)])
         figures = summarize(list(taken[:, 0]))
         measured = {
             "duration_us": figures["p10_us"],
@@ -158,47 +148,35 @@ class ModuleClock:
         if self._backend.is_gpu:
             host_us = measured["host_us"]
             ahead = int(min(AHEAD_MULTIPLE * host_us / self._write_us + 2, MAX_AHEAD))
-            queued = [self._queued(called, ahead) for _ in range(max(calls // 2, MIN_CALLS))]
-            measured["device_us"] = round(float(np.median(queued)), 3)
+            queued = [
+                self._between_events(called, ahead) for _ in range(max(calls // 2, MIN_CALLS))
+            ]
+            measured["device_us"] = round(float(np.median([us for us, _ in queued])), 3)
         return measured
 
-    def _alone(self, run: Callable[[], Any], before: Callable[[], Any]) -> tuple[float, float]:
+    def _alone(self, called: Called) -> tuple[float, float]:
         """Microseconds of a call from an idle device on, and of its host."""
-        before()
-        self._backend.synchronize()
-        if not self._backend.is_gpu:
-            began_ns = time.perf_counter_ns()
-            run()
-            taken_us = (time.perf_counter_ns() - began_ns) / NS_PER_US
-            return taken_us, taken_us
-        start, end = self._events()
+        if self._backend.is_gpu:
+            return self._between_events(called)
+        called.before()
+        taken_us = call_us(called.run)
+        return taken_us, taken_us
+
+    def _between_events(self, called: Called, ahead: int = 0) -> tuple[float, float]:
+        """The same on a GPU; behind `ahead` writes, all launches are there before it begins."""
+        called.before()
+        if not ahead:
+            self._backend.synchronize()
+        for _ in range(ahead):
+            self._write()
+        start, end = (self._backend.torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        began_ns = time.perf_counter_ns()
-        run()
-        host_us = (time.perf_counter_ns() - began_ns) / NS_PER_US
+        host_us = call_us(called.run)
         end.record()
         self._backend.synchronize()
         return start.elapsed_time(end) * US_PER_MS, host_us
 
-    def _queued(self, called: Called, ahead: int) -> float:
-        """Microseconds of a call whose launches are all there before its device begins."""
-        called.before()
-        for _ in range(ahead):
-            self._write()
-        start, end = self._events()
-        start.record()
-        called.run()
-        end.record()
-        self._backend.synchronize()
-        return float(start.elapsed_time(end) * US_PER_MS)
 
-    def _events(self) -> tuple[Any, Any]:
-        event = self._backend.torch.cuda.Event
-        return event(enable_timing=True), event(enable_timing=True)
-
-
-HELP = "time one call of modules in Python files, their host and their device; the files are run"
-SCHEMA = "perfmodel.collect.modules/1"
 COLUMNS = (
     *("program", "class", "mode", "training", "device", "torch", "parameters"),
     *("duration_us", "median_us", "mean_us", "p90_us", "host_us", "device_us", "first_calls_us"),
@@ -208,65 +186,58 @@ COLUMNS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `collect modules`."""
-    add_device(parser)
+    add_common(parser, "modules", 10.0)
     parser.add_argument("programs", nargs="+", type=Path, help="Python files, or folders of them")
     parser.add_argument("--class-name", default="Model", help="default: Model")
     parser.add_argument("--mode", default="eager", help=f"comma-separated, of {', '.join(MODES)}")
     parser.add_argument("--training", action="store_true", help="the backward pass too")
     parser.add_argument("--traces", action="store_true", help="a profile of each module too")
-    parser.add_argument("--minutes", type=minutes, default=10.0, help="time to spend (default 10)")
-    parser.add_argument("--name", default="modules", help="stem of the files")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure module after module until the time is used up; each is on file once measured."""
     modes = listed("--mode", arguments.mode or "eager", MODES)
-    programs = list(_programs(arguments.programs))
-    backend = open_backend(arguments.device)
-    if "graphs" in modes and not backend.is_gpu:
+    given = vars(arguments).pop("programs")
+    programs = list(_programs(given))
+    current, stem = open_run("modules", arguments, [path.name for path in given])
+    if "graphs" in modes and not current.backend.is_gpu:
         raise UsageError("--mode graphs needs --device cuda: a CPU has no graphs to launch")
-    folder, budget = output_folder(arguments.output), Budget(arguments.minutes)
-    names = [path.name for path in vars(arguments).pop("programs")]
-    command = " ".join([restore_command("modules", arguments), *map(shlex.quote, names)])
-    record = record_head(SCHEMA, command, backend)
-    clock, reference, busy = ModuleClock(backend), Reference(backend), BusyElsewhere()
+    clock, table = ModuleClock(current.backend), stem.with_name(f"{stem.name}.csv")
     rows: list[dict[str, Any]] = []
-    skipped: dict[str, str] = {}
-    readings: list[list[float]] = []
-    table = folder / f"{arguments.name}.csv"
     try:
         for path in programs:
-            if rows and budget.is_over:
+            if rows and current.budget.is_over:
                 break
-            readings.append(reference.read_us())
-            beside = reference_columns(readings[-1:])
-            traces = folder / f"{arguments.name}_traces" / path.stem if arguments.traces else None
+            beside = reference_columns([current.read_reference()])
+            traces = stem.with_name(f"{stem.name}_traces") / path.stem if arguments.traces else None
             try:
-                for row in _measured(backend, clock, path, modes, arguments, traces):
+                for row in _measured(current, clock, path, modes, arguments, traces):
                     rows.append({**row, **beside})
             except Exception as error:  # any fault of a user's module: the others go on
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                skipped[path.stem] = reason[:REASON_LENGTH]
+                current.skipped[path.stem] = reason[:REASON_LENGTH]
             gc.collect()
-            if backend.is_gpu:
-                backend.torch.cuda.empty_cache()
+            if current.backend.is_gpu:
+                current.backend.torch.cuda.empty_cache()
     finally:
         write_table(table, COLUMNS, rows)
-        record |= {
-            "programs_planned": len(programs),
-            "programs": len({row["program"] for row in rows}),
-            "skipped": skipped,
-            "gpu_state_at_end": gpu_state(backend),
-            "reference": reference_record(readings),
-            "busy_elsewhere_frac": busy.frac(),
-        }
-        write_record(table.with_name(f"{table.stem}_meta.json"), record)
+        measured = len({row["program"] for row in rows})
+        meta = stem.with_name(f"{stem.name}_meta.json")
+        current.write(meta, programs_planned=len(programs), programs=measured)
+        skipped = current.skipped
         first = "".join(f" ({name}: {reason})" for name, reason in list(skipped.items())[:1])
         wrote(table, f"{len(rows)} calls of modules; {len(skipped)} could not be measured{first}")
 
 
+VERB = Verb(
+    "time one call of modules in Python files, their host and their device; the files are run",
+    add_arguments,
+    run,
+)
+
+
 def _measured(
-    backend: Backend,
+    current: Run,
     clock: ModuleClock,
     path: Path,
     modes: Iterable[str],
@@ -274,13 +245,10 @@ def _measured(
     traces: Path | None,
 ) -> Iterator[dict[str, Any]]:
     """A row per mode of the module in the file at `path`; a profile of its eager calls."""
+    backend, training = current.backend, bool(arguments.training)
     for mode in modes:
         called = module_call(
-            backend,
-            path,
-            arguments.class_name,
-            compiled=mode == "compiled",
-            training=arguments.training,
+            backend, path, arguments.class_name, compiled=mode == "compiled", training=training
         )
         if mode == "graphs":
             called = called._replace(run=capture_graph(backend, called.run))
@@ -288,7 +256,7 @@ def _measured(
             "program": path.stem,
             "class": arguments.class_name,
             "mode": mode,
-            "training": int(arguments.training),
+            "training": int(training),
             "device": device_name(backend),
             "torch": backend.torch.__version__,
             "parameters": called.parameters,
@@ -296,12 +264,10 @@ def _measured(
         }
         if traces is not None and mode == "eager":
             traces.parent.mkdir(exist_ok=True)
-            profile_block(backend, partial(_once, called), PROFILED_CALLS, traces)
-
-
-def _once(called: Called, number: int) -> None:
-    called.before()
-    called.run()
+            with tempfile.TemporaryDirectory() as folder:
+                recorder = Recorder(backend, PROFILED, Path(folder))
+                record_steps(recorder, called.once)
+                recorder.keep(traces)
 
 
 def _programs(paths: Iterable[Path]) -> Iterator[Path]:

@@ -3,99 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import (
-    add_device,
-    count,
-    minutes,
-    output_folder,
-    restore_command,
-    wrote,
-)
-from perfmodel.collect.backend import (
-    Backend,
-    BusyElsewhere,
-    Room,
-    device_name,
-    open_backend,
-    record_head,
-)
+from perfmodel.collect.arguments import Verb, add_common, count, wrote
+from perfmodel.collect.backend import device_name
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
-from perfmodel.collect.models import Training
+from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.configuration import read_configs
-from perfmodel.collect.records import deferred_interrupts, write_record
-from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.samples import (
-    OP_COLUMNS,
-    STEP_COLUMNS,
-    OpSamples,
-    dims_of,
-    load_samples,
-    op_rows,
-    save_samples,
-    write_table,
-)
-from perfmodel.collect.timing import Budget, time_step
+from perfmodel.collect.records import REFERENCE_COLUMNS, deferred_interrupts, write_table
+from perfmodel.collect.reference import reference_columns
+from perfmodel.collect.runs import Run, open_run
+from perfmodel.collect.samples import STEP_COLUMNS, Pace, Samples, Store, Turns
+from perfmodel.collect.timing import LOW_QUANTILE
+from perfmodel.collect.truth import table_rows
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
-from perfmodel.units import BYTES_PER_GB, NS_PER_US
+from perfmodel.units import NS_PER_US
 
-FIRST_WARM_UP, WARM_UP = 4, 1
-MIN_PER_ROUND, MAX_PER_ROUND = 3, 8
+PACE = Pace(warm_up=1, target_us=40_000.0, least=3, most=8)
+"""Of steps of each sort, with and without the meter."""
 COUNTED_ROUNDS = 3
-TARGET_US = 40_000.0
-"""Steps per round of each sort: as many as fit, within the limits above."""
+SAMPLES_SCHEMA = "perfmodel.collect.ops.samples/2"
+TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
+PER_MINUTE = 24
+MAX_ROUNDS = 200
 
 
-class MeteredTraining:
-    """The models of `workloads`, built when first due; `skipped` says why one is not."""
+class MeteredTurns(Turns):
+    """Models trained in turns, in some steps of a round with a mode that times each operator."""
 
     def __init__(
-        self, backend: Backend, workloads: list[Workload], samples: dict[str, OpSamples]
+        self, run: Run, workloads: Sequence[Workload], samples: dict[str, Samples]
     ) -> None:
-        self.backend, self.workloads, self.samples = backend, workloads, samples
-        self.skipped: dict[str, str] = {}
-        self._room = Room(backend)
-        self._reference = Reference(backend)
-        self._trainings: dict[str, tuple[Training, list[Any]]] = {}
-        self._number = 0
+        super().__init__(run, Ranks(), workloads, samples, PACE)
+        self._leaves: dict[str, list[Any]] = {}
 
-    @property
-    def rounds(self) -> int:
-        """The rounds there are of all workloads."""
-        return sum(len(taken.rounds_us) for taken in self.samples.values())
+    def built(self, workload: Workload, training: Training) -> None:
+        """Note the operators of a step, which have to be those of the earlier run."""
+        leaves = list(self._described(training, []).leaves.values())
+        seen, taken = self._described(training, leaves).seen, self.samples[workload.name]
+        if taken.rounds_us and _operators(taken.signature) != _operators(seen):
+            raise UsageError(
+                f"{workload.name} ran other operators in the earlier run; name another --name"
+            )
+        taken.signature, self._leaves[workload.name] = seen, leaves
 
-    def round(self, budget: Budget) -> bool:
-        """A few steps of every workload, those with the fewest rounds first; whether time is left.
-
-        What a workload's round has measured is kept when the whole of it is there.
-        """
-        done = {name: len(taken.rounds_us) for name, taken in self.samples.items()}
-        for workload in sorted(self.workloads, key=lambda each: done.get(each.name, 0)):
-            if budget.is_over:
-                return False
-            if self._is_ready(workload):
-                training, leaves = self._trainings[workload.name]
-                self._measure(training, leaves, self.samples[workload.name])
-        return not budget.is_over and bool(self._trainings)
-
-    def _measure(self, training: Training, leaves: list[Any], taken: OpSamples) -> None:
-        """One round of a workload whose model is built and warm."""
-        reference_us = self._reference.read_us()
-        warm_us = [self._step(training) for _ in range(WARM_UP)]
-        count = min(max(int(TARGET_US / max(warm_us[-1], 1.0)), MIN_PER_ROUND), MAX_PER_ROUND)
+    def measure(self, name: str, training: Training) -> None:
+        """Plain steps, as many metered ones, in the first rounds one that counts page faults."""
+        taken = self.samples[name]
+        reference_us, steps = self.run.read_reference(), self.warmed(training)
         faults = page_faults()
-        plain_us = [round(self._step(training), 1) for _ in range(count)]
+        plain_us = [round(self.step(training), 1) for _ in range(steps)]
         faults = page_faults() - faults
-        readings: list[tuple[str, Any]] = [("step_faults", [faults / count])]
-        with hidden_accumulation(self.backend.torch, leaves):
-            for _ in range(count):
+        readings: list[tuple[str, Any]] = [("step_faults", [faults / steps])]
+        with hidden_accumulation(self.backend.torch, self._leaves[name]):
+            for _ in range(steps):
                 timed = self._metered_step(training, taken, time.perf_counter_ns)
                 if timed is not None:
                     total_us, start_ns, before_ns, after_ns = timed
@@ -110,58 +78,27 @@ class MeteredTraining:
         with deferred_interrupts():
             taken.rounds_us.append(plain_us)
             taken.reference_us.append(reference_us)
-            for name, reading in readings:
-                taken.add(name, reading)
-
-    def _step(self, training: Training) -> float:
-        """Microseconds of the next step."""
-        self._number += 1
-        return time_step(self.backend, training.step, self._number)
+            for array, reading in readings:
+                taken.add(array, reading)
 
     def _metered_step(
-        self, training: Training, taken: OpSamples, read: Callable[[], int]
+        self, training: Training, taken: Samples, read: Callable[[], int]
     ) -> tuple[float, int, Any, Any] | None:
         """A step's microseconds, what `read` gave before it, and before and after each operator;
         None where the operators are not those of the signature."""
         meter, start = meter_mode(read), read()
         with meter:
-            total_us = self._step(training)
+            total_us = self.step(training)
         if [func.name() for func in meter.operators] != _operators(taken.signature):
             return None
         before, after = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
         return total_us, start, before, after
 
-    def _is_ready(self, workload: Workload) -> bool:
-        """Whether the model of `workload` is there, warmed up; a note is kept where it is not."""
-        name = workload.name
-        if name in self._trainings or name in self.skipped:
-            return name in self._trainings
-        if not self._room.take(workload.held_bytes):
-            self.skipped[name] = f"needs {workload.held_bytes / BYTES_PER_GB:.1f} GB"
-            return False
-        try:
-            training = workload.build(self.backend)
-            for _ in range(FIRST_WARM_UP):
-                self._step(training)
-            leaves = list(self._described(training, []).leaves.values())
-            described = self._described(training, leaves)
-        except (RuntimeError, MemoryError) as error:
-            if not self.backend.out_of_memory(error):
-                raise
-            self.skipped[name] = "out of memory"
-            return False
-        taken = self.samples.setdefault(name, OpSamples())
-        if taken.rounds_us and _operators(taken.signature) != _operators(described.seen):
-            raise UsageError(f"{name} ran other operators in the earlier run; name another --name")
-        taken.signature = described.seen
-        self._trainings[name] = (training, leaves)
-        return True
-
     def _described(self, training: Training, leaves: list[Any]) -> Any:
         """The mode that has seen the next step."""
         describe = describe_mode(self.backend.torch)
         with hidden_accumulation(self.backend.torch, leaves), describe:
-            self._step(training)
+            self.step(training)
         return describe
 
 
@@ -169,88 +106,108 @@ def _operators(signature: list[dict[str, Any]]) -> list[str]:
     return [str(op["op"]) for op in signature]
 
 
-HELP = "time every operator inside real training steps, without the profiler"
-SCHEMA = "perfmodel.collect.ops/1"
-TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
-PER_MINUTE = 24
-MAX_ROUNDS = 200
+IDENTITY = (
+    *("configuration", "op", "phase", "node", "input_shapes", "input_dtypes", "input_layouts"),
+    *("output_shapes", "scalars", "allocated_bytes", "artefact"),
+)
+OP_COLUMNS = (
+    *IDENTITY,
+    *("count", "unique_rows", "page_faults", "device", "timing", "duration_us", "median_us"),
+    *("p90_us", "gap_us", "repeats", *REFERENCE_COLUMNS),
+)
+
+
+def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[str, Any]]:
+    """One row per distinct operator of configuration `name`: means over its `count` places.
+
+    A place's duration is a low quantile over the steps, so that count times duration sums up.
+    """
+    if not taken.arrays["op_us"]:
+        return []
+    quantiles = np.quantile(taken.stacked("op_us"), [LOW_QUANTILE, 0.5, 0.9], axis=0)
+    gaps = np.quantile(taken.stacked("gap_us"), LOW_QUANTILE, axis=0)
+    faults = np.mean(taken.stacked("op_faults"), axis=0)
+    measured = {"device": device, "timing": timing, "repeats": len(taken.arrays["op_us"])}
+    measured |= reference_columns(taken.reference_us)
+    places_of: dict[str, list[int]] = {}
+    for place, op in enumerate(taken.signature):
+        key = json.dumps([op.get(column) for column in IDENTITY])
+        places_of.setdefault(key, []).append(place)
+    rows = []
+    for places in places_of.values():
+        low, middle, high = quantiles[:, places].mean(axis=1)
+        unique = [taken.signature[place]["unique_rows"] for place in places]
+        times = {"duration_us": low, "median_us": middle, "p90_us": high}
+        rows.append(
+            taken.signature[places[0]]
+            | {
+                "configuration": name,
+                "count": len(places),
+                "unique_rows": round(float(np.mean(unique)), 1) if any(unique) else None,
+                "page_faults": round(float(faults[places].mean()), 2),
+                "gap_us": gaps[places].mean(),
+            }
+            | times
+            | measured
+        )
+    return rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `collect ops`."""
-    add_device(parser)
-    parser.add_argument("--minutes", type=minutes, default=5.0, help="time to spend (default 5)")
+    add_common(parser, "ops", 5.0)
     parser.add_argument(
         "--configurations",
         type=count,
         help=f"how many models to train in turns (default: {PER_MINUTE} per minute)",
     )
     parser.add_argument("--configs", type=Path, help="JSON file of DLRMs to train instead")
-    parser.add_argument("--name", default="ops", help="stem of the files; resumed if they exist")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure until the budget is used up; rounds already on file count."""
-    budget, began_s = Budget(arguments.minutes), time.monotonic()
-    backend = open_backend(arguments.device)
-    stem = output_folder(arguments.output) / arguments.name
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     listed = arguments.configs
     if listed:
-        workloads = [dlrm_workload(config) for config in read_configs(listed)]
         arguments.configs = Path(listed.name)
-    else:
-        workloads = calibration_workloads(wanted)
+    current, stem = open_run("ops", arguments)
+    configs = [dlrm_workload(config) for config in read_configs(listed)] if listed else []
+    workloads = configs or calibration_workloads(wanted)
     setting = {
-        "device": device_name(backend),
-        "threads_per_rank": backend.threads,
-        "torch": backend.torch.__version__,
+        "device": device_name(current.backend),
+        "threads_per_rank": current.backend.threads,
+        "torch": current.backend.torch.__version__,
     }
-    store = stem.with_name(f"{stem.name}_samples.npz")
-    metered = MeteredTraining(backend, workloads, load_samples(store, setting))
-    busy = BusyElsewhere()
-    record = record_head(SCHEMA, restore_command("ops", arguments), backend) | {
-        "setting": setting,
-        "configurations_planned": len(workloads),
-        "rounds_resumed": metered.rounds,
-    }
+    store = Store(stem.with_name(f"{stem.name}_samples.npz"), SAMPLES_SCHEMA, setting)
+    turns = MeteredTurns(current, workloads, store.load(workloads))
+    resumed = turns.rounds
     try:
         for _ in range(MAX_ROUNDS):
-            if not metered.round(budget):
+            if not turns.round():
                 break
-            save_samples(store, metered.samples, setting)
+            store.save(turns.samples, workloads)
     finally:
-        save_samples(store, metered.samples, setting)
-        steps = _write_tables(stem, metered, setting, TIMINGS[backend.kind])
-        readings = [each for it in metered.samples.values() for each in it.reference_us]
-        record |= {
-            "configurations": steps,
-            "rounds": metered.rounds,
-            "skipped": metered.skipped,
-            "reference": reference_record(readings),
-            "busy_elsewhere_frac": busy.frac(),
-            "elapsed_s": round(time.monotonic() - began_s, 1),
-        }
-        write_record(stem.with_name(f"{stem.name}_meta.json"), record)
-        wrote(Path(f"{stem}.csv.gz"), f"operators of {steps} configurations")
+        store.save(turns.samples, workloads)
+        steps, timing = table_rows(turns), TIMINGS[current.backend.kind]
+        rows = [
+            row
+            for step in steps
+            for row in op_rows(step["name"], turns.samples[step["name"]], setting["device"], timing)
+        ]
+        path = stem.with_name(f"{stem.name}.csv.gz")
+        write_table(path, OP_COLUMNS, rows)
+        write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
+        current.write(
+            stem.with_name(f"{stem.name}_meta.json"),
+            setting=setting,
+            configurations_planned=len(workloads),
+            configurations=len(steps),
+            rounds_resumed=resumed,
+            rounds=turns.rounds,
+        )
+        wrote(path, f"operators of {len(steps)} configurations")
 
 
-def _write_tables(
-    stem: Path,
-    metered: MeteredTraining,
-    setting: dict[str, Any],
-    timing: str,
-) -> int:
-    """Write the table of operators and that of steps; how many configurations they hold."""
-    rows: list[dict[str, Any]] = []
-    steps: list[dict[str, Any]] = []
-    for workload in metered.workloads:
-        taken = metered.samples.get(workload.name)
-        if taken is not None and taken.rounds_us:
-            rows += op_rows(workload.name, taken, setting["device"], timing)
-            about = {"model": workload.model, "description": workload.description, "ranks": 1}
-            dims = dims_of(workload.dlrm) if workload.dlrm else {"name": workload.name}
-            steps.append({**about, **setting, **dims, **taken.step_figures()})
-    write_table(stem.with_name(f"{stem.name}.csv.gz"), OP_COLUMNS, rows)
-    write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
-    return len(steps)
+VERB = Verb(
+    "time every operator inside real training steps, without the profiler", add_arguments, run
+)

@@ -1,29 +1,22 @@
-"""`collect overheads`: what the host pays to call, launch, wait and replay; one probe each."""
+"""`collect overheads`: what the host pays to call, launch, wait and replay; `collect reference`."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perfmodel.collect.arguments import (
-    add_device,
-    count,
-    minutes,
-    output_folder,
-    restore_command,
-    table,
-    wrote,
-)
-from perfmodel.collect.backend import Backend, capture_graph, open_backend, record_head
-from perfmodel.collect.records import write_record
-from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.timing import Budget, summarize
-from perfmodel.units import NS_PER_US, human_us
+from perfmodel.collect.arguments import Verb, add_common, count, table, wrote
+from perfmodel.collect.backend import Backend, capture_graph
+from perfmodel.collect.records import PARTS
+from perfmodel.collect.reference import reference_record
+from perfmodel.collect.runs import open_run
+from perfmodel.collect.timing import loop_us, summarize
+from perfmodel.units import human_us
 
 GRAPH_KERNELS = 100
 SMALL_VALUES = 1024
+MIN_REPEATS = 5
 
 
 class Probe(NamedTuple):
@@ -100,73 +93,72 @@ def _gpu_probes(backend: Backend) -> dict[str, Probe]:
     }
 
 
-HELP = "time what the host pays per call: dispatch, launches, waits, small copies, CUDA graphs"
-_UNTIL_DONE = "until_done_per_call"
-SCHEMA = "perfmodel.collect.overheads/1"
-MIN_REPEATS = 5
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `collect overheads`."""
-    add_device(parser)
+    add_common(parser, "overheads", 3.0)
     parser.add_argument("--repeats", type=count, default=100, help="interleaved rounds at most")
-    parser.add_argument("--minutes", type=minutes, default=3.0, help="time to spend (default 3)")
-    parser.add_argument("--name", default="overheads", help="stem of the JSON file")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure every probe that the device has, in turns, and write one JSON record."""
-    backend = open_backend(arguments.device)
-    folder = output_folder(arguments.output)
-    probes = probes_of(backend)
-    budget, reference = Budget(arguments.minutes), Reference(backend)
-    readings_us: list[list[float]] = []
-    host_us: dict[str, list[float]] = {name: [] for name in probes}
-    total_us: dict[str, list[float]] = {name: [] for name in probes}
+    current, stem = open_run("overheads", arguments)
+    probes = probes_of(current.backend)
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in probes}
+    records: dict[str, Any] = {}
+    path = stem.with_name(f"{stem.name}.json")
     try:
         for number in range(arguments.repeats):
-            if number >= MIN_REPEATS and budget.is_over:
+            if number >= MIN_REPEATS and current.budget.is_over:
                 break
-            readings_us.append(reference.read_us())
+            current.read_reference()
             for name, probe in probes.items():
-                host, total = _time_calls(backend, probe)
-                host_us[name].append(host)
-                total_us[name].append(total)
+                probe.run()
+                taken[name].append(loop_us(current.backend, probe.run, probe.calls))
     finally:
-        record = record_head(SCHEMA, restore_command("overheads", arguments), backend) | {
-            "reference": reference_record(readings_us),
-            "probes": {
-                name: {
-                    "what": probe.what,
-                    "calls": probe.calls,
-                    "repeats": len(host_us[name]),
-                    "host_per_call": summarize(host_us[name]),
-                    _UNTIL_DONE: summarize(total_us[name]),
+        for name, samples in taken.items():
+            if samples:
+                host_us, total_us = zip(*samples, strict=True)
+                records[name] = {
+                    "what": probes[name].what,
+                    "calls": probes[name].calls,
+                    "repeats": len(samples),
+                    "host_per_call": summarize(host_us),
+                    "until_done_per_call": summarize(total_us),
                 }
-                for name, probe in probes.items()
-                if host_us[name]
-            },
-        }
-        path = folder / f"{arguments.name}.json"
-        write_record(path, record)
+        current.write(path, probes=records)
         wrote(path, "host times of calls")
+    columns = ("host_per_call", "until_done_per_call")
     rows = [
-        (name, *(human_us(values[key]["p10_us"]) for key in ("host_per_call", _UNTIL_DONE)))
-        for name, values in record["probes"].items()
+        (name, *(human_us(values[key]["p10_us"]) for key in columns))
+        for name, values in records.items()
     ]
     print(table("Time per call, 10 % quantile", ("call", "host", "until done"), rows))
 
 
-def _time_calls(backend: Backend, probe: Probe) -> tuple[float, float]:
-    """Microseconds per call of `probe.calls` calls: of the host, and until the device is done."""
-    call = probe.run
-    call()
-    backend.synchronize()
-    start_ns = time.perf_counter_ns()
-    for _ in range(probe.calls):
-        call()
-    called_ns = time.perf_counter_ns()
-    backend.synchronize()
-    done_ns = time.perf_counter_ns()
-    per_call = NS_PER_US * probe.calls
-    return (called_ns - start_ns) / per_call, (done_ns - start_ns) / per_call
+def add_reference_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `collect reference`."""
+    add_common(parser, "reference", 0.2)
+
+
+def run_reference(arguments: argparse.Namespace) -> None:
+    """Read the reference work until the time is used up, and write one JSON record."""
+    current, stem = open_run("reference", arguments)
+    while not current.readings_us or not current.budget.is_over:
+        current.read_reference(evict=True)
+    path = stem.with_name(f"{stem.name}.json")
+    current.write(path)
+    record = reference_record(current.readings_us)
+    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
+    wrote(path, f"{', '.join(parts)}, {len(current.readings_us)} readings")
+
+
+VERB = Verb(
+    "time what the host pays per call: dispatch, launches, waits, small copies, CUDA graphs",
+    add_arguments,
+    run,
+)
+REFERENCE_VERB = Verb(
+    "time the reference work alone: has this machine changed its speed since a calibration?",
+    add_reference_arguments,
+    run_reference,
+)

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -89,7 +89,7 @@ class Table:
         if path.exists():
             self._resume()
         else:
-            self._append([",".join(COLUMNS) + "\n"])
+            self._append(",".join(COLUMNS) + "\n")
 
     def __contains__(self, row: Mapping[str, Any]) -> bool:
         return key_of(row) in self._keys
@@ -100,15 +100,11 @@ class Table:
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append `rows` and hand them to the operating system; `PerfmodelError` when it refuses."""
         rows = list(rows)
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        for row in rows:
-            unknown = set(row) - set(COLUMNS)
-            if unknown:
-                raise PerfmodelError(f"no column {sorted(unknown)} in the measurement table")
-            writer.writerow([_text(row.get(name)) for name in COLUMNS])
+        if unknown := {name for row in rows for name in row} - set(COLUMNS):
+            raise PerfmodelError(f"no column {sorted(unknown)} in the measurement table")
+        text = _csv([row.get(name) for name in COLUMNS] for row in rows)
         with deferred_interrupts():
-            self._append([buffer.getvalue()])
+            self._append(text)
             self._keys.update(key_of(row) for row in rows)
 
     def _resume(self) -> None:
@@ -128,10 +124,10 @@ class Table:
         if whole != text:
             self.path.write_text(whole)
 
-    def _append(self, lines: list[str]) -> None:
+    def _append(self, text: str) -> None:
         try:
             with self.path.open("a") as file:
-                file.writelines(lines)
+                file.write(text)
         except OSError as error:
             raise PerfmodelError(
                 f"{self.path}: cannot be written: {error.strerror}; {len(self)} rows are kept, "
@@ -139,10 +135,25 @@ class Table:
             ) from None
 
 
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write `rows` to the CSV file `path`, whole or not at all; packed if it ends in `.gz`."""
+    write_text(path, _csv([columns, *([row.get(name) for name in columns] for row in rows)]))
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerows([_text(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+DIGITS = 10
+
+
 def _text(value: Any) -> str:
-    """`value` as it stands in the file; whole floats as integers, so that they compare equal."""
+    """`value` as it stands in a file; whole floats as integers, so that they compare equal."""
     if value is None:
         return ""
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
-    return str(value)
+        return f"{value:.{DIGITS}g}"
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -7,19 +7,15 @@ parts are what a step is made of; all of it runs on the CPU, with the threads th
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from perfmodel.collect.arguments import add_device, minutes, output_folder, restore_command, wrote
-from perfmodel.collect.backend import Backend, open_backend, record_head
-from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS, write_record
-from perfmodel.collect.timing import Budget, robust_us, summarize
-from perfmodel.units import NS_PER_US, human_us
+from perfmodel.collect.backend import Backend
+from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
+from perfmodel.collect.timing import call_us, robust_us, summarize
 
 SIDE = 256
 """Of the square fp32 matrices that are multiplied: three of them fit into one core's L2."""
@@ -51,18 +47,12 @@ class Reference:
 
     def read_us(self) -> list[float]:
         """Microseconds now: of each of `PARTS` the shortest of `REPEATS`, then all of them."""
-        taken = [[_time_us(self._work[part]) for _ in range(REPEATS)] for part in PARTS]
+        taken = [[call_us(self._work[part]) for _ in range(REPEATS)] for part in PARTS]
         return [round(value, 2) for value in (*map(min, taken), sum(map(sum, taken)))]
 
     def evict(self) -> None:
         """Read all of the memory, as a step in between would empty the caches."""
         self._memory.sum()
-
-
-def _time_us(run: Callable[[], Any]) -> float:
-    before_ns = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
 def _interpret() -> int:
@@ -103,30 +93,3 @@ def _split(readings_us: Sequence[Sequence[float]]) -> tuple[Any, float]:
     *parts_us, whole_us = np.asarray(readings_us, np.float64).T
     shortest_us = REPEATS * np.sum(parts_us, axis=0)
     return parts_us, robust_us(whole_us / shortest_us)
-
-
-HELP = "time the reference work alone: has this machine changed its speed since a calibration?"
-SCHEMA = "perfmodel.collect.reference/1"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `collect reference`."""
-    add_device(parser)
-    parser.add_argument("--minutes", type=minutes, default=0.2, help="time to spend (default 0.2)")
-    parser.add_argument("--name", default="reference", help="stem of the JSON file")
-
-
-def run(arguments: argparse.Namespace) -> None:
-    """Read until the time is used up, and write one JSON record."""
-    backend, budget = open_backend(arguments.device), Budget(arguments.minutes)
-    folder, reference = output_folder(arguments.output), Reference(backend)
-    readings: list[list[float]] = []
-    while not readings or not budget.is_over:
-        reference.evict()
-        readings.append(reference.read_us())
-    record = reference_record(readings)
-    head = record_head(SCHEMA, restore_command("reference", arguments), backend)
-    path = folder / f"{arguments.name}.json"
-    write_record(path, head | {"reference": record})
-    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
-    wrote(path, f"{', '.join(parts)}, {len(readings)} readings")

@@ -45,12 +45,11 @@ def halves_frac(rounds_us: Sequence[Sequence[float]]) -> float | None:
     return round(abs(even - odd) / min(even, odd), 4)
 
 
-def time_steps(
-    backend: Backend, step: Callable[[int], None], count: int, *, start: int = 0
-) -> list[float]:
-    """Wall time of each of `count` steps in microseconds, the device idle before and after each."""
-    backend.synchronize()
-    return [time_step(backend, step, number) for number in range(start, start + count)]
+def call_us(run: Callable[[], Any]) -> float:
+    """Microseconds that the host is in one call of `run`."""
+    before_ns = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
 def time_step(backend: Backend, step: Callable[[int], None], number: int) -> float:
@@ -61,17 +60,20 @@ def time_step(backend: Backend, step: Callable[[int], None], number: int) -> flo
     return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
-def time_loop(backend: Backend, step: Callable[[int], None], count: int) -> float:
-    """Mean wall time per step in microseconds of `count` steps with one wait at the end.
+def loop_us(backend: Backend, call: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Microseconds per call of a loop with one wait at its end: of the host, until all is done.
 
-    On a GPU the host may run ahead: this, not the synchronised step, is the throughput.
+    On a GPU the host may run ahead: this, not the synchronised call, is the throughput.
     """
     backend.synchronize()
-    before_ns = time.perf_counter_ns()
-    for number in range(count):
-        step(number)
+    start_ns = time.perf_counter_ns()
+    for _ in range(repeats):
+        call()
+    called_ns = time.perf_counter_ns()
     backend.synchronize()
-    return (time.perf_counter_ns() - before_ns) / NS_PER_US / count
+    done_ns = time.perf_counter_ns()
+    per_call = NS_PER_US * repeats
+    return (called_ns - start_ns) / per_call, (done_ns - start_ns) / per_call
 
 
 GPU_FLUSH_BYTES = 512_000_000
@@ -106,19 +108,16 @@ class Stopwatch:
 
         With `cache` `warm`, an untimed call comes between, which leaves its operands in them.
         """
-        take = self._gpu if self._backend.is_gpu else self._cpu
-        return take(run, cache == "warm", count)
-
-    def _cpu(self, run: Callable[[], Any], warm: bool, count: int) -> list[Sample]:
+        is_warm = cache == "warm"
+        if self._backend.is_gpu:
+            return self._gpu(run, is_warm, count)
         taken = []
         for _ in range(count):
-            if warm:
+            if is_warm:
                 run()
             else:
                 self._flushed.add_(1)
-            before_ns = time.perf_counter_ns()
-            run()
-            duration_us = (time.perf_counter_ns() - before_ns) / NS_PER_US
+            duration_us = call_us(run)
             taken.append(Sample(duration_us, duration_us))
         return taken
 
@@ -132,9 +131,7 @@ class Stopwatch:
                 run()
             start, end = event(enable_timing=True), event(enable_timing=True)
             start.record()
-            before_ns = time.perf_counter_ns()
-            run()
-            host_us = (time.perf_counter_ns() - before_ns) / NS_PER_US
+            host_us = call_us(run)
             end.record()
             timed.append((start, end, host_us))
         self._backend.synchronize()

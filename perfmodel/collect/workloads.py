@@ -6,8 +6,8 @@ A prediction fitted to these is compared with those of `collect truth`: the list
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import count, islice, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ def _multiple(value: int, of: int) -> int:
 
 def _identity(config: TruthConfig) -> TruthConfig:
     """`config` without what does not change its step time."""
-    return replace(config, name="same", keep_trace=False)
+    return replace(config, name="same")
 
 
 OTHERS = (
@@ -125,10 +125,27 @@ class Workload:
 
     name: str
     model: str
-    build: Callable[[Backend], Training]
+    build: Callable[[Backend, Ranks], Training]
     held_bytes: int = 0
-    dlrm: TruthConfig | None = None
-    description: Any = None
+    dims: dict[str, Any] = field(default_factory=dict)
+    """What tables say of it."""
+
+
+def dims_of(config: TruthConfig) -> dict[str, Any]:
+    """What a table says of `config`: widths joined by `-`, runs of equal tables as `2x5 1x7`."""
+    runs = [f"{len(list(run))}x{rows}" for rows, run in groupby(config.rows)]
+    return {
+        "name": config.name,
+        "tables": len(config.rows),
+        "rows_per_table": " ".join(runs),
+        "table_bytes": config.table_bytes,
+        "dim": config.dim,
+        "pooling": config.pooling,
+        "batch_per_rank": config.batch,
+        "zipf_alpha": config.zipf_alpha,
+        "bottom_mlp": "-".join(map(str, config.bottom)),
+        "top_mlp": "-".join(map(str, config.top)),
+    }
 
 
 def calibration_workloads(wanted: int) -> list[Workload]:
@@ -149,17 +166,15 @@ def dlrm_workload(config: TruthConfig) -> Workload:
     return Workload(
         config.name,
         "dlrm",
-        lambda backend: train_dlrm(backend, Ranks(), options, config.dlrm),
+        lambda backend, ranks: train_dlrm(backend, ranks, options, config.dlrm),
         config.held_bytes(DISTINCT_BATCHES),
-        config,
+        dims_of(config),
     )
 
 
 def _other(model: str, preset: str, batch: int) -> Workload:
-    options = Options(preset=preset, batch=batch)
+    options, name = Options(preset=preset, batch=batch), f"{model}_{preset}_b{batch}"
+    dims = {"name": name, "description": {"batch": batch}}
     return Workload(
-        f"{model}_{preset}_b{batch}",
-        model,
-        lambda backend: MODELS[model](backend, Ranks(), options),
-        description={"batch": batch},
+        name, model, lambda backend, ranks: MODELS[model](backend, ranks, options), dims=dims
     )

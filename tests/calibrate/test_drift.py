@@ -16,13 +16,7 @@ from evaluation.test_truth import HEAD
 from perfmodel.calibrate.cpu_step import steps_us
 from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.drift import (
-    drift_of_pairs,
-    drift_of_record,
-    drift_of_repeats,
-    drift_of_steps,
-    shares_of,
-)
+from perfmodel.calibrate.drift import drift_of_record, drift_of_steps, shares_of
 from perfmodel.calibrate.tables import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted
@@ -150,22 +144,6 @@ def test_shares_add_up_to_the_whole(tmp_path: Path) -> None:
     shares = shares_of(lambda device: steps_us(steps, device), MACHINE)
     assert shares.sum(axis=1) == pytest.approx(np.ones(len(steps)), abs=0.01)
     assert shares.min() > -1e-9
-
-
-def test_configurations_measured_again_tell_the_same(tmp_path: Path) -> None:
-    steps = _steps(tmp_path)
-    before = _measured_on(steps, MACHINE, THEN * np.nan)
-    slow = drifted(MACHINE, Drift({"compute": 1.0, "cache": 1.2, "memory": 1.6, "python": 1.2}, 0))
-    again = _measured_on(steps, slow, THEN * np.nan)
-    found = drift_of_pairs(before, again, MACHINE)
-    assert found.ratios["memory"] > found.ratios["compute"] + 0.3
-    drifts = drift_of_repeats(before, again, again, MACHINE)
-    errors = evaluate_steps(again, MACHINE, drifts=drifts)
-    assert errors.summary()["median_pct"] > 10
-    assert errors.referenced()["median_pct"] < 3
-    assert "by 12 configurations that were measured again" in errors.warnings[0]
-    with pytest.raises(UsageError, match="share 3 configurations; at least 8"):
-        drift_of_pairs(before, again[:3], MACHINE)
 
 
 def test_a_fit_is_in_units_of_its_reference(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from perfmodel.calibrate.kernel_data import (
     devices_of,
     family_rows,
     joined,
+    launch_floors,
     launched_late,
     read_table,
     some_unnamed,
     thinned,
 )
-from perfmodel.calibrate.launch_floors import launch_floors
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import FRAMEWORKS, Rows
 
@@ -41,8 +41,8 @@ def test_a_table_and_where_it_came_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ((HEAD,), "the table has no rows"),
-        (("a,b", "1,2"), "no column 'op'; not a measurement table"),
+        ((HEAD,), "the table is empty"),
+        (("a,b", "1,2"), "is not a measurement table: it has no column op"),
         ((HEAD, ROW, ROW.replace("linear", "")), "row 1: op is missing"),
         ((HEAD, ROW.replace("NVIDIA L4", "")), "row 0: device is missing"),
         ((HEAD, ROW, ROW.replace(",64,", ",many,")), "row 1: m is 'many'; expected a number"),

@@ -12,8 +12,7 @@ import pytest
 from perfmodel import hardware
 from perfmodel.calibrate.kernel_data import Table, few_of_each, without_excluded
 from perfmodel.calibrate.kernel_part import FittedPart, fit_part
-from perfmodel.calibrate.kernel_report import left_out_errors
-from perfmodel.calibrate.kernels import Fitted
+from perfmodel.calibrate.kernels import Fitted, left_out_errors
 from perfmodel.cost.learned.features import streaming_features
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows

@@ -47,9 +47,6 @@ def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     ran = run(*steps)
     assert ran.status == 2
     assert "row 1: 16 ranks: on GPUs, steps of one are predicted here" in ran.err
-    ran = run(*steps, "--before", truth, "--again", truth)
-    assert ran.status == 2
-    assert "tell of a CPU how far it moved; h100-sxm is none" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -112,10 +109,3 @@ def test_a_calibration_says_whether_it_still_holds(run: Run, tmp_path: Path) -> 
         assert any(said in line for line in answer["warnings"])
         predicted[file] = answer["results"][0]["step_us"]
     assert predicted[later] == pytest.approx(1.3 * predicted[machine], rel=0.02)
-
-
-def test_repeats_come_in_pairs(run: Run, tmp_path: Path) -> None:
-    truth = _table(tmp_path / "truth.csv", ROW)
-    words = ("evaluate", "steps", "--truth", truth, "--hardware", "generic-cpu")
-    assert "give both" in run(*words, "--before", truth).err
-    assert "share 1 configurations" in run(*words, "--before", truth, "--again", truth).err

@@ -20,6 +20,7 @@ from perfmodel.collect.kernels import Bench
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.models.dlrm import LEARNING_RATE
 from perfmodel.collect.records import COLUMNS, Table
+from perfmodel.collect.runs import Run
 from perfmodel.collect.timing import Budget
 
 torch = pytest.importorskip(
@@ -37,7 +38,7 @@ def cpu() -> backends.Backend:
 @pytest.fixture
 def bench(cpu: backends.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(kernels, "ROUNDS", 1)
-    return Bench(cpu, Table(tmp_path / "t.csv"), Budget(5), ("warm",))
+    return Bench(Run("kernels", "", cpu, 5), Table(tmp_path / "t.csv"), ("warm",))
 
 
 def collect(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -59,7 +60,7 @@ def test_each_group_of_each_family_runs(name: str, bench: Bench) -> None:
     for case in FAMILIES[name].cases(TINY):
         first.setdefault(case.group, case)
     assert bench.measure([(name, case) for case in first.values()], 1e9) == len(first)
-    assert bench.skipped == {}
+    assert bench.run.skipped == {}
 
 
 def test_rows_are_complete_and_not_measured_twice(bench: Bench) -> None:
@@ -77,7 +78,7 @@ def test_rows_are_complete_and_not_measured_twice(bench: Bench) -> None:
 
 def test_runs_without_time_get_on_by_a_case_each(bench: Bench) -> None:
     cases = [("copies", Case("copy", "fp32", {"elements": 10 * n}, size_bytes=8)) for n in (1, 2)]
-    bench.budget = Budget(1e-12)
+    bench.run.budget = Budget(1e-12)
     assert [bench.measure(cases, 1e9) for _ in range(3)] == [1, 1, 0]
 
 
@@ -107,7 +108,7 @@ def test_what_cannot_run_is_noted_and_the_rest_goes_on(
     family = Family(lambda scope: iter(()), broken(error))
     monkeypatch.setitem(FAMILIES._items, "elementwise", family)
     assert bench.measure([("elementwise", add), ("copies", copy)], 1e9) == 1
-    ((found, times),) = bench.skipped.items()
+    ((found, times),) = bench.run.skipped.items()
     assert found.endswith(note)
     assert times == 1
 

@@ -14,9 +14,9 @@ from perfmodel.collect.backend import Backend, Room, open_backend
 from perfmodel.collect.cli import main
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.ops import MeteredTraining
+from perfmodel.collect.ops import MeteredTurns
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.collect.timing import Budget
+from perfmodel.collect.runs import Run
 from perfmodel.collect.workloads import Workload
 
 torch = pytest.importorskip(
@@ -94,22 +94,22 @@ def _backward(table: Any, indices: Any, leaves: list[Any]) -> list[str]:
 
 
 def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> None:
-    def exhausted(_: Backend) -> Any:
+    def exhausted(_: Backend, ranks: Ranks) -> Any:
         raise MemoryError
 
-    def tiny(backend: Backend) -> Any:
-        return MODELS["dlrm"](backend, Ranks(), Options(preset="tiny", batch=4))
+    def tiny(backend: Backend, ranks: Ranks) -> Any:
+        return MODELS["dlrm"](backend, ranks, Options(preset="tiny", batch=4))
 
     listed = [
         Workload("gone", "dlrm", exhausted),
         Workload("vast", "dlrm", exhausted, held_bytes=10**15),
         Workload("tiny", "dlrm", tiny),
     ]
-    metered = MeteredTraining(cpu, listed, {})
-    assert metered.round(Budget(1))
-    assert metered.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
-    assert metered.samples["tiny"].step_figures()["ops_per_step"] > 50
-    assert not MeteredTraining(cpu, listed[:1], {}).round(Budget(1))
+    metered = MeteredTurns(Run("ops", "", cpu, 1), listed, {})
+    assert metered.round()
+    assert metered.run.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
+    assert metered.samples["tiny"].figures()["ops_per_step"] > 50
+    assert not MeteredTurns(Run("ops", "", cpu, 1), listed[:1], {}).round()
 
 
 def test_models_side_by_side_leave_a_quarter_of_the_free_memory(

@@ -14,21 +14,19 @@ import pytest
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import kronecker
 from perfmodel.collect.models.configuration import ONE_RANK, TWO_RANKS
-from perfmodel.collect.samples import (
-    ARRAYS,
-    OP_COLUMNS,
-    STEP_COLUMNS,
-    OpSamples,
+from perfmodel.collect.ops import OP_COLUMNS, op_rows
+from perfmodel.collect.records import write_table
+from perfmodel.collect.samples import ARRAYS, STEP_COLUMNS, Samples, Store
+from perfmodel.collect.workloads import (
+    calibration_configs,
+    calibration_workloads,
     dims_of,
-    load_samples,
-    op_rows,
-    save_samples,
-    write_table,
+    rough_step_us,
 )
-from perfmodel.collect.workloads import calibration_configs, calibration_workloads, rough_step_us
 from perfmodel.errors import UsageError
 
 SETTING = {"device": "X", "threads_per_rank": 2, "torch": "2.13.0"}
+SCHEMA = "perfmodel.collect.ops.samples/2"
 OP: dict[str, Any] = {
     "op": "aten::add.Tensor",
     "phase": "forward",
@@ -44,9 +42,9 @@ OP: dict[str, Any] = {
 }
 
 
-def sampled() -> OpSamples:
+def sampled() -> Samples:
     """Two places of one operator and an artefact, over two metered steps."""
-    taken = OpSamples([OP, {**OP, "op": "aten::clone", "artefact": 1}, OP])
+    taken = Samples(signature=[OP, {**OP, "op": "aten::clone", "artefact": 1}, OP])
     taken.rounds_us = [[20.0, 30.0], [22.0]]
     for values in ([1.0, 100.0, 3.0], [1.0, 100.0, 3.0]):
         taken.add("op_us", values)
@@ -104,11 +102,11 @@ def test_rows_count_their_places_and_sum_up() -> None:
     assert (first["count"], first["duration_us"], first["gap_us"]) == (2, 2.0, 6.0)
     assert (second["op"], second["artefact"], second["page_faults"]) == ("aten::clone", 1, 4.0)
     assert first["unique_rows"] is None
-    assert op_rows("none", OpSamples(), "X", "dispatch_mode") == []
+    assert op_rows("none", Samples(), "X", "dispatch_mode") == []
 
 
 def test_a_step_is_told_with_and_without_the_meter() -> None:
-    figures = sampled().step_figures()
+    figures = sampled().figures()
     assert (figures["rounds"], figures["steps"], figures["ops_per_step"]) == (2, 3, 3)
     assert (figures["ops_sum_p10_us"], figures["metered_p10_us"]) == (4.0, 130.0)
     assert math.isclose(figures["page_faults_per_step"], 1.5)
@@ -127,9 +125,10 @@ def test_a_table_is_plain_or_packed(name: str, tmp_path: Path) -> None:
 
 def test_samples_come_back(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
-    assert load_samples(path, SETTING) == {}
-    save_samples(path, {"one": sampled(), "none": OpSamples()}, SETTING)
-    found = load_samples(path, SETTING)
+    store = Store(path, SCHEMA, SETTING)
+    assert store.load() == {}
+    store.save({"one": sampled(), "none": Samples()}, ())
+    found = store.load()
     assert list(found) == ["one"]
     assert found["one"].signature == sampled().signature
     assert found["one"].rounds_us == sampled().rounds_us
@@ -139,12 +138,13 @@ def test_samples_come_back(tmp_path: Path) -> None:
 
 def test_samples_of_another_machine_or_damaged_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
-    save_samples(path, {"one": sampled()}, SETTING)
+    store = Store(path, SCHEMA, SETTING)
+    store.save({"one": sampled()}, ())
     with pytest.raises(UsageError, match="another machine"):
-        load_samples(path, {**SETTING, "torch": "2.0.0"})
+        Store(path, SCHEMA, {**SETTING, "torch": "2.0.0"}).load()
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UsageError, match="damaged"):
-        load_samples(path, SETTING)
+        store.load()
 
 
 def test_the_defaults_of_the_verb() -> None:

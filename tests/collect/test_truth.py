@@ -19,7 +19,9 @@ from perfmodel.collect.models.configuration import (
     read_configs,
 )
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.collect.samples import DIMS, TRUTH_COLUMNS, Ledger, Samples, dims_of
+from perfmodel.collect.samples import DIMS, TRUTH_COLUMNS, Samples, Store
+from perfmodel.collect.truth import STEPS_SCHEMA
+from perfmodel.collect.workloads import dims_of, dlrm_workload
 from perfmodel.errors import UsageError
 
 SETTING = {"device": "X", "ranks": 1, "threads_per_rank": 2, "torch": "2.13.0"}
@@ -45,7 +47,6 @@ def test_the_bundled_list_is_long_and_its_names_unique(ranks: int, least: int) -
     assert len({config.name for config in configs}) == len(configs) >= least
     assert all(len(config.rows) >= ranks for config in configs)
     assert sum(config.held_bytes(8) for config in configs) < 9e9
-    assert 0 < sum(config.keep_trace for config in configs) <= 4
 
 
 def test_the_list_spans_what_a_prediction_must() -> None:
@@ -112,72 +113,52 @@ def test_the_defaults_of_the_verb() -> None:
 
 
 def test_figures_are_robust_and_tell_their_own_spread() -> None:
-    found = Samples([[10.0] * 5, [10.5] * 5, [10.0, 400.0]], [20.0] * 4).figures()
+    found = Samples([[10.0] * 5, [10.5] * 5, [10.0, 400.0]]).figures()
     assert found["p10_us"] == 10.0
-    assert (found["rounds"], found["steps"], found["profiled_steps"]) == (3, 12, 4)
+    assert (found["rounds"], found["steps"]) == (3, 12)
     assert math.isclose(found["halves_frac"], 0.05)
-    assert found["profiler_cost_frac"] == 1.0
     assert Samples([[1.0]]).figures()["halves_frac"] is None
     assert Samples().figures() == {}
 
 
 def test_the_table_has_every_column_and_goes_on(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
-    other = replace(config, name="other")
-    ledger = Ledger(tmp_path / "t", (config, other), SETTING)
-    ledger.samples["tiny"].rounds_us.append([3.0, 4.0])
-    ledger.samples["tiny"].reference_us.append([1.0, 2.0, 3.0, 4.0, 50.0])
-    ledger.save()
-    (row,) = rows_of(tmp_path / "t.csv")
-    assert tuple(row) == TRUTH_COLUMNS
     assert len(set(TRUTH_COLUMNS)) == len(TRUTH_COLUMNS)
-    assert row["profiled_p10_us"] == ""
-    assert all(row[name] for name in DIMS)
-    assert [row[name] for name in REFERENCE_COLUMNS] == ["1.0", "2.0", "3.0", "4.0"]
-
-    again = Ledger(tmp_path / "t", (config, other), SETTING)
-    assert again.rounds_resumed == 1
-    again.samples["tiny"].rounds_us.append([5.0])
-    again.samples["other"].rounds_us.append([6.0])
-    again.save()
-    assert [row["steps"] for row in rows_of(tmp_path / "t.csv")] == ["3", "1"]
+    workloads = [dlrm_workload(tiny(tmp_path))]
+    store = Store(tmp_path / "t_steps.json", STEPS_SCHEMA, SETTING)
+    taken = Samples([[3.0, 4.0]], [[1.0, 2.0, 3.0, 4.0, 50.0]])
+    store.save({"tiny": taken, "other": Samples()}, workloads)
+    assert store.load(workloads) == {"tiny": taken}
 
 
 def test_what_was_measured_otherwise_is_not_mixed_in(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
-    ledger = Ledger(tmp_path / "t", (config,), SETTING)
-    ledger.samples["tiny"].rounds_us.append([3.0])
-    ledger.save()
+    config, path = tiny(tmp_path), tmp_path / "t_steps.json"
+    store = Store(path, STEPS_SCHEMA, SETTING)
+    store.save({"tiny": Samples([[3.0]])}, [dlrm_workload(config)])
     with pytest.raises(UsageError, match="another machine"):
-        Ledger(tmp_path / "t", (config,), {**SETTING, "torch": "2.0.0"})
+        Store(path, STEPS_SCHEMA, {**SETTING, "torch": "2.0.0"}).load()
     with pytest.raises(UsageError, match="had other dims"):
-        Ledger(tmp_path / "t", (replace(config, batch=9),), SETTING)
+        store.load([dlrm_workload(replace(config, batch=9))])
     for damage in ("{", "[]", '{"schema": "x"}'):
-        (tmp_path / "t_steps.json").write_text(damage)
+        path.write_text(damage)
         with pytest.raises(UsageError, match=r"damaged|another version"):
-            Ledger(tmp_path / "t", (config,), SETTING)
+            store.load()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_tiny_measurement(ranks: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
-    path = listed(tmp_path / "c.json", {**TINY, "keep_trace": True}, {**TINY, "name": "two"})
+    path = listed(tmp_path / "c.json", TINY, {**TINY, "name": "two"})
     words = ["truth", "--configs", str(path), "--minutes", "5", "--rounds", "2"]
     words += ["--ranks", str(ranks)]
     assert main([*words, "--device", "cpu", "-o", str(tmp_path), "--name", "t"]) == 0
-    first, second = rows_of(tmp_path / "t.csv")
-    for row in (first, second):
+    for row in rows_of(tmp_path / "t.csv"):
         assert int(row["rounds"]) == 2
         assert all(float(row[name]) > 0 for name in REFERENCE_COLUMNS)
         assert 0 < float(row["p10_us"]) <= float(row["median_us"]) <= float(row["p90_us"])
-    assert int(first["profiled_steps"]) == 8
+        assert tuple(row) == TRUTH_COLUMNS
+        assert all(row[name] for name in DIMS)
     meta = json.loads((tmp_path / "t_meta.json").read_text())
     assert meta["command"].endswith(
         f"--configs c.json --device cpu --minutes 5.0 --name t --ranks {ranks} --rounds 2"
     )
     assert meta["reference"]["readings"] == 4
-    suffixes = ["_rank0", "_rank1"] if ranks == 2 else [""]
-    for suffix in suffixes:
-        for kind in (".json", "_kineto.json.gz", "_et.json.gz"):
-            assert (tmp_path / "t_tiny" / f"trace{suffix}{kind}").exists()
-    assert not list(tmp_path.glob("t_two*"))

@@ -152,8 +152,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 class TruthConfig:
     """A DLRM, its batch per rank and skew; `bottom` begins with the number of dense features.
 
-    `keep_trace` asks for the Kineto and execution traces of its profiled steps. Raises
-    `UsageError` when it describes no DLRM.
+    Raises `UsageError` when it describes no DLRM.
     """
 
     name: str
@@ -164,7 +163,6 @@ class TruthConfig:
     bottom: tuple[int, ...]
     top: tuple[int, ...]
     zipf_alpha: float = 0.0
-    keep_trace: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
