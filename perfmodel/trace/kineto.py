@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
+from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -41,7 +42,6 @@ from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextInde
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,
-    VALUES_OF,
     Args,
     Complete,
     Distributed,
@@ -363,11 +363,11 @@ class _EventRows:
         """Fields of args into the columns of their names."""
         none = packed("q", [NONE]) * len(args)
         for name in group.integers:
-            if (values := _integers(VALUES_OF[name](args))) != none:
+            if (values := _integers(list(map(attrgetter(name), args)))) != none:
                 self._columns.put(name, values, is_among)
         for name in group.floats:
-            self._columns.put(name, _floats(VALUES_OF[name](args)), is_among, "d")
-        columns = [VALUES_OF[name](args) for name in group.texts]
+            self._columns.put(name, _floats(list(map(attrgetter(name), args))), is_among, "d")
+        columns = [list(map(attrgetter(name), args)) for name in group.texts]
         if not all(raw[0] is NO_RAW and raw.count(NO_RAW) == len(raw) for raw in columns):
             rows = self._rows_of_texts.setdefault(group.texts, TextRows(self._raw_texts))
             of_each = map(b"\1".join, zip(*columns, strict=True))  # JSON holds no such byte
