@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.nsight import (
     CALLS,
@@ -22,9 +22,6 @@ from perfmodel.trace.nsight import (
     GPUS,
     KERNELS,
     MEMORY_KINDS,
-    NVTX_CATEGORY,
-    PAYLOAD_COLUMNS,
-    PAYLOAD_KEY,
     PID_BITS,
     PUSH_POP_RANGE,
     RANGES,
@@ -48,22 +45,19 @@ _TABLES = {
     SYNCS: "start end deviceId contextId streamId correlationId globalPid syncType eventId"
     " eventSyncId",
     RECORDS: "deviceId contextId streamId correlationId globalPid eventId eventSyncId",
-    RANGES: "start end eventType category text globalTid domainId jsonText",
+    RANGES: "start end eventType text globalTid",
 }
 """The tables that are written, with their columns."""
 _COPY_NAME = re.compile(r"Memcpy (\w*) \((.+) -> (.+)\)")
 _SET_NAME = re.compile(r"Memset \((.+)\)")
-_TEXT_OF_CATEGORY = {category: text for text, category in reversed(CATEGORY_OF_TEXT.items())}
-_TEXT_OF_CATEGORY[Category.OTHER] = "other"
 _FIRST_PID = 1000
 
 
 def nsight_sqlite(ranks: Sequence[RankTrace]) -> bytes:
     """The events of `ranks` as an export of one report, a process for each.
 
-    Times, names, threads, streams, links and arguments are kept; allocations and how far kernels
-    fill the device are not, as the schema has no place for them. The same input gives the same
-    bytes.
+    Times, names, threads, streams and links are kept; what the schema has no place for is not
+    (arguments of operators, collectives, allocations). The same input gives the same bytes.
     """
     texts: dict[str, int] = {}
     tables: dict[str, list[Row]] = {name: [] for name in _TABLES}
@@ -115,9 +109,6 @@ def _write_rank(
     def text(value: str) -> int:
         return texts.setdefault(value, len(texts))
 
-    for code, named in _TEXT_OF_CATEGORY.items():
-        row = {"start": 0, "end": None, "eventType": NVTX_CATEGORY, "category": int(code) + 1}
-        tables[RANGES].append(row | {"text": named, "globalTid": process, "jsonText": None})
     for event in _events_of(rank):
         category, name = Category(event["category"]), event["name"]
         times = {"start": event["start_ns"], "end": event["start_ns"] + event["duration_ns"]}
@@ -172,12 +163,5 @@ def _write_sync(event: Row, device: Row, tables: dict[str, list[Row]]) -> None:
 
 
 def _range(event: Row, thread: int) -> Row:
-    """Named as `emit_nvtx` names an operator; the columns beyond that are its payload."""
-    payload = {key: value for key, value in event.items() if key in PAYLOAD_COLUMNS}
-    return {
-        "eventType": PUSH_POP_RANGE,
-        "category": event["category"] + 1,
-        "text": event["name"],
-        "globalTid": thread,
-        "jsonText": json.dumps({PAYLOAD_KEY: payload}) if payload else None,
-    }
+    """Named as `emit_nvtx` names an operator."""
+    return {"eventType": PUSH_POP_RANGE, "text": event["name"], "globalTid": thread}

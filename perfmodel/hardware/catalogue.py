@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path(__file__).parent / "catalogue"
-_FOLDER_OF = {
-    "device": "devices",
-    "host": "hosts",
-    "link": "links",
-    "nic": "nics",
-    "storage": "storage",
-    "expansion": "expansions",
-    "accelerator": "accelerators",
-    "node": "nodes",
-    "cluster": "clusters",
-}
 _MAX_EXTENDS = 10
 
 
@@ -148,25 +137,23 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
 
 
 def _devices_that_mention(words: list[str]) -> list[Device]:
-    """The devices whose file holds every word, in its name or its text: all that can go by a name
-    of these words, since aliases are not inherited. Reading a text is cheap, building a device is
-    not."""
+    """The devices whose file holds every word: all that can go by a name of these words, since
+    aliases are not inherited. Reading a text is cheap, building a device is not."""
     texts = {
         name: f"{name} {path.read_text('utf-8')}".lower()
         for (kind, name), path in _files().items()
         if kind == "device"
     }
-    return [device(name) for name in sorted(texts) if all(word in texts[name] for word in words)]
+    return [device(name) for name, text in texts.items() if all(word in text for word in words)]
 
 
 def figures(part: Part) -> list[Figure]:
     """Every figure that `part` itself holds, with its source; parts within it are left out."""
-    result = []
-    for key, entry in fields_of(type(part)).items():
-        value = getattr(part, key)
-        if entry.is_figure and value is not None:
-            result.append(Figure(key, value, part.sources.get(key, "not stated")))
-    return result
+    return [
+        Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
+        for key, entry in fields_of(type(part)).items()
+        if entry.is_figure and getattr(part, key) is not None
+    ]
 
 
 def unknown_name_error(name: str) -> HardwareError:
@@ -203,8 +190,8 @@ def _files() -> dict[tuple[str, str], Path]:
     """Kind and name of every part of the catalogue, to its file; in the order of `KINDS`."""
     return {
         (kind, path.stem): path
-        for kind, folder in _FOLDER_OF.items()
-        for path in sorted((FOLDER / folder).glob("*.toml"))
+        for kind in KINDS
+        for path in sorted((FOLDER / f"{kind}s").glob("*.toml"))
     }
 
 
@@ -221,7 +208,7 @@ def _load_named(name: str, kind: str | None) -> Part:
     if its is None:
         return from_driver_name(name)
     cls, table = _expanded_table(name, KINDS[its], base=FOLDER)
-    return build_part(cls, table, _place(its, name))
+    return build_part(cls, table, f"catalogue {its} {name}")
 
 
 def _expanded_table(
@@ -239,16 +226,11 @@ def _expanded_table(
         table = read_toml(path, MAX_BYTES, HardwareError)
     elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
         path = _files()[kind, name]
-        where, stem = _place(kind, name), name
+        where, stem = f"catalogue {kind} {name}", name
         table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
     return expand(table, where, lookup_from(path.parent, (*within, str(path.resolve()))), name=stem)
-
-
-def _place(kind: str, name: str) -> str:
-    """How errors and sources name a file of the catalogue: without this machine's folders."""
-    return f"catalogue {kind} {name}"
 
 
 _MAKER = re.compile(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache, lru_cache, partial
-from itertools import chain
-from operator import eq
+from collections.abc import Sequence
+from functools import cache, lru_cache
 
-from perfmodel.hardware.catalogue import device as catalogue_device
-from perfmodel.hardware.catalogue import devices as catalogue_devices
-from perfmodel.hardware.catalogue import names
+from perfmodel.hardware import catalogue
 from perfmodel.hardware.parts import Device
 
 _OF_A_CHIP = ("target", "compute_capability", "sm_count")
-_CACHE = ("l2_bytes",)
+_OF_ITS_DESIGN = ("target", "compute_capability", "l2_bytes")
 _OF_A_BOARD = ("hbm_gb_per_s", "boost_mhz", "fp32_tflop_per_s", "tdp_w", "gemm_peak_frac")
 _OF_ITS_MEMORY = ("hbm_bytes", "memory_kind")
 _MIN_EQUAL = 2
+_MIN_OF_RATES = 4
 
 
 def original(device: Device) -> Device:
@@ -31,52 +28,37 @@ def original(device: Device) -> Device:
 @lru_cache(maxsize=256)
 def _closest(device: Device) -> Device | None:
     """None where that is itself."""
-    chip, board = _figures(device, _OF_A_CHIP), _figures(device, _OF_A_BOARD)
-    if _is_listed(device):
-        return None
-    alike = _boards().get(chip, ())
-    in_common = partial(_in_common, board)
-    cache, memory = _figures(device, _CACHE), _figures(device, _OF_ITS_MEMORY)
 
     def nearness(known: Device) -> tuple[bool, int, int]:
-        same_memory = sum(map(eq, memory, _figures(known, _OF_ITS_MEMORY)))
-        return cache == _figures(known, _CACHE), in_common(known), same_memory
+        on_board, of_memory = (_equal(device, known, of) for of in (_OF_A_BOARD, _OF_ITS_MEMORY))
+        return known.l2_bytes == device.l2_bytes, on_board, of_memory
 
+    alike = [known for known in _devices() if _equal(device, known, _OF_A_CHIP) == len(_OF_A_CHIP)]
     closest = max(alike, key=nearness, default=None)
-    return None if closest is None or in_common(closest) < _MIN_EQUAL else closest
-
-
-def _figures(device: Device, names: Iterable[str]) -> tuple[object, ...]:
-    return tuple(getattr(device, name) for name in names)
-
-
-def _is_listed(device: Device) -> bool:
-    """Whether the catalogue has it as it is."""
-    return device.name in _names() and catalogue_device(device.name) == device
-
-
-_MIN_OF_RATES = 4
+    if closest is None or device in alike or nearness(closest)[1] < _MIN_EQUAL:
+        return None
+    return closest
 
 
 def slower_multiprocessors(device: Device) -> list[str]:
     """A note where `device` is one of the catalogue with more multiprocessors at the same rates:
     each of them is then slower, and what runs in as many rounds of blocks as before takes longer.
     """
-    if device.target == "cpu" or _is_listed(device):
+    if device.target == "cpu" or device in _devices():
         return []
 
-    def is_faster_each(known: Device) -> bool:
-        own = device.fp32_tflop_per_s / device.sm_count
-        return known.sm_count < device.sm_count and known.fp32_tflop_per_s / known.sm_count > own
+    def in_common(known: Device) -> int:
+        return _equal(device, known, _OF_A_BOARD)
 
-    chip = [name for name in (*_OF_A_CHIP, *_CACHE) if name != "sm_count"]
-    boards = (
+    rate = device.fp32_tflop_per_s / device.sm_count
+    faster = [
         known
-        for known in chain.from_iterable(_boards().values())
-        if all(getattr(known, name) == getattr(device, name) for name in chip)
-    )
-    in_common = partial(_in_common, _figures(device, _OF_A_BOARD))
-    known = max(filter(is_faster_each, boards), key=in_common, default=None)
+        for known in _devices()
+        if _equal(device, known, _OF_ITS_DESIGN) == len(_OF_ITS_DESIGN)
+        and known.sm_count < device.sm_count
+        and known.fp32_tflop_per_s / known.sm_count > rate
+    ]
+    known = max(faster, key=in_common, default=None)
     if known is None or in_common(known) < _MIN_OF_RATES:
         return []
     return [
@@ -86,19 +68,11 @@ def slower_multiprocessors(device: Device) -> list[str]:
     ]
 
 
-def _in_common(board: tuple[object, ...], known: Device) -> int:
-    """How many figures of the board are equal."""
-    return sum(map(eq, board, _figures(known, _OF_A_BOARD)))
+def _equal(device: Device, known: Device, names: Sequence[str]) -> int:
+    """How many of these figures are equal."""
+    return sum(getattr(device, name) == getattr(known, name) for name in names)
 
 
 @cache
-def _names() -> frozenset[str]:
-    return frozenset(names("device"))
-
-
-@cache
-def _boards() -> dict[tuple[object, ...], list[Device]]:
-    boards: dict[tuple[object, ...], list[Device]] = {}
-    for each in catalogue_devices():
-        boards.setdefault(_figures(each, _OF_A_CHIP), []).append(each)
-    return boards
+def _devices() -> tuple[Device, ...]:
+    return tuple(catalogue.devices())

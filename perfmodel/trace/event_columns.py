@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Ints
 from perfmodel.trace.columns import NONE, Allocations, Strings
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 from perfmodel.trace.window import Window
 
-_FLUSHED_VALUES = 1 << 16
-_VALUE_BYTES = 8
+_MERGED_BLOCKS = 64
 
 
 def packed(kind: str, values: Sequence[Any]) -> bytes:
@@ -31,57 +30,34 @@ def packed(kind: str, values: Sequence[Any]) -> bytes:
     return pack(f"{len(values)}{kind}", *values)
 
 
-class GrowingColumn:
-    """Integers (`q`) or floats (`d`) that come in blocks; `NONE` where one is missing.
+class _Column:
+    """Values that come in blocks; integers take 32 bits each, or 64 where one needs it."""
 
-    Integers take 32 bits each, or 64 where one needs it. What `convert` makes of floats is kept in
-    their place, many at once.
-    """
+    def __init__(self) -> None:
+        self.count = 0
+        self._blocks: list[NDArray[Any]] = []
+        self._merged: list[NDArray[Any]] = []
 
-    def __init__(self, kind: str, convert: Callable[[Floats], NDArray[Any]] | None = None) -> None:
-        self._kind, self._none = kind, packed(kind, [NONE])
-        self._convert = convert
-        self._pending: list[bytes] = []
-        self._parts: list[NDArray[Any]] = []
-        self._flushed = self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def extend(self, values: bytes) -> None:
-        """More values, packed."""
-        self._pending.append(values)
-        self._count += len(values) // _VALUE_BYTES
-        if self._count - self._flushed >= _FLUSHED_VALUES:
-            self._flush()
-
-    def append(self, values: NDArray[Any]) -> None:
-        """More values, as they are."""
-        self._flush()
-        self._parts.append(values)
-        self._flushed = self._count = self._count + len(values)
-
-    def skip(self, count: int) -> None:
-        """As many more that are missing."""
-        if count:
-            self.extend(self._none * count)
+    def add(self, values: NDArray[Any]) -> None:
+        self._blocks.append(values)
+        self.count += len(values)
+        if len(self._blocks) >= _MERGED_BLOCKS:
+            self._merge()
 
     def taken(self) -> NDArray[Any]:
         """All values; call it once, as the column is empty then."""
-        self._flush()
-        values, self._parts = np.concatenate(self._parts or [np.zeros(0, np.int32)]), []
+        self._merge()
+        values, self._merged = np.concatenate(self._merged or [np.zeros(0, np.int32)]), []
         return values
 
-    def _flush(self) -> None:
-        if not self._pending:
+    def _merge(self) -> None:
+        if not self._blocks:
             return
-        values = np.frombuffer(b"".join(self._pending), self._kind)
-        self._pending, self._flushed = [], self._count
-        if self._convert:
-            values = self._convert(values)
-        elif values.dtype == np.int64 and (values.astype(np.int32) == values).all():
-            values = values.astype(np.int32)
-        self._parts.append(values)
+        values = np.concatenate(self._blocks)
+        if values.dtype == np.int64 and ((small := values.astype(np.int32)) == values).all():
+            values = small
+        self._merged.append(values)
+        self._blocks = []
 
 
 class EventColumns:
@@ -91,29 +67,22 @@ class EventColumns:
     def __init__(self) -> None:
         self.category = bytearray()
         """Of each event, its code."""
-        self._columns: dict[Any, dict[bytes | None, GrowingColumn]] = {}
+        self._columns: dict[Any, dict[bytes | None, _Column]] = {}
         self._counts: dict[bytes | None, int] = defaultdict(int)
         self._rows: dict[bytes | None, Ints] = {}
 
-    def put(self, name: object, values: bytes, among: bytes | None = None, kind: str = "q") -> None:
-        """Packed values of a block's events; of blocks before without any, they are missing."""
-        column = self.column(name, among, kind)
-        if missing := self._counts[among] - len(column):
-            column.skip(missing)
-        column.extend(values)
-
-    def column(
+    def put(
         self,
         name: object,
+        values: bytes | NDArray[Any],
         among: bytes | None = None,
         kind: str = "q",
-        convert: Callable[[Floats], Ints] | None = None,
-    ) -> GrowingColumn:
-        """The column, made where there is none."""
-        columns = self._columns.setdefault(name, {})
-        if among not in columns:
-            columns[among] = GrowingColumn(kind, convert)
-        return columns[among]
+    ) -> None:
+        """Values of a block's events; of blocks before without any, they are `NONE`."""
+        column = self._columns.setdefault(name, {}).setdefault(among, _Column())
+        if missing := self._counts[among] - column.count:
+            column.add(np.full(missing, NONE, kind))
+        column.add(np.frombuffer(values, kind))
 
     def close_block(self, among: bytes | None, count: int) -> None:
         """All that a block says of so many events has been put."""
@@ -123,8 +92,13 @@ class EventColumns:
         """What the column holds, by the events that it is of; once."""
         columns = self._columns.pop(name, {})
         for among, column in columns.items():
-            column.skip(self._counts[among] - len(column))
+            column.add(np.full(self._counts[among] - column.count, NONE))
         return {among: column.taken() for among, column in columns.items()}
+
+    def set_part(self, name: object, among: bytes | None, values: NDArray[Any]) -> None:
+        """A whole column of these events."""
+        column = self._columns.setdefault(name, {})[among] = _Column()
+        column.add(values)
 
     def taken(self, name: object) -> NDArray[Any] | None:
         """The column over all events, `NONE` where it is missing; None where nothing was put."""

@@ -116,7 +116,6 @@ def _decode(
     )
 
 
-_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TAR_MAGIC_AT = 257
 _TAR_HEADER_BYTES = 512
 
@@ -193,26 +192,12 @@ def _unpacked(
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         yield from _members(content, where, max_bytes)
     else:
-        yield where, _as_utf8(content, where)
+        yield where, _without_mark(content)
 
 
-def _as_utf8(content: Iterator[bytes], where: str) -> Iterator[bytes]:
-    """Text with a byte order mark (UTF-8 or UTF-16, as Windows writes it) as plain UTF-8."""
-    first = next(content, b"")
-    if not first.startswith(_BYTE_ORDER_MARKS):
-        return chain((first,), content)
-    name = "utf-8-sig" if first.startswith(codecs.BOM_UTF8) else "utf-16"
-    decoder = codecs.getincrementaldecoder(name)()
-
-    def encoded() -> Iterator[bytes]:
-        try:
-            for chunk in chain((first,), content):
-                yield decoder.decode(chunk).encode()
-            decoder.decode(b"", final=True)
-        except UnicodeError as error:
-            raise TraceError(f"{where}: damaged {name} text: {error}") from None
-
-    return encoded()
+def _without_mark(content: Iterator[bytes]) -> Iterator[bytes]:
+    """Text without the byte order mark that Windows writes before it."""
+    return chain((next(content, b"").removeprefix(codecs.BOM_UTF8),), content)
 
 
 def _members(
@@ -230,7 +215,7 @@ def _members(
                 members = True
                 name = f"{where}:{member.name}"
                 inner = content_chunks(io.BytesIO(file.read()), name, max_bytes=max_bytes)
-                yield name, _as_utf8(inner, name)
+                yield name, _without_mark(inner)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TraceError(f"{where}: damaged archive: {error}") from None
     if not members:

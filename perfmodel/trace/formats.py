@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perfmodel.registry import Registry
 from perfmodel.trace.columns import RankTrace
@@ -72,90 +72,51 @@ _HEAD_BYTES = 1 << 16
 _ROCPD = "record it with `rocprofv3 --output-format rocpd`, or with torch.profiler"
 _KINETO = "record it with torch.profiler (`export_chrome_trace`)"
 _NSYS = "record it with `nsys profile` and give `nsys export --type sqlite`"
-_CHAKRA = "give the execution trace (PyTorch's JSON, or Chakra's .et) that it was made from"
 
 
-class Signature(NamedTuple):
-    """What a tool's files have in their first bytes; `is_of_events` beside `traceEvents`."""
-
-    tool: str
-    mark: re.Pattern[bytes]
-    instead: str
-    is_of_events: bool = False
-
-
-def _signature(tool: str, mark: bytes, instead: str, *, is_of_events: bool = False) -> Signature:
-    return Signature(tool, re.compile(mark, re.DOTALL), instead, is_of_events)
-
-
-SIGNATURES = (
-    _signature("JSON of rocprofv3", rb'"rocprofiler-sdk-(tool|json)', _ROCPD),
-    _signature(
+_OF_EVENTS = (
+    (
         "a timeline of rocprof or roctracer",
         rb'"traceEvents"\s*:\s*\[\s*\{\s*\}|"name"\s*:\s*"(CPU HIP API|HSA API|CPU HSA API)"',
         _ROCPD,
-        is_of_events=True,
     ),
-    _signature("a database of rocmProfileData", rb'CREATE TABLE[^(]{0,40}rocpd_api"?', _ROCPD),
-    _signature(
+    (
+        "a trace view of Ascend's profiler (torch_npu, msprof)",
+        rb'"name"\s*:\s*"(Ascend Hardware|AscendCL|CANN|Overlap Analysis)"',
+        "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
+    ),
+    (
+        "a profile of JAX or TensorFlow",
+        rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)',
+        _KINETO,
+    ),
+    ("a timeline of Intel's PTI (unitrace)", rb'"cat"\s*:\s*"gpu_op"', _KINETO),
+    ("a profile of ONNX Runtime", rb'"cat"\s*:\s*"Session"\s*,', _KINETO),
+)
+"""Files of Chrome's trace events: the tool, what is in their first bytes, and what to give."""
+_OTHERS = (
+    ("JSON of rocprofv3", rb'"rocprofiler-sdk-(tool|json)', _ROCPD),
+    ("a database of rocmProfileData", rb'CREATE TABLE[^(]{0,40}rocpd_api"?', _ROCPD),
+    (
         "a table of rocprof, rocprofv3 or rocprof-compute (Omniperf)",
         rb'\A"?(Dispatch_ID|Kind|Correlation_Id|Index|Guid)"?,"?'
         rb"(GPU_ID|Agent_Id|Dispatch_Id|KernelName|Kind|Kernel_Name)"
         rb"|\A.{0,4000}(rocprof-compute|rocprofiler-compute|omniperf)",
         _ROCPD,
     ),
-    _signature(
-        "a trace view of Ascend's profiler (torch_npu, msprof)",
-        rb'"name"\s*:\s*"(Ascend Hardware|AscendCL|CANN|Overlap Analysis)"',
-        "its device rows are not known; " + _KINETO + " on a GPU, or give its execution trace",
-        is_of_events=True,
-    ),
-    _signature(
+    (
         "a memory timeline of torch.profiler (`export_memory_timeline`)",
         rb"\A\s*\[\s*\[(\s*-?\d+\s*,\s*[0-3]\s*,\s*-?\d+\s*,\s*-?\d+\s*\]"
         rb"|[-\d\s,.e+]+\]\s*,\s*\[\s*\[|[-\d\s,.e+]{60000})",
         "give `torch.cuda.memory._dump_snapshot`, or a profile with profile_memory=True",
     ),
-    _signature(
-        "a profile of JAX or TensorFlow",
-        rb'"name"\s*:\s*"/(device:(GPU|TPU):\d|host:CPU)',
-        _KINETO,
-        is_of_events=True,
-    ),
-    _signature(
-        "a timeline of Intel's PTI (unitrace)",
-        rb'"cat"\s*:\s*"gpu_op"',
-        _KINETO,
-        is_of_events=True,
-    ),
-    _signature(
-        "a profile of ONNX Runtime", rb'"cat"\s*:\s*"Session"\s*,', _KINETO, is_of_events=True
-    ),
-    _signature("a profile for speedscope", rb"speedscope\.app/file-format-schema", _KINETO),
-    _signature("a report of Nsight Compute", rb'\ANVR\x00|\A"ID","Process ID"', _NSYS),
-    _signature("a table of `nsys stats`", rb'\A"?Time \(%\)"?,', _NSYS),
-    _signature("a table of the profiler's averages", rb"Self CPU %", _KINETO),
-    _signature(
+    ("a report of Nsight Compute", rb'\ANVR\x00|\A"ID","Process ID"', _NSYS),
+    ("a table of `nsys stats`", rb'\A"?Time \(%\)"?,', _NSYS),
+    ("a table of the profiler's averages", rb"Self CPU %", _KINETO),
+    (
         "Chakra's nodes as JSON (chakra_jsonizer)",
         rb'"(type|node_type)"\s*:\s*"?(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD)_NODE',
         "give the .et file itself",
-    ),
-    _signature(
-        "a workload of ASTRA-sim or SimAI",
-        rb"\A(DATA|MODEL|MICRO|DLRM|TRANSFORMER|HYBRID)\w*[^\n]{0,200}\r?\n\s*\d+\s*\r?\n",
-        _CHAKRA,
-    ),
-    _signature("a GOAL schedule (LogGOPSim, ATLAHS)", rb"\A\s*num_ranks\s+\d+", _CHAKRA),
-    _signature(
-        "a graph of another tool (networkx, Graphviz, a simulator)",
-        rb'\A\s*\{(?=.{0,60000}"(nodes|vertices|ops)"\s*:).{0,60000}?"(edges|links)"\s*:'
-        rb"|\A\s*(strict\s+)?(di)?graph\b[^{}]{0,200}\{|\A.{0,300}<graphml",
-        _CHAKRA,
-    ),
-    _signature(
-        "what macOS keeps beside a file (AppleDouble)",
-        rb"\A\x00\x05\x16\x07",
-        "give the file without `._` in its name",
     ),
 )
 
@@ -169,7 +130,7 @@ class Foreign(str):
 def foreign(content: bytes | bytearray, *, is_of_events: bool = False) -> Foreign | None:
     """Whose file it is by its beginning; None where it is of nobody known."""
     head = bytes(content[:_HEAD_BYTES])
-    for each in SIGNATURES:
-        if each.is_of_events >= is_of_events and each.mark.search(head):
-            return Foreign(f"this is {each.tool}, which is not read: {each.instead}")
+    for tool, mark, instead in _OF_EVENTS if is_of_events else (*_OF_EVENTS, *_OTHERS):
+        if re.search(mark, head, re.DOTALL):
+            return Foreign(f"this is {tool}, which is not read: {instead}")
     return None

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
+from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -41,7 +42,6 @@ from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextInde
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,
-    VALUES_OF,
     Args,
     Complete,
     Distributed,
@@ -88,7 +88,6 @@ _KINDS = {
     **dict.fromkeys((Instant, ExactInstant), _INSTANT),
 }
 _LINKED = (*DEVICE_CATEGORIES, Category.CUDA_SYNC, Category.RUNTIME)
-_UNLINKED = bytes({*range(256)}.difference(_LINKED))
 _HOST = (Category.CPU_OP, Category.ANNOTATION)
 
 
@@ -102,10 +101,6 @@ class _Group(NamedTuple):
     """As they stand in JSON; what an event says in all of them is looked up once."""
     floats: tuple[str, ...] = ()
     has_links: bool = False
-    within: tuple[_Group, ...] = ()
-    """Parts of the group with further fields."""
-    others: bytes = b""
-    """Codes that are not among it, where it has such parts."""
 
 
 def _of(*categories: Category) -> bytes:
@@ -113,15 +108,6 @@ def _of(*categories: Category) -> bytes:
 
 
 _IS_DEVICE = _of(*DEVICE_CATEGORIES)
-_DEVICE = _Group(
-    _IS_DEVICE,
-    ("stream", "device", "size_bytes"),
-    ("grid",),
-    ("blocks_per_sm", "warps_per_sm", "occupancy_pct"),
-)
-_SYNC = _Group(
-    _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
-)
 _GROUPS = (
     _Group(
         _of(*_HOST),
@@ -129,12 +115,18 @@ _GROUPS = (
         ("input_shapes", "input_dtypes", "input_values", "input_strides"),
         has_links=True,
     ),
+    _Group(_of(*_LINKED), ("correlation",), has_links=True),
     _Group(
-        _of(*_LINKED), ("correlation",), has_links=True, within=(_DEVICE, _SYNC), others=_UNLINKED
+        _IS_DEVICE,
+        ("stream", "device", "size_bytes"),
+        ("grid",),
+        ("blocks_per_sm", "warps_per_sm", "occupancy_pct"),
+    ),
+    _Group(
+        _of(Category.CUDA_SYNC), ("sync_stream", "sync_source_stream", "sync_record_correlation")
     ),
     _Group(_of(*{*Category}.difference(_HOST, _LINKED)), ("event_index",)),
 )
-"""Every event is of one of them."""
 _COLLECTIVES = _Group(
     b"",
     ("group_size", "in_elements", "out_elements"),
@@ -256,7 +248,7 @@ class _EventRows:
         for names, rows in self._rows_of_texts.items():
             for among, row in self._columns.parts(names).items():
                 for name, texts in zip(names, rows.columns(len(names)), strict=True):
-                    self._columns.column(name, among).append(texts[row])
+                    self._columns.set_part(name, among, texts[row])
 
     @cached_property
     def _blank(self) -> Ints:
@@ -326,24 +318,16 @@ class _EventRows:
         category = self._categories(events)
         put = self._columns.put
         self._columns.category += category
-        put("file_index", file_index.tobytes())
+        put("file_index", file_index)
         put("name", self._names.of([event.name for event in events]))
         put("pid", _integers([event.pid for event in events]))
         put("thread", _integers([event.tid for event in events]))
-        self._put_times("start_ns", "ts", [event.ts for event in events], file_index)
-        self._put_times("duration_ns", "dur", [event.dur for event in events], file_index)
+        put("start_ns", self._times("ts", [event.ts for event in events], file_index))
+        put("duration_ns", self._times("dur", [event.dur for event in events], file_index))
         self._columns.close_block(None, len(events))
         all_args = [event.args or _NO_ARGS for event in events]
         for group in _GROUPS:
             self._put_group(group, all_args, category)
-
-    def _put_times(self, name: str, key: str, values: list[Any], file_index: Ints) -> None:
-        """Microseconds as nanoseconds: those of many blocks at once, unless they are texts."""
-        column = self._columns.column(name, kind="d", convert=rounded_ns)
-        if isinstance(values[0], float):
-            column.extend(packed("d", values))
-        else:
-            column.append(self._times(key, values, file_index))
 
     def _times(self, key: str, values: list[Any], file_index: Ints) -> Ints:
         if values and not isinstance(values[0], msgspec.Raw):
@@ -373,20 +357,17 @@ class _EventRows:
             names = [each.collective for each in args]
             if names.count(None) < len(names):
                 self._put_collectives(names, args, group.is_among)
-        own = category.translate(None, group.others) if group.within else b""
-        for part in group.within:
-            self._put_group(part, args, own)
         self._columns.close_block(group.is_among, len(args))
 
     def _put_fields(self, group: _Group, args: list[Args], is_among: bytes) -> None:
         """Fields of args into the columns of their names."""
         none = packed("q", [NONE]) * len(args)
         for name in group.integers:
-            if (values := _integers(VALUES_OF[name](args))) != none:
+            if (values := _integers(list(map(attrgetter(name), args)))) != none:
                 self._columns.put(name, values, is_among)
         for name in group.floats:
-            self._columns.put(name, _floats(VALUES_OF[name](args)), is_among, "d")
-        columns = [VALUES_OF[name](args) for name in group.texts]
+            self._columns.put(name, _floats(list(map(attrgetter(name), args))), is_among, "d")
+        columns = [list(map(attrgetter(name), args)) for name in group.texts]
         if not all(raw[0] is NO_RAW and raw.count(NO_RAW) == len(raw) for raw in columns):
             rows = self._rows_of_texts.setdefault(group.texts, TextRows(self._raw_texts))
             of_each = map(b"\1".join, zip(*columns, strict=True))  # JSON holds no such byte

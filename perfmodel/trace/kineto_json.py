@@ -8,7 +8,7 @@ large file are ever in memory at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -76,36 +76,6 @@ class Args(msgspec.Struct, gc=False):
         """Of `cuda_sync` events: the stream that waited or was waited for."""
         return self.stream
 
-
-VALUES_OF: Mapping[str, Callable[[list[Args]], list[Any]]] = {
-    "event_index": lambda args: [each.event_index for each in args],
-    "op_id": lambda args: [each.op_id for each in args],
-    "sequence": lambda args: [each.sequence for each in args],
-    "forward_thread": lambda args: [each.forward_thread for each in args],
-    "input_shapes": lambda args: [each.input_shapes for each in args],
-    "input_dtypes": lambda args: [each.input_dtypes for each in args],
-    "input_values": lambda args: [each.input_values for each in args],
-    "input_strides": lambda args: [each.input_strides for each in args],
-    "correlation": lambda args: [each.correlation for each in args],
-    "stream": lambda args: [each.stream for each in args],
-    "device": lambda args: [each.device for each in args],
-    "size_bytes": lambda args: [each.size_bytes for each in args],
-    "grid": lambda args: [each.grid for each in args],
-    "blocks_per_sm": lambda args: [each.blocks_per_sm for each in args],
-    "warps_per_sm": lambda args: [each.warps_per_sm for each in args],
-    "occupancy_pct": lambda args: [each.occupancy_pct for each in args],
-    "sync_stream": lambda args: [each.sync_stream for each in args],
-    "sync_source_stream": lambda args: [each.sync_source_stream for each in args],
-    "sync_record_correlation": lambda args: [each.sync_record_correlation for each in args],
-    "group_size": lambda args: [each.group_size for each in args],
-    "in_elements": lambda args: [each.in_elements for each in args],
-    "out_elements": lambda args: [each.out_elements for each in args],
-    "collective_dtype": lambda args: [each.collective_dtype for each in args],
-    "in_split": lambda args: [each.in_split for each in args],
-    "out_split": lambda args: [each.out_split for each in args],
-}
-"""The fields that become columns, of many args: a comprehension takes half as long as
-`operator.attrgetter`."""
 
 _Time = (
     Annotated[int, msgspec.Meta(ge=-(2**52), le=2**52)]

@@ -1,21 +1,17 @@
 """Nsight Systems exports (`nsys export --type sqlite`).
 
 Sources: the tables of Nsight Systems' User Guide (SQLite Schema Reference, 2021.5 to 2025) and
-CUPTI's activity records. What the schema has no column for (collectives, types of inputs) is in
-the JSON payload of ranges that perfmodel itself wrote: earlier versions, and the tests.
+CUPTI's activity records.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
-from perfmodel.errors import TraceError
-from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
+from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace
 from perfmodel.trace.sqlite import (
     MAGIC,
@@ -34,23 +30,15 @@ CALLS, SYNCS = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATI
 RECORDS, GRAPHS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 RANGES, STRINGS, GPUS = "NVTX_EVENTS", "StringIds", "TARGET_INFO_GPU"
 
-NVTX_CATEGORY, PUSH_POP_RANGE, START_END_RANGE = 33, 59, 60
+PUSH_POP_RANGE, START_END_RANGE = 59, 60
 """Of `eventType`, those of which something is read."""
 COPY_KINDS = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static")
 SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 PID_BITS = 24
 """A `globalTid` holds hardware, machine, process and thread; the lowest 24 bits are the thread."""
-PAYLOAD_KEY = "perfmodel"
-"""In the JSON payload of a range that perfmodel wrote: what the schema has no column for."""
-
 _VERSION_OF_CALL = re.compile(r"(_pt[sd]z)?_v\d+$")
-
-
 _WHOLE_GRAPH = re.compile(r"CUDA graph \d+$")
-_OF_COLUMNS = ("category", "name", "start_ns", "duration_ns", "file_index", "pid", "thread")
-"""Of an event, what the schema has columns for; the others are in the payload of a range."""
-PAYLOAD_COLUMNS = {each.name for each in fields(RankTrace)} - {*_OF_COLUMNS}
 
 
 def looks_like_nsight(content: bytes) -> bool:
@@ -149,39 +137,13 @@ def _item(items: tuple[str, ...], index: int, other: str) -> str:
 
 def _nsight_ranges(db: Database, texts: Mapping[int, str]) -> Iterator[Row]:
     """Ranges of NVTX that have an end."""
-    more = ("end", "textId", "category", "domainId", "jsonTextId")
-    rows = list(db.rows(RANGES, ("start", "eventType", "globalTid"), more, texts="text jsonText"))
-    categories = {
-        (row["domainId"], row["category"]): row["text"] or texts.get(row["textId"], "")
-        for row in rows
-        if row["eventType"] == NVTX_CATEGORY
-    }
-    for row in rows:
-        if row["eventType"] not in (PUSH_POP_RANGE, START_END_RANGE) or row["end"] < 0:
-            continue
-        if not row["text"] and row["textId"] < 0:
+    needed = ("start", "eventType", "globalTid")
+    for row in db.rows(RANGES, needed, ("end", "textId"), texts="text"):
+        is_range = row["eventType"] in (PUSH_POP_RANGE, START_END_RANGE) and row["end"] >= 0
+        if not is_range or (not row["text"] and row["textId"] < 0):
             continue
         columns = of_emit_nvtx(row["text"] or text_of(texts, row["textId"], row, "textId"))
-        usual = kind_of_range(columns)
-        columns |= _of_thread(row)
-        columns |= _of_payload(row, row["jsonText"] or texts.get(row["jsonTextId"], ""))
-        named = categories.get((row["domainId"], row["category"]), "")
-        kind = CATEGORY_OF_TEXT.get(named)
-        if kind is None:
-            kind = Category.OTHER if named == "other" else usual
+        kind = kind_of_range(columns)
         if kind is Category.ANNOTATION and row["eventType"] == START_END_RANGE:
             kind = Category.OTHER  # they need not nest
-        yield event_of(row, kind, columns.pop("name"), **columns)
-
-
-def _of_payload(row: Row, payload: str) -> Row:
-    """The columns in the payload of a range that perfmodel wrote."""
-    if f'"{PAYLOAD_KEY}"' not in payload:
-        return {}
-    try:
-        columns = json.loads(payload)[PAYLOAD_KEY]
-        if isinstance(columns, dict) and not {*columns} - PAYLOAD_COLUMNS:
-            return columns
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise TraceError(f"{row['place']}.jsonText: no payload of perfmodel: {payload[:30]!r}")
+        yield event_of(row, kind, columns.pop("name"), **columns, **_of_thread(row))

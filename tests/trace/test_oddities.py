@@ -138,8 +138,6 @@ def test_what_a_mac_keeps_in_folders_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "._rank0.json").write_bytes(APPLE_DOUBLE)
     (tmp_path / "rank0.json").write_bytes(step_of().content())
     assert len(perfmodel.read(tmp_path).ranks) == 1
-    with pytest.raises(TraceError, match=r"AppleDouble.*give the file without"):
-        perfmodel.read(tmp_path / "._rank0.json")
 
 
 # Chakra
@@ -190,14 +188,8 @@ OTHERS = {
     "JAX": b'{"traceEvents": [{"ph": "M", "pid": 1, "args": {"name": "/device:GPU:0 Compute"}}]}',
     "ONNX Runtime": b'[{"cat" : "Session","ph" : "X","ts":1,"dur":2,"name":"model_loading"}]',
     "unitrace": b'{"traceEvents": [{"ph":"X","cat":"gpu_op","name":"k","ts":1,"dur":1}]}',
-    "speedscope": b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}',
     "Nsight Compute": b"NVR\x00\x01",
     "nsys stats": b"Time (%),Total Time (ns),Instances\n99.0,1,1\n",
-    "ASTRA-sim": b"DATA\n2\nconv1 -1 100 NONE 0 100 NONE 0 100 ALLREDUCE 10 1\n",
-    "SimAI": b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1\n3\nnorm -1 1\n",
-    "GOAL": b"num_ranks 2\n\nrank 0 {\nl1: calc 5\n}\n",
-    "networkx": b'{"directed": true, "nodes": [{"id": 0}], "edges": [{"source": 0}]}',
-    "Graphviz": b"digraph step {\n a -> b;\n}\n",
     "chakra_jsonizer": b'{"id": "1", "name": "x", "type": "COMP_NODE"}',
 }
 
