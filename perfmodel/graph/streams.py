@@ -52,33 +52,24 @@ def stream_edges(rank: RankTrace, links: Links) -> Edges:
 def _stream_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
     """Edges among the operations of one stream, in order of their starts."""
     latest = np.maximum.accumulate(end_us)
-    at = np.arange(1, len(start_us))
-    free = start_us[1:] >= latest[:-1] - ROUNDING_US
-    begins = np.concatenate([[True], free])
+    begins = np.append(True, start_us[1:] >= latest[:-1] - ROUNDING_US)
     first = np.flatnonzero(begins)
     size = np.diff(np.append(first, len(start_us)))
     alone = size[np.cumsum(begins) - 1] == 1
-    plain = at[free & alone[:-1]] - 1
+    plain = np.flatnonzero(begins[1:] & alone[:-1])
     source, target = plain.tolist(), (plain + 1).tolist()
+    # Among operations that overlap in turn, and from them to the one behind.
     for begin, count in zip(first[size > 1].tolist(), size[size > 1].tolist(), strict=True):
-        _overlapping_group_edges(start_us, end_us, begin, count, source, target)
+        running, past = [begin], begin + count
+        for at in range(begin + 1, min(past + 1, len(start_us))):
+            source += running
+            target += [at] * len(running)
+            over = at == past
+            running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
+            running.append(at)
+            if len(running) > MAX_BRANCHES:
+                running.remove(min(running, key=lambda r: end_us[r]))
     return np.array(source, np.int64), np.array(target, np.int64)
-
-
-def _overlapping_group_edges(
-    start_us: Floats, end_us: Floats, begin: int, count: int, source: list[int], target: list[int]
-) -> None:
-    """Edges among `count` operations that overlap in turn, and from them to the one behind."""
-    running = [begin]
-    past = begin + count
-    for at in range(begin + 1, min(past + 1, len(start_us))):
-        source += running
-        target += [at] * len(running)
-        over = at == past
-        running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
-        running.append(at)
-        if len(running) > MAX_BRANCHES:
-            running.remove(min(running, key=lambda r: end_us[r]))
 
 
 LATE_START_US = 4.0

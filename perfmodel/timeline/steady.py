@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,45 +16,14 @@ from perfmodel.trace.columns import NONE
 
 
 def on_cycles(source: Ints, target: Ints, count: int) -> Mask:
-    """Per node of `count`, whether edges from `source` to `target` lead from it back to it.
+    """Per node of `count`, whether edges from `source` to `target` lead from it back to it: its
+    strongly connected part holds another one, or an edge of its own comes back at once."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
-    A node does where its strongly connected part holds another one, or where an edge of its own
-    comes back at once. Source: Tarjan, SIAM J. Comput. 1(2), 1972, without recursion.
-    """
-    by_source = np.argsort(source, kind="stable")
-    targets = target[by_source].tolist()
-    bounds = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
-    edge, behind = bounds[:-1], bounds[1:]
-    found, least = [0] * count, [0] * count
-    """Per node: when it was met, from 1 on, and the first one met that it reaches. Where all that
-    it reaches is known, it is done: met behind all others."""
-    done, met = count + 1, 0
-    open_nodes: list[int] = []
-    is_within = [False] * count
-    for root in range(count):
-        way = [] if found[root] else [root]
-        while way:
-            node = way[-1]
-            if not found[node]:
-                met += 1
-                found[node] = least[node] = met
-                open_nodes.append(node)
-            if edge[node] < behind[node]:
-                to = targets[edge[node]]
-                if found[to]:
-                    least[node] = min(least[node], least[to])
-                    edge[node] += 1
-                else:
-                    way.append(to)
-                continue
-            way.pop()
-            if least[node] == found[node]:
-                is_alone = open_nodes[-1] == node
-                while found[node] != done:
-                    member = open_nodes.pop()
-                    found[member] = least[member] = done
-                    is_within[member] = not is_alone
-    result = np.array(is_within, np.bool_)
+    links = csr_array((np.ones(len(source)), (source, target)), shape=(count, count))
+    _, part = connected_components(links, connection="strong")
+    result: Mask = np.bincount(part, minlength=count)[part] > 1
     result[source[source == target]] = True
     return result
 
@@ -72,17 +42,12 @@ ROUNDING_PER_EDGE = 4 * float(np.finfo(np.float64).eps)
 pieces all round the same way, and one of 280,000 edges then looks longer than nothing for ever."""
 
 
-@dataclass(frozen=True)
-class CycleRatio:
-    """The largest ratio of weight to distance over all cycles; 0 without a cycle.
-
-    `cycle` holds the edges of one that has it, in order; `potential` a value per node with
-    `potential[target] >= potential[source] + weight - ratio * distance` for every edge.
-    """
+class CycleRatio(NamedTuple):
+    """The largest ratio of weight to distance over all cycles; 0 without a cycle."""
 
     ratio: float
     cycle: Ints
-    potential: Floats
+    """The edges of one that has it, in order."""
 
 
 class Relaxation:
@@ -164,7 +129,7 @@ def max_cycle_ratio(
         while not result and ways.relax(value, way, best, least):
             result = ways.cycle(best)
         if not result:
-            return CycleRatio(ratio, cycle, np.array(value))
+            return CycleRatio(ratio, cycle)
         cycle = np.array(result, np.int64)
         above = float(weight[cycle].sum() / distance[cycle].sum())
         ratio = above if above > ratio else ratio * (1 + ROUNDING_PER_EDGE * len(cycle))

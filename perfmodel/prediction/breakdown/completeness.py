@@ -65,8 +65,8 @@ def completeness(
         gaps.append(Gap(what, ("rates", "communication", "memory"), count=len(tools)))
     if without := sum(not len(rank.of(Category.CPU_OP)) for rank in ranks):
         whose = "" if without == len(ranks) else f" of {without} ranks"
-        touches = ("operators", "modules", "rates", "host overheads")
-        gaps.append(Gap(f"no operator{whose} was recorded", touches, count=without))
+        what = f"no operator{whose} was recorded"
+        gaps.append(Gap(what, ("operators", "modules", "rates", "host overheads"), count=without))
     lost, of = (sum(each) for each in zip(*map(lost_launches, ranks), strict=True))
     if lost:
         what = f"{lost} of {of} kernel launches have no kernel"
@@ -83,8 +83,8 @@ def completeness(
     meets = graph is None or bool((graph.nodes_.scope == Scope.COMM).any())
     if size > len(ranks) and meets:
         what = f"{size - len(ranks)} of {size} ranks are not here"
-        touches = ("communication", "waiting for other ranks")
-        gaps.append(Gap(what, touches, count=size - len(ranks)))
+        missing = ("communication", "waiting for other ranks")
+        gaps.append(Gap(what, missing, count=size - len(ranks)))
     return gaps
 
 

@@ -35,7 +35,6 @@ from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import by_thread, link
 from perfmodel.trace.window import take_rows
 
-
 MAX_OPERATORS = 2000
 """Of all kinds of call tree together: those with most device time are looked at."""
 _MATRIX = ("matmul", "convolution", "attention")
