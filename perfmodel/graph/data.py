@@ -15,7 +15,7 @@ from perfmodel.graph.measured_waits import with_constant_lags
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.graph.waits import ROUNDING_US
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, stream_keys
+from perfmodel.trace.link import Links, stream_keys, thread_keys
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
@@ -71,20 +71,13 @@ def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Int
     launch = links.device_launch[launched]
     order = np.lexsort((rank.start_us[launch], rank.thread[launch]))
     launched, launch = launched[order], launch[order]
-    first = np.full(len(events), NONE, np.int64)
-    last = np.full(len(events), NONE, np.int64)
-    for thread in distinct(rank.thread[events]):
-        on_thread = np.flatnonzero(rank.thread[launch] == thread)
-        events_here = np.flatnonzero(rank.thread[events] == thread)
-        if not len(on_thread):
-            continue
-        times = rank.start_us[launch[on_thread]]
-        low = np.searchsorted(times, rank.start_us[events[events_here]], side="left")
-        past = np.searchsorted(times, rank.end_us[events[events_here]], side="right")
-        some = past > low
-        first[events_here[some]] = launched[on_thread[low[some]]]
-        last[events_here[some]] = launched[on_thread[past[some] - 1]]
-    return first, last
+    keys = thread_keys(rank.thread[launch], rank.start_us[launch])
+    begun, over = (
+        thread_keys(rank.thread[events], us[events]) for us in (rank.start_us, rank.end_us)
+    )
+    low, past = np.searchsorted(keys, begun, side="left"), np.searchsorted(keys, over, side="right")
+    launched, is_empty = np.append(launched, NONE), past <= low
+    return launched[np.where(is_empty, NONE, low)], launched[np.where(is_empty, NONE, past - 1)]
 
 
 def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:

@@ -265,8 +265,13 @@ class ExecutionGraph:
         places = np.flatnonzero(mixed)
         result = self._topological(source, target, mixed)
         if len(result) < len(places):
-            result = self._topological(source, target, np.ones(len(order), np.bool_))
-            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[result].tolist()))}")
+            import networkx as nx
+
+            cycle = nx.find_cycle(
+                nx.DiGraph(list(zip(source.tolist(), target.tolist(), strict=True)))
+            )
+            names = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
+            raise GraphError(f"the graph has a cycle: {' <- '.join(names)}")
         order[places] = order[result]
         return order
 
@@ -295,18 +300,6 @@ class ExecutionGraph:
                     heappush(ready, each)
         result: list[int] = place[order].tolist()
         return result
-
-    def _cycle(self, sorted_nodes: set[int]) -> str:
-        before = {
-            int(t): int(s)
-            for s, t in zip(self.edges_.source, self.edges_.target, strict=True)
-            if int(s) not in sorted_nodes and int(t) not in sorted_nodes
-        }
-        node, seen = next(iter(before)), []
-        while node not in seen:
-            seen.append(node)
-            node = before[node]
-        return " <- ".join(self.labels[n] for n in [*seen[seen.index(node) :], node])
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:

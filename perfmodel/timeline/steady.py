@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -175,36 +175,30 @@ def unroll(graph: ExecutionGraph, steps: int) -> ExecutionGraph:
     every = np.tile(np.arange(len(edges)), steps)
     kept = step + distance[every] < steps
     step, every = step[kept], every[kept]
-    columns = {each.name: getattr(edges, each.name)[every] for each in fields(Edges)}
-    columns["source"] = columns["source"] + step * count
-    columns["target"] = columns["target"] + (step + distance[every]) * count
-    nodes = Nodes(**{e.name: np.tile(getattr(graph.nodes_, e.name), steps) for e in fields(Nodes)})
-    shift = np.repeat(np.arange(steps), count).astype(np.float64)
-    span = float(np.ptp(graph.nodes_.start_us)) + 1.0 if count else 1.0
-    ends = (marks.end[:, None] + np.arange(steps) * count).reshape(-1)
-    begins = np.concatenate(
-        [marks.start[:, None], ends.reshape(len(marks.end), steps)[:, :-1]], axis=1
+    repeated = edges.where(every)
+    repeated = replace(
+        repeated,
+        source=repeated.source + step * count,
+        target=repeated.target + (step + distance[every]) * count,
     )
+    nodes = Nodes(**{e.name: np.tile(getattr(graph.nodes_, e.name), steps) for e in fields(Nodes)})
+    span_us = float(np.ptp(graph.nodes_.start_us)) + 1.0 if count else 1.0
+    shift_us = np.repeat(np.arange(steps) * span_us, count)
+    ends = marks.end[:, None] + np.arange(steps) * count
+    begins = np.concatenate([marks.start[:, None], ends[:, :-1]], axis=1)
+    names = tuple(name for name in marks.name for _ in range(steps))
+    shifts = [k * count for k in range(steps)]
+    groups = graph.process_groups.items()
+    arrivals = graph.arrivals
     return replace(
         graph,
-        nodes_=replace(nodes, start_us=nodes.start_us + shift * span),
-        edges_=Edges(**columns),
-        marks=StepMarks(
-            np.repeat(marks.rank, steps),
-            tuple(name for name in marks.name for _ in range(steps)),
-            begins.reshape(-1),
-            ends,
-        ),
+        nodes_=replace(nodes, start_us=nodes.start_us + shift_us),
+        edges_=repeated,
+        marks=StepMarks(np.repeat(marks.rank, steps), names, begins.reshape(-1), ends.reshape(-1)),
         labels=graph.labels * steps,
         annotations=graph.annotations * steps,
-        process_groups={
-            node + k * count: name
-            for node, name in graph.process_groups.items()
-            for k in range(steps)
-        },
-        arrivals=None
-        if graph.arrivals is None
-        else np.concatenate([graph.arrivals + k * count for k in range(steps)]),
+        process_groups={node + shift: name for shift in shifts for node, name in groups},
+        arrivals=None if arrivals is None else np.concatenate([arrivals + k for k in shifts]),
         carried=None,
     )
 
@@ -226,28 +220,19 @@ class SteadyState:
     """Edges of the cycle that decides, in order: rows of the graph's edges, those that it carries
     from step to step behind the others."""
 
-    @cached_property
-    def pieces(self) -> list[tuple[int, int, float]]:
-        """(node, edge kind, microseconds) per edge of the cycle: what its source takes, then what
-        the way to its target does, which may be negative; per step they sum to the period."""
-        edges, distance = edges_of_steps(self.graph)
-        steps = int(distance[self.cycle].sum())
-        source = edges.source[self.cycle]
-        taken = self.duration_us[source] * (1 - edges.overlap_frac[self.cycle])
-        nodes = [(int(n), -1, float(us) / steps) for n, us in zip(source, taken, strict=True)]
-        ways = [
-            (int(edges.target[edge]), int(edges.kind[edge]), float(edges.lag_us[edge]) / steps)
-            for edge in self.cycle
-        ]
-        return [piece for pair in zip(nodes, ways, strict=True) for piece in pair]
-
     def by_resource(self, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Microseconds per step of the deciding cycle by resource, largest first; ways between
-        nodes count for the one that they lead to. `names`: of each node's, the graph's without."""
-        graph, result = self.graph, dict[str, float]()
-        for node, _, taken_us in self.pieces:
-            name = names[node] if names else graph.resources[int(graph.nodes_.resource[node])]
-            result[name] = result.get(name, 0.0) + taken_us
+        """Microseconds per step of the deciding cycle by resource, largest first; they sum to the
+        period, and ways between nodes count for the one that they lead to. `names`: of each node's,
+        the graph's without."""
+        graph, result = self.graph, defaultdict[str, float](float)
+        edges, distance = edges_of_steps(graph)
+        cycle = edges.where(self.cycle)
+        steps = int(distance[self.cycle].sum())
+        taken_us = self.duration_us[cycle.source] * (1 - cycle.overlap_frac)
+        for ends, us in ((cycle.source, taken_us), (cycle.target, cycle.lag_us)):
+            for node, each_us in zip(ends.tolist(), us.tolist(), strict=True):
+                name = names[node] if names else graph.resources[int(graph.nodes_.resource[node])]
+                result[name] += each_us / steps
         return dict(sorted(result.items(), key=lambda item: -item[1]))
 
     def window(self) -> Timeline:

@@ -47,34 +47,30 @@ class Unrecorded(NamedTuple):
         if not lacks_work(graph):
             return cls()
         named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
-        launches = sum(len(links.launches) for links in trace.links)
-        allocations = sum(len(rank.memory) for rank in trace.ranks)
         gpu = [*named, "gpu"][0]
+        launches = sum(len(links.launches) for links in trace.links)
         if launches:
             calls = "launch call" if launches == 1 else "launch calls"
             why = f"no GPU work was recorded, but {launches:,} {calls}: the GPU's time is unknown"
             return cls(why, gpu, is_said=True)
-        if allocations:
+        if any(len(rank.memory) for rank in trace.ranks):
             is_on_gpu = any((rank.memory.device_type > 0).any() for rank in trace.ranks)
             why = "no operator and no GPU work was recorded, only allocations"
             return cls(why, gpu if is_on_gpu else trace.device, is_said=True)
-        counts = {
-            words: sum(len(rank.of(kind)) for rank in trace.ranks)
-            for kind, words in _INSTEAD.items()
-        }
-        rest = " and ".join(f"{words} ({count:,})" for words, count in counts.items() if count)
+        counts = [
+            (sum(len(rank.of(kind)) for rank in trace.ranks), words)
+            for kind, words in (
+                (Category.RUNTIME, "runtime calls"),
+                (Category.PYTHON, "Python functions"),
+                (Category.ANNOTATION, "annotations"),
+            )
+        ]
+        rest = " and ".join(f"{words} ({count:,})" for count, words in counts if count)
         why = (
             f"no operator and no GPU work was recorded, only {rest or 'marks of steps'}: "
             "did it run in another process or thread, or outside of the recording?"
         )
         return cls(why, [*named, trace.device][0])
-
-
-_INSTEAD = {
-    Category.RUNTIME: "runtime calls",
-    Category.PYTHON: "Python functions",
-    Category.ANNOTATION: "annotations",
-}
 
 
 class QueueDepth(NamedTuple):
@@ -107,20 +103,17 @@ def queue_depths(rank: RankTrace, links: Links) -> list[QueueDepth]:
     length = np.diff(at_us, append=at_us[-1])
     waited = np.concatenate([[0.0], np.cumsum(depth * length)[:-1]])
     empty = np.concatenate([[0.0], np.cumsum((depth == 0) * length)[:-1]])
-    steps = links.steps
-    depths = []
-    for name, low, high in zip(
-        steps.names, steps.start_us.tolist(), steps.end_us.tolist(), strict=True
-    ):
+    steps, depths = links.steps, []
+    bounds = zip(steps.names, steps.start_us.tolist(), steps.end_us.tolist(), strict=True)
+    for name, low, high in bounds:
         waited_us, empty_us = (
             float(np.subtract(*np.interp([high, low], at_us, total))) for total in (waited, empty)
         )
         step_us = max(high - low, np.finfo(float).tiny)
-        outside_us = float(max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0))
+        empty_us += float(max(at_us[0] - low, 0.0) + max(high - at_us[-1], 0.0))
         first, last = np.searchsorted(at_us, [low, high])
         most = int(depth[max(first - 1, 0) : last].max(initial=0))
-        empty_frac = min((empty_us + min(outside_us, step_us)) / step_us, 1.0)
-        depths.append(QueueDepth(name, waited_us / step_us, most, empty_frac))
+        depths.append(QueueDepth(name, waited_us / step_us, most, min(empty_us / step_us, 1.0)))
     return depths
 
 
