@@ -113,8 +113,7 @@ def _records(hot: Hotspots, at: Ints) -> Ints:
     ops = rank.of(Category.CPU_OP)
     saying = Nesting(rank, ops[rank.collective[ops] >= 0])
     asked = np.flatnonzero((result < 0) & (launch >= 0))
-    for level in saying.around(launch[asked]):
-        result[asked] = np.where(level >= 0, level, result[asked])
+    result[asked] = saying.innermost(launch[asked])
     return result
 
 
