@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct
-from perfmodel.graph.data import held_until_measured, without_cycles
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
+from perfmodel.graph.measured_waits import (
+    PLAUSIBLE_LAG_US,
+    held_until_measured,
+    with_constant_lags,
+    without_cycles,
+)
 from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges, unresolved_waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits

@@ -13,7 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.arrays import Floats, distinct, has_code, median
+from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import (
+    CERTAIN_KINDS,
     LAUNCH_KINDS,
     NOT_EXPLAINED,
     STREAM_KINDS,
@@ -22,7 +24,7 @@ from perfmodel.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.graph.types import Edges, ExecutionGraph
+from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
 NO_LAG = (
@@ -132,3 +134,34 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
     )
+
+
+def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
+    """The graph itself; where inferred dependencies contradict one another (in damaged traces),
+    without those that go backwards in measured time.
+
+    Raises `GraphError` naming `where` and the cycle when what the file states is a cycle.
+    """
+    try:
+        graph.order  # noqa: B018 (sorting finds the cycle)
+        return graph
+    except GraphError:
+        nodes, edges = graph.nodes_, graph.edges_
+    backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
+    kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
+    left_out = graph.left_out + len(edges) - len(kept)
+    if graph.arrivals is None:
+        kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
+    mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
+    try:
+        mended.order  # noqa: B018
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}: the times of this trace do not fit") from None
+    return mended
+
+
+def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
+    """`nodes`, those that nothing precedes held until their measured start."""
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
+    return replace(nodes, release_us=late)

@@ -13,8 +13,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.graph.data import without_cycles
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.measured_waits import without_cycles
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE, text_codes
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting, row_of
-from perfmodel.prediction.breakdown.named_sums import NamedSums, once, summed
+from perfmodel.prediction.breakdown.tables import NamedSums, once, summed
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs

@@ -13,9 +13,14 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.prediction.breakdown.captured import LaidBack
-from perfmodel.prediction.breakdown.completeness import Gap, completeness
+from perfmodel.prediction.breakdown.completeness import (
+    Gap,
+    Unexplained,
+    Unrecorded,
+    completeness,
+    unexplained_warnings,
+)
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.named_sums import NamedSums
 from perfmodel.prediction.breakdown.rank import (
     MAX_ROWS,
     HotTables,
@@ -25,6 +30,7 @@ from perfmodel.prediction.breakdown.rank import (
     rounded_records,
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
+from perfmodel.prediction.breakdown.tables import NamedSums, Rates
 from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
@@ -32,15 +38,12 @@ from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
-from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from perfmodel.prediction.breakdown.rates import Rates
 
 
 SCHEMA = "perfmodel.breakdown/1"

@@ -7,15 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.named_sums import (
+from perfmodel.prediction.breakdown.tables import (
     NamedSums,
+    Rates,
     Records,
     kernel_rows,
     operator_rows,
@@ -26,11 +28,8 @@ from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_piec
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
-from perfmodel.timeline.unexplained import QueueDepth, queue_depths
-
-if TYPE_CHECKING:
-    from perfmodel.prediction.breakdown.rates import Rates
-
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import NONE
 
 T = TypeVar("T")
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -204,13 +203,11 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def rates(self) -> Rates:
-        from perfmodel.prediction.breakdown.rates import Rates, why_unrated
-
-        note = why_unrated(self.hot)
+        note = _why_unrated(self.hot)
         if note:
             return Rates((), "", 0.0, note)
 
-        from perfmodel.prediction.breakdown.rated_operators import rates  # lowers operators
+        from perfmodel.prediction.breakdown.rates import rates  # lowers operators
 
         try:
             return rates(self.hot)
@@ -252,6 +249,17 @@ class RankBreakdown(HotTables):
             "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
+
+
+def _why_unrated(hot: Hotspots) -> str:
+    """Why no operator of a rank has a rate, without lowering any; '' where some may."""
+    rank = hot.rank
+    if not len(hot.links.device_rows):
+        return "no device operations"
+    ops = rank.of(Category.CPU_OP)
+    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
+        return "no shapes recorded: profile with record_shapes=True"
+    return ""
 
 
 def _said(error: Exception) -> str:
