@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from perfmodel.errors import TraceError
 from perfmodel.graph.build import build_rank
-from perfmodel.graph.data import with_data_edges
 from perfmodel.graph.measured_waits import with_measured_waits
 from perfmodel.graph.merge import merge
+from perfmodel.graph.streams import with_data_edges
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lazy import exports
 from perfmodel.trace import Trace

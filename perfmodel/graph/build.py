@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct
-from perfmodel.graph.data import held_until_measured, without_cycles
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces, cut_threads
 from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import PLAUSIBLE_LAG_US, with_constant_lags
+from perfmodel.graph.measured_waits import (
+    PLAUSIBLE_LAG_US,
+    held_until_measured,
+    with_constant_lags,
+    without_cycles,
+)
 from perfmodel.graph.streams import event_waits, occupancy_waits, stream_edges, unresolved_waits
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.graph.waits import Waits, find_waits
@@ -39,19 +43,18 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     is_collective = rank.named(devices, is_communication) & (
         rank.category[devices] == Category.KERNEL
     )
-    nodes, resources = rank_nodes(rank, links, pieces, waits, returns.tolist(), is_collective)
+    nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
     edges = _program_order(pieces, last_node).and_(
         _wait_edges(waits.edges, links, count, last_node, first_device),
         _launch_edges(rank, links, pieces, first_device, is_collective),
-        _between_devices(_stream_order(rank, links, is_collective), first_device),
+        _stream_order(rank, links, is_collective).shifted(first_device),
     )
     if len(distinct(stream_keys(rank, devices))) > 1:
         late_us = _start_delays_us(nodes, edges, first_device)
         waits_for_events = event_waits(rank, links, is_collective, late_us)
-        edges = edges.and_(_between_devices(waits_for_events, first_device))
+        edges = edges.and_(waits_for_events.shifted(first_device))
         late_us = _start_delays_us(nodes, edges, first_device)
-        waits_for_sms = occupancy_waits(rank, links, late_us)
-        edges = edges.and_(_between_devices(waits_for_sms, first_device))
+        edges = edges.and_(occupancy_waits(rank, links, late_us).shifted(first_device))
     marks, nodes, into_marks = with_marks(rank, links, pieces, last_node, nodes, first_device)
     edges = with_constant_lags(nodes.start_us, nodes.duration_us, edges.and_(into_marks))
     around = np.full(len(nodes), NONE, np.int64)
@@ -102,11 +105,8 @@ def _process_groups(
     rank: RankTrace, devices: Ints, is_collective: Mask, first_device: int
 ) -> dict[int, str]:
     """Collective node to its process group, where the file names it."""
-    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0))
-    names = rank.process_group[devices[named]].tolist()
-    return {
-        int(at) + first_device: rank.strings[name] for at, name in zip(named, names, strict=True)
-    }
+    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0)).tolist()
+    return {at + first_device: rank.strings[int(rank.process_group[devices[at]])] for at in named}
 
 
 def _wait_edges(
@@ -137,6 +137,7 @@ def _program_order(pieces: Pieces, last_node: Ints) -> Edges:
 def _launch_edges(
     rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
 ) -> Edges:
+    """Each device operation behind the piece of its launch call, where that is known."""
     launch = links.device_launch
     piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
     known = np.flatnonzero(piece >= 0)
@@ -152,11 +153,6 @@ def _stream_order(rank: RankTrace, links: Links, is_collective: Mask) -> Edges:
     kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
     kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
     return replace(order, kind=kind.astype(np.int8))
-
-
-def _between_devices(edges: Edges, first_device: int) -> Edges:
-    """Edges between positions in `Links.device_rows` as edges between nodes."""
-    return replace(edges, source=edges.source + first_device, target=edges.target + first_device)
 
 
 def _by_category(
@@ -189,96 +185,88 @@ _KIND_OF_CALL = {
     ALLOCATOR: NodeKind.ALLOCATOR,
     ELAPSED: NodeKind.HOST,
 }
-_OF_DEVICE_KIND = (
-    (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
+_OF_DEVICE = (
     (NodeKind.COLLECTIVE, Scope.COMM, Cause.COMMUNICATION),
+    (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
     (NodeKind.COPY, Scope.MEMCPY, Cause.MEMCPY),
 )
-_CAUSE_OF_CALL = {SYNC: Cause.BLOCKING_CALL, ALLOCATOR: Cause.ALLOCATOR}
 
 
-def rank_nodes(
-    rank: RankTrace,
-    links: Links,
-    pieces: Pieces,
-    waits: Waits,
-    returns: list[int],
-    is_collective: Mask,
-) -> tuple[Nodes, tuple[str, ...]]:
-    """Nodes in the order pieces, returns (of the pieces in `returns`), device operations; and the
-    names of the resources they are bound to."""
-    count, devices = len(pieces.thread), links.device_rows
-    threads = list(links.roles)
-    place = {thread: at for at, thread in enumerate(threads)}
-    streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
-    resources = tuple(f"{rank.rank}/{links.roles[t]}" for t in threads) + tuple(
-        f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
-    )
-    resources = resources or (f"{rank.rank}/{MAIN_THREAD}",)  # of the marks of steps
-    host_resource = np.zeros(count, np.int32)
+def _host_nodes(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> Nodes:
+    """A node for each piece of the host's threads."""
+    count, threads = len(pieces.thread), list(links.roles)
+    resource, release_us = np.zeros(count, np.int32), np.full(count, -np.inf)
     for low, high in equal_runs(pieces.thread):
-        host_resource[low:high] = place[int(pieces.thread[low])]
-    call_cause = np.array([_CAUSE_OF_CALL.get(c, NONE) for c in _KIND_OF_CALL])[pieces.call]
-    host_cause = np.where(call_cause >= 0, call_cause, waits.cause)
-    host_kind = np.array(list(_KIND_OF_CALL.values()))[pieces.call]
-    is_host_collective = waits.cause == Cause.COMMUNICATION
-    host_kind = np.where(is_host_collective, NodeKind.COLLECTIVE, host_kind)
-    host_scope = np.select(
-        [pieces.call == ALLOCATOR, is_host_collective, waits.cause == Cause.WAITING_FOR_INPUT],
+        resource[low:high] = threads.index(int(pieces.thread[low]))
+        if low not in waits.woken and low + 1 not in waits.woken:
+            release_us[low] = waits.start_us[low]
+    is_collective = waits.cause == Cause.COMMUNICATION
+    kind = np.array(list(_KIND_OF_CALL.values()), np.int8)[pieces.call]
+    is_sync, is_allocator = pieces.call == SYNC, pieces.call == ALLOCATOR
+    causes = [Cause.BLOCKING_CALL, Cause.ALLOCATOR]
+    scope = np.select(
+        [is_allocator, is_collective, waits.cause == Cause.WAITING_FOR_INPUT],
         [Scope.ALLOCATOR, Scope.COMM, Scope.INPUT],
         Scope.HOST,
     )
-    release = np.full(count, -np.inf)
-    for low, _ in equal_runs(pieces.thread):
-        if low not in waits.woken and low + 1 not in waits.woken:
-            release[low] = waits.start_us[low]
-    back = [waits.returns[p] for p in returns]
-    at = np.array(returns, np.int64)
-    category = rank.category[devices]
-    device_kind = np.select(
-        [is_collective, category == Category.KERNEL],
-        [NodeKind.COLLECTIVE, NodeKind.KERNEL],
-        NodeKind.COPY,
+    return Nodes(
+        kind=np.where(is_collective, NodeKind.COLLECTIVE, kind).astype(np.int8),
+        cause=np.select([is_sync, is_allocator], causes, waits.cause).astype(np.int8),
+        scope=scope.astype(np.int8),
+        rank=np.full(count, rank.rank, np.int32),
+        resource=resource,
+        row=pieces.row.astype(np.int32),
+        start_us=waits.start_us,
+        duration_us=waits.duration_us,
+        release_us=release_us,
     )
-    scope_of, cause_of = np.zeros(len(NodeKind), np.int64), np.zeros(len(NodeKind), np.int64)
-    for kind, scope, cause in _OF_DEVICE_KIND:
-        scope_of[kind], cause_of[kind] = scope, cause
+
+
+def rank_nodes(
+    rank: RankTrace, links: Links, pieces: Pieces, waits: Waits, is_collective: Mask
+) -> tuple[Nodes, tuple[str, ...]]:
+    """Nodes in the order pieces, returns from waits, device operations; and the names of the
+    resources they are bound to."""
+    host, devices = _host_nodes(rank, links, pieces, waits), links.device_rows
+    streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
+    resources = tuple(f"{rank.rank}/{role}" for role in links.roles.values()) + tuple(
+        f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
+    )
+    at = np.array(sorted(waits.returns), np.int64)
+    back = [waits.returns[piece] for piece in at.tolist()]
+    nodes = host.with_more(
+        len(at),
+        kind=NodeKind.WAIT,
+        cause=[cause for _, _, cause in back],
+        scope=[Scope.HOST if duration_us else Scope.NONE for _, duration_us, _ in back],
+        rank=rank.rank,
+        resource=host.resource[at],
+        row=pieces.row[at],
+        start_us=[start_us for start_us, _, _ in back],
+        duration_us=[duration_us for _, duration_us, _ in back],
+        release_us=-np.inf,
+    )
     order = np.argsort(stream_of, kind="stable")
     same = np.flatnonzero(np.diff(stream_of[order]) == 0)
     gap_us = rank.start_us[devices[order[same + 1]]] - rank.end_us[devices[order[same]]]
     follows_closely = np.zeros(len(devices), bool)
     follows_closely[order[same + 1]] = gap_us <= PLAUSIBLE_LAG_US[EdgeKind.STREAM][1]
     pinned = (links.device_launch < 0) & ~follows_closely
-
-    def stack(*columns: object, dtype: type) -> np.ndarray:
-        return np.concatenate([np.asarray(c, dtype) for c in columns])
-
-    nodes = Nodes(
-        kind=stack(host_kind, [NodeKind.WAIT] * len(at), device_kind, dtype=np.int8),
-        cause=stack(host_cause, [c for _, _, c in back], cause_of[device_kind], dtype=np.int8),
-        scope=stack(
-            host_scope,
-            [Scope.HOST if d else Scope.NONE for _, d, _ in back],
-            scope_of[device_kind],
-            dtype=np.int8,
-        ),
-        rank=np.full(count + len(at) + len(devices), rank.rank, np.int32),
-        resource=stack(host_resource, host_resource[at], stream_of + len(threads), dtype=np.int32),
-        row=stack(pieces.row, pieces.row[at], devices, dtype=np.int32),
-        start_us=stack(
-            waits.start_us, [s for s, _, _ in back], rank.start_us[devices], dtype=float
-        ),
-        duration_us=stack(
-            waits.duration_us, [d for _, d, _ in back], rank.duration_us[devices], dtype=float
-        ),
-        release_us=stack(
-            release,
-            np.full(len(at), -np.inf),
-            np.where(pinned, rank.start_us[devices], -np.inf),
-            dtype=float,
-        ),
+    of_kind = np.where(is_collective, 0, np.where(rank.category[devices] == Category.KERNEL, 1, 2))
+    kind, scope, cause = np.array(_OF_DEVICE)[of_kind].T
+    nodes = nodes.with_more(
+        len(devices),
+        kind=kind,
+        cause=cause,
+        scope=scope,
+        rank=rank.rank,
+        resource=stream_of + len(links.roles),
+        row=devices,
+        start_us=rank.start_us[devices],
+        duration_us=rank.duration_us[devices],
+        release_us=np.where(pinned, rank.start_us[devices], -np.inf),
     )
-    return nodes, resources
+    return nodes, resources or (f"{rank.rank}/{MAIN_THREAD}",)  # of the marks of steps
 
 
 def with_marks(
@@ -310,7 +298,6 @@ def with_marks(
         begun = at >= 0 and pieces.end_us[main[at]] >= time
         sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
     counts = np.array([len(result) for result in sources], np.int64)
-    release = np.where(counts > 0, -np.inf, when)
     ids = len(nodes) + np.arange(len(when))
     nodes = nodes.with_more(
         len(when),
@@ -322,7 +309,7 @@ def with_marks(
         row=NONE,
         start_us=when,
         duration_us=0.0,
-        release_us=release,
+        release_us=np.where(counts > 0, -np.inf, when),
     )
     marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])
     source = np.concatenate([*sources, np.zeros(0, np.int64)])

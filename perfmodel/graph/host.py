@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Keys
+from perfmodel.arrays import Floats, Ints, Keys, distinct
 from perfmodel.graph.kinds import Cause
 from perfmodel.trace.categories import (
     ALLOCATOR_CALL,
@@ -149,65 +149,65 @@ def _cut(
     calls = calls[np.argsort(place(calls), kind="stable")]
     main = next(at for at, role in enumerate(links.roles.values()) if role == MAIN_THREAD)
     waits = waits[rank.thread[waits] == threads[main]]
-    op_key = thread_keys(place(ops), rank.start_us[ops])
-    call_end = np.maximum.accumulate(thread_keys(place(calls), rank.end_us[calls]))
-    call_start = thread_keys(place(calls), rank.start_us[calls])
-    call_start[1:] = np.where(
-        call_end.real[1:] == call_end.real[:-1],
-        np.maximum(call_start[1:], call_end[:-1]),
-        call_start[1:],
+    op_start = thread_keys(place(ops), rank.start_us[ops])
+    op_end = thread_keys(place(ops), rank.end_us[ops])
+    call_start, call_end = _disjoint(rank, calls, place(calls))
+    wait_start, wait_end = (
+        thread_keys(np.full(len(waits), main), us[waits]) for us in (rank.start_us, rank.end_us)
     )
-    on_main = [rank.start_us[waits], rank.end_us[waits]]
+    bounds_us = np.concatenate([links.steps.start_us, links.steps.end_us])
     main_ops = ops[rank.thread[ops] == threads[main]]
     if links.steps.is_window and len(main_ops):
         events = rank.of(Category.ANNOTATION, Category.PYTHON)
-        ends = rank.end_us[events[rank.thread[events] == threads[main]]]
-        on_main.append(np.array([ends.max(initial=rank.end_us[main_ops[-1]])]))
-    else:
-        on_main += [links.steps.start_us, links.steps.end_us]
-    op_end = thread_keys(place(ops), rank.end_us[ops])
-    of_main = np.concatenate(on_main)
-    edges = np.concatenate([op_key, op_end, thread_keys(np.full(len(of_main), main), of_main)])
-    if len(calls):
-        at = np.maximum(np.searchsorted(call_start, edges, side="right") - 1, 0)
-        edges = edges[~((edges > call_start[at]) & (edges < call_end[at]))]
-        edges = np.concatenate([edges, call_start, call_end])
-    edges.sort()
-    edges = edges[np.append(True, edges[1:] != edges[:-1])[: len(edges)]]
-    apart = edges.real[1:] == edges.real[:-1]
-    on, start, end = (
-        edges.real[:-1][apart].astype(np.int64),
-        edges.imag[:-1][apart],
-        edges.imag[1:][apart],
-    )
+        ends_us = rank.end_us[events[rank.thread[events] == threads[main]]]
+        bounds_us = ends_us.max(initial=rank.end_us[main_ops[-1]], keepdims=True)
+    bounds = thread_keys(np.full(len(bounds_us), main), bounds_us)
+    edges = np.concatenate([op_start, op_end, wait_start, wait_end, bounds])
+    at = np.searchsorted(call_start, edges, side="right") - 1
+    in_call = edges > np.append(call_start, np.inf)[at]
+    in_call &= edges < np.append(call_end, -np.inf)[at]
+    edges = distinct(np.concatenate([edges[~in_call], call_start, call_end]))
+    pieces = np.flatnonzero(edges.real[1:] == edges.real[:-1])
+    on, start, end = edges.real[pieces].astype(np.int64), edges.imag[pieces], edges.imag[pieces + 1]
     middle = thread_keys(on, (start + end) / 2)
-    op = _interval_at(middle, op_key, np.maximum.accumulate(op_end))
+    op = _interval_at(middle, op_start, np.maximum.accumulate(op_end))
     call = _interval_at(middle, call_start, call_end)
-    cause = np.full(len(start), int(Cause.HOST_T1))
-    row = np.full(len(start), NONE, np.int64)
-    if len(ops):
-        o = np.maximum(op, 0)
-        cause = np.select(
-            [op < 0, ~np.isfinite(first)[o], end <= first[o], start >= last[o]],
-            [Cause.HOST_T1, Cause.HOST_OP_WITHOUT_LAUNCH, Cause.HOST_T2, Cause.HOST_T3],
-            Cause.HOST_T5,
-        )
-        begun = thread_keys(on, start)
-        following = np.minimum(np.searchsorted(op_key, begun, side="left"), len(ops) - 1)
-        follows = (op_key[following] >= begun) & (op_key.real[following] == on)
-        row = np.where(op >= 0, ops[o], np.where(follows, ops[following], NONE))
-    of_waits = [thread_keys(np.full(len(waits), main), us) for us in on_main[:2]]
-    waiting = (_interval_at(middle, *of_waits) >= 0) & (op < 0)
-    cause = np.where(waiting, Cause.WAITING_FOR_INPUT, cause)
-    kind = np.zeros(len(start), np.int64)
-    if len(calls):
-        kind = np.where(call >= 0, kind_of_row[calls[np.maximum(call, 0)]], PIECE)
-        row = np.where(call >= 0, calls[np.maximum(call, 0)], row)
-        cause = np.where(np.isin(kind, (PIECE, ELAPSED)), cause, Cause.HOST_T4)
+    is_call = call >= 0
+    kind = np.append(kind_of_row[calls], PIECE)[call]
+    first_us, last_us = np.append(first, np.inf)[op], np.append(last, -np.inf)[op]
+    is_waiting = (_interval_at(middle, wait_start, wait_end) >= 0) & (op < 0)
+    cause = np.select(
+        [
+            is_call & (kind != ELAPSED),
+            is_waiting,
+            op < 0,
+            ~np.isfinite(first_us),
+            end <= first_us,
+            start >= last_us,
+        ],
+        [
+            *(Cause.HOST_T4, Cause.WAITING_FOR_INPUT, Cause.HOST_T1),
+            *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.HOST_T2, Cause.HOST_T3),
+        ],
+        Cause.HOST_T5,
+    )
+    following = np.searchsorted(op_start, thread_keys(on, start), side="left")
+    following[np.append(op_start.real, NONE)[following] != on] = NONE
+    op = np.where(op >= 0, op, following)
+    row = np.where(is_call, np.append(calls, NONE)[call], np.append(ops, NONE)[op])
     return (
         threads[on],
         *(start, end, cause.astype(np.int8), kind.astype(np.int8), row.astype(np.int32)),
     )
+
+
+def _disjoint(rank: RankTrace, calls: Ints, place: Ints) -> tuple[Keys, Keys]:
+    """Starts and ends of calls, each from the end of the one before it on its thread at least."""
+    start = thread_keys(place, rank.start_us[calls])
+    end = np.maximum.accumulate(thread_keys(place, rank.end_us[calls]))
+    same = end.real[1:] == end.real[:-1]
+    start[1:] = np.where(same, np.maximum(start[1:], end[:-1]), start[1:])
+    return start, end
 
 
 def _interval_at(time: Keys, start: Keys, end: Keys) -> Ints:

@@ -3,19 +3,19 @@
 A node that started later than every edge into it allows waited for something that the recording
 does not show. Dropping that time would predict a step that never was; so a node of kind `wait` and
 the measured length stands before it, in the scope `unexplained`, which no other what-if scales.
-One reason can be told from the recording alone: operations of a graph launch that the profiler left
-out. What waits for work from before the window has no launch call in the file (`graph.build`).
+What waits for work from before the window has no launch call in the file (`graph.build`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code, median
+from perfmodel.arrays import Floats, distinct, has_code, median
+from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import (
+    CERTAIN_KINDS,
     LAUNCH_KINDS,
     NOT_EXPLAINED,
     STREAM_KINDS,
@@ -24,8 +24,7 @@ from perfmodel.graph.kinds import (
     NodeKind,
     Scope,
 )
-from perfmodel.graph.types import Edges, ExecutionGraph
-from perfmodel.trace.categories import GRAPH_LAUNCH_CALL
+from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
 NO_LAG = (
@@ -80,12 +79,6 @@ def with_constant_lags(start_us: Floats, duration_us: Floats, edges: Edges) -> E
     return replace(edges, lag_us=lag[edges.kind])
 
 
-MIN_REPEATS = 3
-REPEATED_SPREAD = 0.05
-REPEATED_FACTOR = 0.25
-"""Waits at one place of the launches of a graph that differ by less (half of them by the first
-share of their median, each by the second) are work: operations that were not recorded. Waits for
-something else differ from step to step."""
 ROUNDING_US = 1e-3
 CAUSE_ON_THREAD = {
     NodeKind.SYNC: Cause.BLOCKING_CALL,
@@ -96,135 +89,79 @@ CAUSE_ON_THREAD = {
 """What a host node waited for where nothing that was recorded held it back."""
 
 
-class _LateNodes(NamedTuple):
-    """Nodes that started later than their edges allow."""
-
-    node: Ints
-    source: Ints
-    """The predecessor that set it free last."""
-    kind: Ints
-    """`EdgeKind` of the edge from there."""
-    wait_us: Floats
-
-    def where(self, chosen: Mask) -> _LateNodes:
-        columns: list[Any] = [column[chosen] for column in self]
-        return _LateNodes(*columns)
-
-
 def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
-    """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own."""
-    late = _late_nodes(graph)
+    """`graph` (of one rank, as measured) in which each unexplained wait is a node of its own.
+
+    A wait is unexplained where the last predecessor explains less than it took: a lag beyond what
+    is plausible for its kind of edge; on a thread, whose pieces leave no hole, any.
+    """
     nodes, edges = graph.nodes_, graph.edges_
-    if not len(late.node):
+    ready = edges.ready_us(nodes.start_us, nodes.duration_us)
+    last = edges.latest(ready)
+    late, kind = edges.target[last], edges.kind[last]
+    wait_us = nodes.start_us[late] - np.maximum(ready[last], nodes.release_us[late])
+    limit_us = np.array([PLAUSIBLE_LAG_US[each][1] for each in EdgeKind])
+    limit_us[EdgeKind.PROGRAM] = ROUNDING_US
+    gap_us = nodes.start_us[late] - ready[last] + edges.lag_us[last]
+    chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
+    late, kind, wait_us = late[chosen], kind[chosen], wait_us[chosen]
+    if not len(late):
         return graph
-    cause = np.full(len(late.node), int(graph.unknown))
-    for kind, known in CAUSE_ON_THREAD.items():
-        cause[(late.kind == EdgeKind.PROGRAM) & (nodes.kind[late.node] == kind)] = known
-    cause[_repeated_in_graph_launches(graph, late)] = Cause.RECORDING_MISSING
-    count = len(late.node)
-    waits = len(graph) + np.arange(count)
-    grown = graph.nodes_.with_more(
-        count,
+    cause = np.full(len(late), int(graph.unknown))
+    for node_kind, known in CAUSE_ON_THREAD.items():
+        cause[(kind == EdgeKind.PROGRAM) & (nodes.kind[late] == node_kind)] = known
+    waits = len(graph) + np.arange(len(late))
+    grown = nodes.with_more(
+        len(late),
         kind=NodeKind.WAIT,
         cause=cause,
         scope=np.where(np.isin(cause, NOT_EXPLAINED), Scope.UNEXPLAINED, Scope.NONE),
-        rank=nodes.rank[late.node],
-        resource=nodes.resource[late.node],
+        rank=nodes.rank[late],
+        resource=nodes.resource[late],
         row=NONE,
-        start_us=nodes.start_us[late.node] - late.wait_us,
-        duration_us=late.wait_us,
-        release_us=nodes.release_us[late.node],
+        start_us=nodes.start_us[late] - wait_us,
+        duration_us=wait_us,
+        release_us=nodes.release_us[late],
     )
     wait_of = np.full(len(graph), NONE, np.int64)
-    wait_of[late.node] = waits
+    wait_of[late] = waits
     before = edges.where(wait_of[edges.target] != NONE)
     before = replace(before, target=wait_of[before.target].astype(np.int32))
     return replace(
         graph,
         nodes_=grown,
-        edges_=edges.and_(before, Edges.of(waits, late.node, EdgeKind.PROGRAM)),
-        labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.node.tolist())),
-        annotations=(*graph.annotations, *(graph.annotations[n] for n in late.node.tolist())),
+        edges_=edges.and_(before, Edges.of(waits, late, EdgeKind.PROGRAM)),
+        labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
+        annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
     )
 
 
-def _late_nodes(graph: ExecutionGraph) -> _LateNodes:
-    """Nodes whose last predecessor explains less than the wait before them.
+def without_cycles(graph: ExecutionGraph, where: str) -> ExecutionGraph:
+    """The graph itself; where inferred dependencies contradict one another (in damaged traces),
+    without those that go backwards in measured time.
 
-    A lag beyond what is plausible for its kind of edge is a wait for something else; on a thread,
-    whose pieces leave no hole, every one is.
+    Raises `GraphError` naming `where` and the cycle when what the file states is a cycle.
     """
-    nodes, edges = graph.nodes_, graph.edges_
-    ready = edges.ready_us(nodes.start_us, nodes.duration_us)
-    last = edges.latest(ready)
-    node, kind = edges.target[last], edges.kind[last]
-    wait_us = nodes.start_us[node] - np.maximum(ready[last], nodes.release_us[node])
-    limit_us = np.array([PLAUSIBLE_LAG_US[each][1] for each in EdgeKind])
-    limit_us[EdgeKind.PROGRAM] = ROUNDING_US
-    gap_us = nodes.start_us[node] - ready[last] + edges.lag_us[last]
-    chosen = (wait_us > ROUNDING_US) & (gap_us > limit_us[kind])
-    return _LateNodes(node, edges.source[last], kind, wait_us).where(chosen)
+    try:
+        graph.order  # noqa: B018 (sorting finds the cycle)
+        return graph
+    except GraphError:
+        nodes, edges = graph.nodes_, graph.edges_
+    backwards = nodes.start_us[edges.source] >= nodes.start_us[edges.target]
+    kept = edges.where(~backwards | np.isin(edges.kind, CERTAIN_KINDS))
+    left_out = graph.left_out + len(edges) - len(kept)
+    if graph.arrivals is None:
+        kept = with_constant_lags(nodes.start_us, nodes.duration_us, kept)
+    mended = replace(graph, nodes_=held_until_measured(nodes, kept), edges_=kept, left_out=left_out)
+    try:
+        mended.order  # noqa: B018
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}: the times of this trace do not fit") from None
+    return mended
 
 
-def _repeated_in_graph_launches(graph: ExecutionGraph, late: _LateNodes) -> Mask:
-    """Which waits come back, equally long, at one place of the launches of a graph.
-
-    Launches of one graph are those of the same operations, in all steps or at one place of a step.
-    """
-    result = np.zeros(len(late.node), bool)
-    places = _graph_launch_places(graph, late)
-    for depth in (1, 2):
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for at, place in enumerate(places):
-            if place and not result[at]:
-                groups.setdefault(place[:depth], []).append(at)
-        for members in groups.values():
-            result[members] = _is_work(late.wait_us[members])
-    return result
-
-
-def _is_work(wait_us: Floats) -> Mask:
-    """Which of the waits at one place are as long as most of them are."""
-    middle_us = median(wait_us)
-    off = np.abs(wait_us - middle_us) / middle_us
-    if len(wait_us) < MIN_REPEATS or median(off) > REPEATED_SPREAD:
-        return np.zeros(len(wait_us), bool)
-    return np.asarray(off <= REPEATED_FACTOR)
-
-
-def _graph_launch_places(graph: ExecutionGraph, late: _LateNodes) -> list[tuple[object, ...]]:
-    """Per late node: its place in the launches of its graph, and which of the step's launches of
-    that graph it is; empty where neither it nor the operation before it is of a graph launch."""
-    nodes, edges = graph.nodes_, graph.edges_
-    launches = np.flatnonzero(has_code(edges.kind, LAUNCH_KINDS))
-    calls = distinct(edges.source[launches])
-    labels = [graph.labels[call] for call in calls.tolist()]
-    is_graph = {label: bool(GRAPH_LAUNCH_CALL.match(label)) for label in set(labels)}
-    calls = calls[np.array([is_graph[label] for label in labels], bool)]
-    launches = launches[np.isin(edges.source[launches], calls)]
-    launch = np.full(len(graph), NONE, np.int64)
-    launch[edges.target[launches]] = edges.source[launches]
-    pieces = edges.target[launches]
-    pieces = pieces[np.lexsort((nodes.start_us[pieces], launch[pieces]))]
-    of_launch: dict[int, list[int]] = {}
-    for piece in pieces.tolist():
-        of_launch.setdefault(int(launch[piece]), []).append(piece)
-    names = {call: tuple(graph.labels[p] for p in own) for call, own in of_launch.items()}
-    place = {piece: at for own in of_launch.values() for at, piece in enumerate(own)}
-    begun_us = np.sort(nodes.start_us[graph.marks.start])
-    count: dict[tuple[object, ...], int] = {}
-    nth: dict[int, int] = {}
-    for call in sorted(of_launch, key=lambda node: float(nodes.start_us[node])):
-        key = (names[call], int(np.searchsorted(begun_us, nodes.start_us[call], side="right")))
-        nth[call] = count[key] = count.get(key, -1) + 1
-    result: list[tuple[object, ...]] = []
-    for node, source in zip(late.node.tolist(), late.source.tolist(), strict=True):
-        both = [int(launch[each]) for each in (source, node)]
-        if max(both) == NONE or not graph.on_device[source]:
-            result.append(())
-            continue
-        ends = zip(both, (source, node), strict=True)
-        where = tuple((names.get(call), place.get(n)) for call, n in ends)
-        named = (graph.labels[source], graph.labels[node])
-        result.append(((where, named), tuple(nth.get(call) for call in both)))
-    return result
+def held_until_measured(nodes: Nodes, edges: Edges) -> Nodes:
+    """`nodes`, those that nothing precedes held until their measured start."""
+    alone = np.bincount(edges.target, minlength=len(nodes)) == 0
+    late = np.where(alone, np.maximum(nodes.release_us, nodes.start_us), nodes.release_us)
+    return replace(nodes, release_us=late)

@@ -6,14 +6,15 @@ is not given: each rank's arrival follows from its own graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
 from perfmodel.errors import TraceError
-from perfmodel.graph.data import without_cycles
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.graph.measured_waits import without_cycles
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE, text_codes
 
@@ -23,8 +24,7 @@ MAX_END_SPREAD_US = 100.0
 """Ends of one collective on several ranks spread by up to about this much."""
 
 
-@dataclass(frozen=True)
-class MatchedCollectives:
+class MatchedCollectives(NamedTuple):
     """The collectives of one process group: `nodes[c, i]` is the node of collective `c` in the
     graph of the rank at index `ranks[i]`."""
 
@@ -43,19 +43,37 @@ def match_collectives(
     `whole`: nothing is missing at either end, and equal sequences meet one by one.
     Raises `TraceError` where the names of a group's collectives nowhere fit.
     """
-    result = [_by_group(graph) for graph in graphs]
+    by_group = [_by_group(graph) for graph in graphs]
     meetings = []
-    for group in sorted({name for groups in result for name in groups}):
-        ranks = [index for index, groups in enumerate(result) if group in groups]
+    for group in sorted({name for groups in by_group for name in groups}):
+        ranks = [index for index, groups in enumerate(by_group) if group in groups]
         if len(ranks) < 2:
             continue
-        sequences = [result[r][group] for r in ranks]
-        equal = whole and len({tuple(_labels(graphs[r], result[r][group])) for r in ranks}) == 1
-        if equal:
-            meetings.append(MatchedCollectives(np.array(ranks), np.stack(sequences, axis=1)))
-        else:
-            meetings.append(_match_group(sequences, ranks, graphs, shift_us, wheres))
-    return [meeting for meeting in meetings if len(meeting.nodes)]
+        sequences = [by_group[r][group] for r in ranks]
+        labels = [
+            [graphs[r].labels[node] for node in nodes.tolist()]
+            for r, nodes in zip(ranks, sequences, strict=True)
+        ]
+        ahead = [0] * len(ranks)
+        if not whole or any(each != labels[0] for each in labels):
+            code: dict[str, int] = {}
+            names = [text_codes(each, code) for each in labels]
+            ends = [
+                graphs[r].nodes_.end_us[nodes] + shift_us[r]
+                for r, nodes in zip(ranks, sequences, strict=True)
+            ]
+            for at in range(1, len(ranks)):
+                lag = _lag(names[0], names[at], ends[0], ends[at])
+                if lag is None:
+                    raise _mismatch_error(labels, [wheres[r] for r in ranks], at)
+                ahead[at] = lag
+        first = max(-lag for lag in ahead)
+        last = min(len(nodes) - lag for nodes, lag in zip(sequences, ahead, strict=True))
+        if last > first:
+            pairs = zip(sequences, ahead, strict=True)
+            matched = np.stack([nodes[first + lag : last + lag] for nodes, lag in pairs], axis=1)
+            meetings.append(MatchedCollectives(np.array(ranks), matched))
+    return meetings
 
 
 def _by_group(graph: ExecutionGraph) -> dict[str, Ints]:
@@ -68,35 +86,6 @@ def _by_group(graph: ExecutionGraph) -> dict[str, Ints]:
     nodes = nodes[np.argsort(issued_us[nodes], kind="stable")]
     names = np.array([graph.process_groups.get(node, "") for node in nodes.tolist()], dtype=object)
     return {str(name): nodes[names == name] for name in set(names.tolist())}
-
-
-def _labels(graph: ExecutionGraph, nodes: Ints) -> list[str]:
-    return [graph.labels[node] for node in nodes.tolist()]
-
-
-def _match_group(
-    sequences: list[Ints],
-    ranks: list[int],
-    graphs: list[ExecutionGraph],
-    shift_us: Floats,
-    wheres: list[str],
-) -> MatchedCollectives:
-    code: dict[str, int] = {}
-    names, ends = [], []
-    for nodes, rank in zip(sequences, ranks, strict=True):
-        names.append(text_codes((graphs[rank].labels[node] for node in nodes.tolist()), code))
-        ends.append(graphs[rank].nodes_.end_us[nodes] + shift_us[rank])
-    ahead = [0]
-    for other in range(1, len(ranks)):
-        lag = _lag(names[0], names[other], ends[0], ends[other])
-        if lag is None:
-            raise _mismatch_error(sequences, ranks, graphs, wheres, other)
-        ahead.append(lag)
-    first = max(-lag for lag in ahead)
-    last = min(len(nodes) - lag for nodes, lag in zip(sequences, ahead, strict=True))
-    last = max(first, last)
-    columns = [nodes[first + lag : last + lag] for nodes, lag in zip(sequences, ahead, strict=True)]
-    return MatchedCollectives(np.array(ranks), np.stack(columns, axis=1))
 
 
 def _lag(names: Ints, others: Ints, ends: Floats, other_ends: Floats) -> int | None:
@@ -123,22 +112,12 @@ def _lag(names: Ints, others: Ints, ends: Floats, other_ends: Floats) -> int | N
     return from_last
 
 
-def _mismatch_error(
-    sequences: list[Ints],
-    ranks: list[int],
-    graphs: list[ExecutionGraph],
-    wheres: list[str],
-    other: int,
-) -> TraceError:
+def _mismatch_error(labels: list[list[str]], wheres: list[str], other: int) -> TraceError:
     """The first place, counted from the last, where two ranks come to different collectives."""
-    labels = [
-        [graphs[ranks[i]].labels[node] for node in sequences[i][::-1].tolist()] for i in (0, other)
-    ]
-    one, two = next(
-        ((a, b) for a, b in zip(*labels, strict=False) if a != b), (labels[0][0], labels[1][0])
-    )
+    pairs = list(zip(labels[0][::-1], labels[other][::-1], strict=False))
+    one, two = next(((a, b) for a, b in pairs if a != b), pairs[0])
     return TraceError(
-        f"{wheres[ranks[other]]}: comes to {two[:60]!r} where {wheres[ranks[0]]} comes to "
+        f"{wheres[other]}: comes to {two[:60]!r} where {wheres[0]} comes to "
         f"{one[:60]!r}: these collectives never meet"
     )
 
@@ -169,42 +148,37 @@ def merge(
     shift_us = (np.array(origins_ns, np.int64) - min(origins_ns)) / 1e3
     meetings = match_collectives(graphs, shift_us, wheres, whole=modelled)
     aligned = shift_us if modelled else _aligned(graphs, meetings, shift_us)
-    nodes = _stack_nodes(graphs, aligned)
     repeating = [graph.carried for graph in graphs if graph.carried is not None]
     carried = None
     if len(repeating) == len(graphs):
         edges = _stack_edges([each.edges for each in repeating], offset)
         carried = CarriedEdges(edges, np.concatenate([each.distance for each in repeating]))
+    shifted = list(zip(graphs, offset.tolist(), strict=True))
     merged = ExecutionGraph(
-        nodes,
+        _stack_nodes(graphs, aligned),
         _stack_edges([graph.edges_ for graph in graphs], offset),
         StepMarks(
             np.concatenate([g.marks.rank for g in graphs]),
             tuple(name for g in graphs for name in g.marks.name),
-            np.concatenate([g.marks.start + o for g, o in zip(graphs, offset, strict=True)]),
-            np.concatenate([g.marks.end + o for g, o in zip(graphs, offset, strict=True)]),
+            np.concatenate([g.marks.start + o for g, o in shifted]),
+            np.concatenate([g.marks.end + o for g, o in shifted]),
         ),
         tuple(name for g in graphs for name in g.resources),
         tuple(label for g in graphs for label in g.labels),
         tuple(text for g in graphs for text in g.annotations),
         max(graph.unknown for graph in graphs),
-        {
-            int(node + o): name
-            for g, o in zip(graphs, offset, strict=True)
-            for node, name in g.process_groups.items()
-        },
+        {node + o: name for g, o in shifted for node, name in g.process_groups.items()},
         tuple(note for graph in graphs for note in graph.notes),
         sum(graph.left_out for graph in graphs),
         carried=carried,
     )
     for meeting in meetings:
         matched = meeting.nodes + offset[meeting.ranks]
-        longest = np.broadcast_to(
-            merged.nodes_.duration_us[matched].max(axis=1, keepdims=True), matched.shape
-        )
-        merged = _split_at_meeting(
-            merged, matched, longest if modelled else _transfer_us(merged, matched)
-        )
+        transfer_us = _transfer_us(merged, matched)
+        if modelled:
+            longest = merged.nodes_.duration_us[matched].max(axis=1, keepdims=True)
+            transfer_us = np.broadcast_to(longest, matched.shape)
+        merged = _split_at_meeting(merged, matched, transfer_us)
     return without_cycles(merged, ", ".join(wheres))
 
 
@@ -213,17 +187,11 @@ def _aligned(
 ) -> Floats:
     """`shift_us` corrected so that collectives end at one time, in the median over them."""
     lateness: list[list[Floats]] = [[] for _ in graphs]
-    for meeting in meetings:
-        ends = np.stack(
-            [
-                graphs[r].nodes_.end_us[meeting.nodes[:, i]] + shift_us[r]
-                for i, r in enumerate(meeting.ranks.tolist())
-            ],
-            axis=1,
-        )
-        late = ends - np.median(ends, axis=1, keepdims=True)
-        for i, r in enumerate(meeting.ranks.tolist()):
-            lateness[r].append(late[:, i])
+    for ranks, nodes in meetings:
+        pairs = zip(ranks.tolist(), nodes.T, strict=True)
+        ends_us = np.stack([graphs[r].nodes_.end_us[own] + shift_us[r] for r, own in pairs])
+        for r, late in zip(ranks.tolist(), ends_us - np.median(ends_us, axis=0), strict=True):
+            lateness[r].append(late)
     corrections = [float(np.median(np.concatenate(late))) if late else 0.0 for late in lateness]
     aligned: Floats = shift_us - np.array(corrections)
     return aligned
@@ -232,25 +200,17 @@ def _aligned(
 def _stack_nodes(graphs: list[ExecutionGraph], shift_us: Floats) -> Nodes:
     resources = np.cumsum([0, *(len(graph.resources) for graph in graphs)])[:-1]
     shifts = {"start_us": shift_us, "release_us": shift_us, "resource": resources}
-    none = np.zeros(len(graphs), np.int64)
-    return Nodes(
-        **{
-            name: np.concatenate(
-                [
-                    getattr(graph.nodes_, name) + shift
-                    for graph, shift in zip(graphs, shifts.get(name, none), strict=True)
-                ]
-            )
-            for name in (column.name for column in fields(Nodes))
-        }
-    )
+    columns = {}
+    for name in (column.name for column in fields(Nodes)):
+        parts = [getattr(graph.nodes_, name) for graph in graphs]
+        if name in shifts:
+            parts = [part + by for part, by in zip(parts, shifts[name].tolist(), strict=True)]
+        columns[name] = np.concatenate(parts)
+    return Nodes(**columns)
 
 
 def _stack_edges(edges: list[Edges], offset: Ints) -> Edges:
-    first, *others = (
-        replace(each, source=each.source + o, target=each.target + o)
-        for each, o in zip(edges, offset, strict=True)
-    )
+    first, *others = (each.shifted(by) for each, by in zip(edges, offset.tolist(), strict=True))
     return first.and_(*others)
 
 

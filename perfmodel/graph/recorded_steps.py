@@ -8,12 +8,11 @@ step's start, each from the operation as far from the end of its thread or strea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.arrays import Ints, distinct, has_code
 from perfmodel.graph.kinds import LAUNCH_KINDS, STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.trace.columns import NONE
@@ -51,7 +50,7 @@ def recorded_steps(graph: ExecutionGraph, steps: Ints) -> list[RecordedStep]:
         return []
     ranks = distinct(graph.marks.rank).tolist()
     groups = [tuple(ranks)] if graph.arrivals is not None else [(rank,) for rank in ranks]
-    layout = _Layout.of(graph, together=len(groups) == 1)
+    layout = _Layout(graph, together=len(groups) == 1)
     return [layout.step(index, group) for group in groups for index in steps.tolist()]
 
 
@@ -121,108 +120,63 @@ def earlier_work(graph: ExecutionGraph) -> Ints:
     return earlier
 
 
-@dataclass(frozen=True)
 class _Layout:
     """Nodes and edges of a graph by unit: a step of a rank, or of ranks that go through it
     together. Each is laid out once, so that a step costs what it holds."""
 
-    graph: ExecutionGraph
-    step_of: Ints
-    """Per node."""
-    step_count: int
-    ranks: Ints
-    """Ascending; a rank's place here, times `step_count`, plus its step is its unit."""
-    rows: Ints
-    """The nodes of every unit, unit after unit, in an order in which edges go forward."""
-    row_units: Ints
-    """Per place in `rows`."""
-    unit: Ints
-    """Per node of the graph, or -1."""
-    local: Ints
-    """Per node of the graph, its place among those of its unit."""
-    into: Ints
-    """Edges by the unit of their target, in their order within each; `into_units` has those."""
-    into_units: Ints
-    node: Ints
-    """Those that are part of a step, by unit, resource and time."""
-    place: Ints
-    """Per node of the graph, where it stands in `node`."""
-    group: Ints
-    """Per place: unit times resources plus resource."""
-    mark_end: Ints
-    """`[ranks, steps]`."""
-    rank_of: Ints
-    """Per resource that goes on from step to step, a main thread or a stream, its rank, else -1."""
-    is_main: Mask
-    """Per resource."""
-    queue_depth: Mapping[int, int]
-    """Per rank."""
-    lag_us: Floats
-    """Per kind of edge."""
-
-    @classmethod
-    def of(cls, graph: ExecutionGraph, *, together: bool) -> _Layout:
+    def __init__(self, graph: ExecutionGraph, *, together: bool) -> None:
         nodes, edges, marks, count = graph.nodes_, graph.edges_, graph.marks, len(graph)
-        ranks, step = distinct(marks.rank), step_of_nodes(graph)
-        step_count = len(marks.name) // len(ranks)
-        first = 0 if together else np.searchsorted(ranks, nodes.rank) * step_count
-        unit = np.where(step == NONE, NONE, first + step)
-        position, local, place = np.empty(count, np.int64), *np.full((2, count), NONE, np.int64)
+        self.graph, self.together = graph, together
+        self.step_of = step_of_nodes(graph)
+        self.ranks = distinct(marks.rank)
+        self.step_count = len(marks.name) // len(self.ranks)
+        first = 0 if together else np.searchsorted(self.ranks, nodes.rank) * self.step_count
+        is_part = self.step_of != NONE
+        self.unit = np.where(is_part, first + self.step_of, NONE)
+        # The nodes of every unit, in an order in which edges go forward, and their places there.
+        position, self.local = np.empty(count, np.int64), np.full(count, NONE, np.int64)
         position[graph.order] = np.arange(count)
-        rows = np.flatnonzero(unit != NONE)
-        rows = rows[np.lexsort((position[rows], unit[rows]))]
-        row_units = unit[rows]
-        local[rows] = np.arange(len(rows)) - np.searchsorted(row_units, row_units, side="left")
-        into = np.argsort(unit[edges.target], kind="stable")
-        node = np.flatnonzero((step != NONE) & (nodes.kind != NodeKind.MARK))
-        group = unit[node] * len(graph.resources) + nodes.resource[node]
+        rows = np.flatnonzero(is_part)
+        self.rows = rows[np.lexsort((position[rows], self.unit[rows]))]
+        self.row_units = self.unit[self.rows]
+        begins = np.searchsorted(self.row_units, self.row_units, side="left")
+        self.local[self.rows] = np.arange(len(rows)) - begins
+        # Edges by the unit of their target.
+        self.into = np.argsort(self.unit[edges.target], kind="stable")
+        self.into_units = self.unit[edges.target[self.into]]
+        # What runs in a step by group (unit and resource), then time, and each node's place there.
+        node = np.flatnonzero(is_part & (nodes.kind != NodeKind.MARK))
+        group = self.unit[node] * len(graph.resources) + nodes.resource[node]
         order = np.lexsort((nodes.end_us[node], nodes.start_us[node], group))
-        node, group = node[order], group[order]
-        place[node] = np.arange(len(node))
-        lag_us = np.zeros(len(EdgeKind))
-        lag_us[edges.kind] = edges.lag_us
-        return cls(
-            graph,
-            step,
-            step_count,
-            ranks,
-            rows,
-            row_units,
-            unit,
-            local,
-            into,
-            unit[edges.target[into]],
-            node,
-            place,
-            group,
-            marks.end[np.argsort(marks.rank, kind="stable")].reshape(len(ranks), step_count),
-            np.array([_rank_of(name) for name in graph.resources], np.int64),
-            np.array([name.endswith("/main") for name in graph.resources], np.bool_),
-            _queue_depths(graph, ranks),
-            lag_us,
-        )
+        self.node, self.group = node[order], group[order]
+        self.place = np.full(count, NONE, np.int64)
+        self.place[self.node] = np.arange(len(node))
+        by_rank = np.argsort(marks.rank, kind="stable")
+        self.mark_end = marks.end[by_rank].reshape(len(self.ranks), self.step_count)
+        self.rank_of = np.array([_rank_of(name) for name in graph.resources], np.int64)
+        self.is_main = np.array([name.endswith("/main") for name in graph.resources], np.bool_)
+        self.queue_depth = _queue_depths(graph, self.ranks)
+        self.lag_us = np.zeros(len(EdgeKind))
+        self.lag_us[edges.kind] = edges.lag_us
 
     def step(self, index: int, ranks: tuple[int, ...]) -> RecordedStep:
         """The step `index` of ranks that go through it together."""
         edges = self.graph.edges_
-        together = len(ranks) == len(self.ranks)
-        rank_at = 0 if together else int(np.searchsorted(self.ranks, ranks[0]))
+        rank_at = 0 if self.together else int(np.searchsorted(self.ranks, ranks[0]))
         unit = rank_at * self.step_count + index
-        rows = _slice_of(unit, self.rows, self.row_units)
-        into = _slice_of(unit, self.into, self.into_units)
+        rows, into = (
+            of[slice(*np.searchsorted(units, np.array([unit, unit + 1], units.dtype)))]
+            for of, units in ((self.rows, self.row_units), (self.into, self.into_units))
+        )
         within = into[self.unit[edges.source[into]] == unit]
         parts = [(edges.where(within), np.zeros(len(within), np.int64))]
         parts += [self._across(into, index, unit), self._along(index, unit), self._queue(rows)]
         every = parts[0][0].and_(*(more for more, _ in parts[1:]))
         distance = np.concatenate([later for _, later in parts])
         known = (self.unit[every.source] == unit) & (self.unit[every.target] == unit)
-        local_edges = Edges.of(
-            self.local[every.source[known]],
-            self.local[every.target[known]],
-            every.kind[known],
-            overlap_frac=every.overlap_frac[known],
-            lag_us=every.lag_us[known],
-        )
+        every = every.where(known)
+        source, target = self.local[every.source], self.local[every.target]
+        local_edges = replace(every, source=source, target=target)
         return RecordedStep(index, ranks, rows, local_edges, distance[known])
 
     def _bounds(self, group: Ints) -> tuple[Ints, Ints]:
@@ -247,10 +201,7 @@ class _Layout:
         here = past - from_end
         there = here >= first
         kept = edges.where(rows[there])
-        moved = Edges(
-            self.node[here[there]], kept.target, kept.kind, kept.overlap_frac, kept.lag_us
-        )
-        return moved, index - before[there]
+        return replace(kept, source=self.node[here[there]]), index - before[there]
 
     def _along(self, index: int, unit: int) -> tuple[Edges, Ints]:
         """From the end of each rank's step to its main thread's first piece, and from the last
@@ -270,27 +221,21 @@ class _Layout:
     def _queue(self, rows: Ints) -> tuple[Edges, Ints]:
         """A host is ahead of its device by no more launches than its queue holds."""
         graph, nodes = self.graph, self.graph.nodes_
-        source, target, distance = [], [], []
+        found = []
         for rank in distinct(nodes.rank[rows]).tolist():
             own = rows[nodes.rank[rows] == rank]
             calls, work = own[nodes.kind[own] == NodeKind.LAUNCH], own[graph.on_device[own]]
             if len(calls) and len(work):
                 last = work[np.argmax(nodes.end_us[work])]
-                source.append(int(last))
-                target.append(int(calls[np.argmax(nodes.start_us[calls])]))
-                distance.append(-(-self.queue_depth[rank] // len(calls)))
-        ends = np.array(source, np.int64), np.array(target, np.int64)
-        lag_us = self.lag_us[EdgeKind.LAUNCH_QUEUE]
-        return Edges.of(*ends, EdgeKind.LAUNCH_QUEUE, lag_us=lag_us), np.array(distance, np.int64)
-
-
-def _slice_of(unit: int, rows: Ints, units: Ints) -> Ints:
-    """What of `rows`, which stand in order of `units`, is of one unit."""
-    low, high = np.searchsorted(units, np.array([unit, unit + 1], units.dtype))
-    return rows[low:high]
+                call = calls[np.argmax(nodes.start_us[calls])]
+                found.append((last, call, -(-self.queue_depth[rank] // len(calls))))
+        source, target, distance = np.array(found, np.int64).reshape(-1, 3).T
+        kind = EdgeKind.LAUNCH_QUEUE
+        return Edges.of(source, target, kind, lag_us=self.lag_us[kind]), distance
 
 
 def _rank_of(resource: str) -> int:
+    """The rank of a main thread or a stream, which go on from step to step; else -1."""
     rank, _, rest = resource.partition("/")
     goes_on = rest == "main" or rest.startswith("gpu")
     return int(rank) if goes_on and rank.isdecimal() else NONE

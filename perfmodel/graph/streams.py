@@ -7,17 +7,25 @@ the same time under one stream number. Both keep their order here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.types import Edges
+from perfmodel.graph.measured_waits import without_cycles
+from perfmodel.graph.types import Edges, ExecutionGraph
 from perfmodel.graph.waits import ROUNDING_US
 from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, equal_runs, stream_keys
+from perfmodel.trace.link import Links, equal_runs, stream_keys, thread_keys
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    from perfmodel.trace.pair import Pairing
+
 
 MAX_BRANCHES = 16
 """Branches of one graph launch that are distinguished; of more, those that end last."""
@@ -52,33 +60,24 @@ def stream_edges(rank: RankTrace, links: Links) -> Edges:
 def _stream_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
     """Edges among the operations of one stream, in order of their starts."""
     latest = np.maximum.accumulate(end_us)
-    at = np.arange(1, len(start_us))
-    free = start_us[1:] >= latest[:-1] - ROUNDING_US
-    begins = np.concatenate([[True], free])
+    begins = np.append(True, start_us[1:] >= latest[:-1] - ROUNDING_US)
     first = np.flatnonzero(begins)
     size = np.diff(np.append(first, len(start_us)))
     alone = size[np.cumsum(begins) - 1] == 1
-    plain = at[free & alone[:-1]] - 1
+    plain = np.flatnonzero(begins[1:] & alone[:-1])
     source, target = plain.tolist(), (plain + 1).tolist()
+    # Among operations that overlap in turn, and from them to the one behind.
     for begin, count in zip(first[size > 1].tolist(), size[size > 1].tolist(), strict=True):
-        _overlapping_group_edges(start_us, end_us, begin, count, source, target)
+        running, past = [begin], begin + count
+        for at in range(begin + 1, min(past + 1, len(start_us))):
+            source += running
+            target += [at] * len(running)
+            over = at == past
+            running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
+            running.append(at)
+            if len(running) > MAX_BRANCHES:
+                running.remove(min(running, key=lambda r: end_us[r]))
     return np.array(source, np.int64), np.array(target, np.int64)
-
-
-def _overlapping_group_edges(
-    start_us: Floats, end_us: Floats, begin: int, count: int, source: list[int], target: list[int]
-) -> None:
-    """Edges among `count` operations that overlap in turn, and from them to the one behind."""
-    running = [begin]
-    past = begin + count
-    for at in range(begin + 1, min(past + 1, len(start_us))):
-        source += running
-        target += [at] * len(running)
-        over = at == past
-        running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
-        running.append(at)
-        if len(running) > MAX_BRANCHES:
-            running.remove(min(running, key=lambda r: end_us[r]))
 
 
 LATE_START_US = 4.0
@@ -314,3 +313,61 @@ def _first_after_wait_call(rank: RankTrace, calls: Ints, launches: _Launches) ->
     until = np.searchsorted(called_us, when_us, side="right")
     waited = until > np.searchsorted(called_us, since_us, side="right")
     return launches.device[order[waited]]
+
+
+def with_data_edges(
+    graph: ExecutionGraph,
+    rank: RankTrace,
+    links: Links,
+    execution_trace: ExecutionTrace,
+    pairing: Pairing,
+) -> ExecutionGraph:
+    """`graph` (of this one rank) with an edge from the last device operation of each producer to
+    the first one of its consumer, where they run on different streams.
+
+    Within a stream the order says it already. An edge that the measurement contradicts (the
+    consumer began before) is left out.
+    """
+    events = defaultdict(list)
+    for event, node in zip(pairing.event.tolist(), pairing.node.tolist(), strict=True):
+        events[node].append(event)
+    producer, consumer = execution_trace.data_dependencies()
+    pairs = [
+        pair
+        for p, c in zip(producer.tolist(), consumer.tolist(), strict=True)
+        if len(events[p]) == len(events[c])
+        for pair in zip(events[p], events[c], strict=True)
+    ]
+    if not pairs:
+        return graph
+    table = np.array(pairs, np.int64)
+    rows = distinct(table.reshape(-1))
+    first, last = _device_operations(rank, links, rows)
+    source = last[np.searchsorted(rows, table[:, 0])]
+    target = first[np.searchsorted(rows, table[:, 1])]
+    known = (source >= 0) & (target >= 0)
+    result = np.stack(distinct_pairs(source[known], target[known]), axis=1)
+    devices = links.device_rows
+    stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
+    result = result[
+        (stream[result[:, 0]] != stream[result[:, 1]])
+        & (end[result[:, 0]] <= start[result[:, 1]] + ROUNDING_US)
+    ]
+    node = np.flatnonzero(graph.on_device)
+    data = Edges.of(node[result[:, 0]], node[result[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
+    return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
+
+
+def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
+    """Per host event: positions in `device_rows` of the first and last operation launched in it."""
+    launched = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[launched]
+    order = np.lexsort((rank.start_us[launch], rank.thread[launch]))
+    launched, launch = launched[order], launch[order]
+    keys = thread_keys(rank.thread[launch], rank.start_us[launch])
+    begun, over = (
+        thread_keys(rank.thread[events], us[events]) for us in (rank.start_us, rank.end_us)
+    )
+    low, past = np.searchsorted(keys, begun, side="left"), np.searchsorted(keys, over, side="right")
+    launched, is_empty = np.append(launched, NONE), past <= low
+    return launched[np.where(is_empty, NONE, low)], launched[np.where(is_empty, NONE, past - 1)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,10 @@ class Edges:
     def where(self, kept: Mask | Ints) -> Edges:
         """The edges of which `kept` is true, or that it names."""
         return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
+
+    def shifted(self, by: int) -> Edges:
+        """The edges between nodes whose numbers are `by` higher."""
+        return replace(self, source=self.source + by, target=self.target + by)
 
     def and_(self, *more: Edges) -> Edges:
         """These edges and, behind them, `more`."""
@@ -219,11 +224,10 @@ class ExecutionGraph:
         import pandas as pd
 
         n = self.nodes_
+        codes = {"kind": NodeKind, "cause": Cause, "scope": Scope}
         columns = {
             "label": self.labels,
-            "kind": [NodeKind(k).name.lower() for k in n.kind],
-            "cause": [Cause(c).name.lower() for c in n.cause],
-            "scope": [Scope(s).name.lower() for s in n.scope],
+            **{name: _names(of, getattr(n, name)) for name, of in codes.items()},
             "rank": n.rank,
             "resource": [self.resources[r] for r in n.resource],
             "start_us": n.start_us,
@@ -236,15 +240,9 @@ class ExecutionGraph:
         """The edges as a pandas frame."""
         import pandas as pd
 
-        e = self.edges_
-        columns = {
-            "source": e.source,
-            "target": e.target,
-            "kind": [EdgeKind(k).name.lower() for k in e.kind],
-            "lag_us": e.lag_us,
-            "overlap_frac": e.overlap_frac,
-        }
-        return pd.DataFrame(columns)
+        names = ("source", "target", "kind", "lag_us", "overlap_frac")
+        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in names})
+        return frame.assign(kind=_names(EdgeKind, self.edges_.kind))
 
     @cached_property
     def order(self) -> Ints:
@@ -267,8 +265,13 @@ class ExecutionGraph:
         places = np.flatnonzero(mixed)
         result = self._topological(source, target, mixed)
         if len(result) < len(places):
-            result = self._topological(source, target, np.ones(len(order), np.bool_))
-            raise GraphError(f"the graph has a cycle: {self._cycle(set(order[result].tolist()))}")
+            import networkx as nx
+
+            cycle = nx.find_cycle(
+                nx.DiGraph(list(zip(source.tolist(), target.tolist(), strict=True)))
+            )
+            names = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
+            raise GraphError(f"the graph has a cycle: {' <- '.join(names)}")
         order[places] = order[result]
         return order
 
@@ -297,18 +300,6 @@ class ExecutionGraph:
                     heappush(ready, each)
         result: list[int] = place[order].tolist()
         return result
-
-    def _cycle(self, sorted_nodes: set[int]) -> str:
-        before = {
-            int(t): int(s)
-            for s, t in zip(self.edges_.source, self.edges_.target, strict=True)
-            if int(s) not in sorted_nodes and int(t) not in sorted_nodes
-        }
-        node, seen = next(iter(before)), []
-        while node not in seen:
-            seen.append(node)
-            node = before[node]
-        return " <- ".join(self.labels[n] for n in [*seen[seen.index(node) :], node])
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:
@@ -352,3 +343,9 @@ class ExecutionGraph:
             (row.pop("source"), row.pop("target"), row) for row in self.edges.to_dict("records")
         )
         return graph
+
+
+def _names(of: type[IntEnum], codes: Codes) -> list[str]:
+    """The names of codes in lower case."""
+    names = {each.value: each.name.lower() for each in of}
+    return [names[code] for code in codes.tolist()]

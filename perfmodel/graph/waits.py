@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, quantile
+from perfmodel.arrays import Floats, Ints, Mask, quantile
 from perfmodel.graph.host import ALLOCATOR, ELAPSED, LAUNCH, PIECE, SYNC, Pieces
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.trace.categories import (
@@ -46,22 +45,6 @@ class Waits:
     """First pieces after a sleep: another thread's hand-over starts them, not the clock."""
 
 
-def add_thread_waits(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
-    """Add to `waits` what the main thread waited for of others, and what woke them."""
-    main = np.flatnonzero(
-        np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN_THREAD])
-    )
-    if not len(main):
-        return
-    _host_collectives(rank, pieces, waits, main)
-    asleep = (pieces.cause == Cause.HOST_T1) & (pieces.call == PIECE)
-    gaps = main[asleep[main] & ~np.isin(main, list(waits.returns))]
-    for low, high in equal_runs(pieces.thread):
-        role = links.roles[int(pieces.thread[low])]
-        if role != MAIN_THREAD and not (pieces.cause[low:high] == Cause.COMMUNICATION).any():
-            _hand_overs(pieces, waits, gaps, range(low, high), asleep, role)
-
-
 def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints) -> None:
     """Collectives on worker threads (Gloo): issued by the main thread, waited for by it later."""
     start_us = pieces.start_us[main]
@@ -89,21 +72,6 @@ def _host_collectives(rank: RankTrace, pieces: Pieces, waits: Waits, main: Ints)
             waits.edges.append((piece, len(pieces.thread) + at, EdgeKind.HAND_BACK))
 
 
-def _gaps_around(pieces: Pieces, gaps: Ints, start_us: Floats, end_us: Floats) -> Ints:
-    """Those of `gaps` (in order of time) that may meet one of these intervals; all of them where
-    looking at each costs no more."""
-    if len(gaps) <= len(start_us):
-        return gaps
-    low = np.searchsorted(pieces.end_us[gaps], start_us - ROUNDING_US, side="left")
-    high = np.searchsorted(pieces.start_us[gaps], end_us + ROUNDING_US, side="right")
-    count = high - low
-    if count.sum() > len(gaps):
-        return gaps
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    near: Ints = distinct(np.repeat(low, count) + within)
-    return gaps[near]
-
-
 def _hand_overs(
     pieces: Pieces, waits: Waits, gaps: Ints, on_thread: range, asleep: Mask, role: str
 ) -> None:
@@ -116,7 +84,6 @@ def _hand_overs(
     if not len(busy):
         return
     start, end = pieces.start_us[busy], pieces.end_us[busy]
-    gaps = _gaps_around(pieces, gaps, start, end)
     begun, over = pieces.start_us[gaps], pieces.end_us[gaps]
     first = np.searchsorted(end, begun, side="right")
     at = np.minimum(first, len(busy) - 1)
@@ -174,50 +141,32 @@ MAX_SYNC_CALL_US = 10.0
 """A synchronising call that has nothing to wait for takes no longer than this."""
 
 
-class StreamState:
-    """Which device operation was the last launched on each stream at a given time."""
-
-    def __init__(self, rank: RankTrace, links: Links) -> None:
-        launched = np.where(links.device_launch >= 0, rank.start_us[links.device_launch], -np.inf)
-        stream = stream_keys(rank, links.device_rows)
-        self.streams = distinct(stream).tolist()
-        self.launched: list[Floats] = []
-        self.rows: list[Ints] = []
-        for key in self.streams:
-            chosen = np.flatnonzero(stream == key)
-            order = chosen[np.argsort(launched[chosen], kind="stable")]
-            self.launched.append(launched[order])
-            self.rows.append(links.device_rows[order])
-
-    def last(self, time_us: float) -> list[int]:
-        """Per stream: row of the last operation launched before `time_us`, or -1."""
-        result = []
-        for launched, rows in zip(self.launched, self.rows, strict=True):
-            at = int(np.searchsorted(launched, time_us, side="right")) - 1
-            result.append(int(rows[at]) if at >= 0 else NONE)
-        return result
-
-
 def find_waits(rank: RankTrace, links: Links, pieces: Pieces) -> Waits:
     """Find every wait of the rank's host threads and what ended it."""
-    waits = Waits(
-        pieces.start_us.copy(), pieces.end_us - pieces.start_us, pieces.cause.copy(), {}, [], set()
-    )
+    taken_us = pieces.end_us - pieces.start_us
+    waits = Waits(pieces.start_us.copy(), taken_us, pieces.cause.copy(), {}, [], set())
     if not len(pieces.thread):
         return waits
-    state = StreamState(rank, links)
-    _synchronising_calls(rank, links, pieces, waits, state)
+    _synchronising_calls(rank, links, pieces, waits)
     _hidden_synchronisations(rank, links, pieces, waits)
     _blocking_copies(rank, links, pieces, waits)
     _launch_queue(rank, links, pieces, waits)
     _early_kernels(rank, links, pieces, waits)
-    add_thread_waits(rank, links, pieces, waits)
+    runs = [(links.roles[int(pieces.thread[at])], at, end) for at, end in equal_runs(pieces.thread)]
+    mains = [np.arange(low, high) for role, low, high in runs if role == MAIN_THREAD]
+    if not mains:
+        return waits
+    main = np.concatenate(mains)
+    _host_collectives(rank, pieces, waits, main)
+    asleep = (pieces.cause == Cause.HOST_T1) & (pieces.call == PIECE)
+    gaps = main[asleep[main] & ~np.isin(main, list(waits.returns))]
+    for role, low, high in runs:
+        if role != MAIN_THREAD and not (pieces.cause[low:high] == Cause.COMMUNICATION).any():
+            _hand_overs(pieces, waits, gaps, range(low, high), asleep, role)
     return waits
 
 
-def _synchronising_calls(
-    rank: RankTrace, links: Links, pieces: Pieces, waits: Waits, state: StreamState
-) -> None:
+def _synchronising_calls(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
     """Synchronise calls wait for a stream or all of them; freeing device memory for all."""
     syncs = np.flatnonzero(pieces.call == SYNC)
     call_us = min(float(waits.duration_us[syncs].min(initial=np.inf)), MAX_SYNC_CALL_US)
@@ -226,7 +175,7 @@ def _synchronising_calls(
         for row in rank.of(Category.CUDA_SYNC)
         if rank.sync_stream[row] >= 0
     }
-    end_us = rank.end_us
+    end_us, queues = rank.end_us, _launch_queues(rank, links)
     launched_by = np.full(len(rank), NONE, np.int32)
     launched_by[links.device_rows] = links.device_launch
     for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)).tolist():
@@ -237,8 +186,11 @@ def _synchronising_calls(
         if frees and not DEVICE_FREE_CALL.match(name):
             continue
         before = [
-            r for r in state.last(begun) if r >= 0 and pieces.of_call(launched_by[r]) != piece
+            int(rows[at - 1])
+            for launched_us, rows in queues
+            if (at := int(np.searchsorted(launched_us, begun, side="right")))
         ]
+        before = [r for r in before if pieces.of_call(launched_by[r]) != piece]
         last = _can_have_ended_call(before, end_us, returned)
         if not frees and (known := stream_of_call.get(int(rank.correlation[row]))) is not None:
             last = [r for r in before if rank.stream[r] == known] or last
@@ -258,6 +210,18 @@ def _synchronising_calls(
         kind = EdgeKind.ALLOCATOR if frees else EdgeKind.HOST_SYNC
         for r in last if everything else [awaited]:
             waits.edges.append((~r, int(piece), kind))
+
+
+def _launch_queues(rank: RankTrace, links: Links) -> list[tuple[Floats, Ints]]:
+    """Per stream: when each of its operations was launched, in order, and their rows."""
+    launch = links.device_launch
+    launched_us = np.where(launch >= 0, rank.start_us[launch], -np.inf)
+    stream = stream_keys(rank, links.device_rows)
+    order = np.lexsort((launched_us, stream))
+    return [
+        (launched_us[order[low:high]], links.device_rows[order[low:high]])
+        for low, high in equal_runs(stream[order])
+    ]
 
 
 def _can_have_ended_call(rows: list[int], end_us: Floats, returned_us: float) -> list[int]:
@@ -345,20 +309,19 @@ def _launch_queue(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -
     linked = np.flatnonzero(links.device_launch >= 0)
     order = linked[np.argsort(rank.start_us[links.device_launch[linked]], kind="stable")]
     launch, device = links.device_launch[order], links.device_rows[order]
-    launch, first = np.unique(launch, return_index=True)
-    keep = np.argsort(first, kind="stable")
-    launch, device = launch[keep], device[first[keep]]
+    first = np.sort(np.unique(launch, return_index=True)[1])
+    launch, device = launch[first], device[first]
     if len(launch) <= QUEUE_DEPTHS[0]:
         return
     returned, ends = rank.end_us[launch], rank.end_us[device]
     typical = _unblocked_us(pieces, waits)
     long = np.flatnonzero(rank.duration_us[launch] > BLOCKED_LAUNCH_FACTOR * typical)
-    seen: Counter[int] = Counter()
+    hits_of = {}
     for depth in QUEUE_DEPTHS:
         late = long[long >= depth]
         lag = returned[late] - ends[late - depth]
-        seen[depth] = int(((lag >= 0) & (lag < QUEUE_RETURN_US)).sum())
-    depth, hits = seen.most_common(1)[0]
+        hits_of[depth] = int(((lag >= 0) & (lag < QUEUE_RETURN_US)).sum())
+    depth, hits = max(hits_of.items(), key=lambda item: item[1])
     if hits < max(MIN_QUEUE_HITS, MIN_QUEUE_HIT_FRAC * len(long)):
         return
     starts = rank.start_us[launch]

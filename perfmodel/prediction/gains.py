@@ -19,11 +19,11 @@ from perfmodel.errors import UsageError
 from perfmodel.graph.kinds import SCOPES, Cause
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
+from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps
-from perfmodel.timeline.unexplained import IN_OPERATOR, lacks_work
 
 MOST = 5
 MIN_FRAC = 0.01

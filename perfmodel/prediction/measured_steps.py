@@ -12,6 +12,7 @@ from perfmodel.arrays import Floats, has_code
 from perfmodel.cost.host import Profile
 from perfmodel.graph.kinds import Cause, Scope
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
 from perfmodel.prediction.leave_out import left_out_change_us
 from perfmodel.prediction.result import fallback_frac, summarise
@@ -21,7 +22,6 @@ from perfmodel.prediction.what_if import Scale
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps
-from perfmodel.timeline.unexplained import error_warnings, unexplained_warnings
 from perfmodel.trace import Trace
 from perfmodel.trace.link import launching_op
 

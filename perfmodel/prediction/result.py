@@ -13,6 +13,7 @@ from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.recorded_steps import step_of_nodes
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import OTHER, families_of_kernels
+from perfmodel.prediction.breakdown.completeness import Unexplained
 from perfmodel.prediction.breakdown.straggler import rank_waiting
 from perfmodel.prediction.intervals import median_errors, unseen_errors, unseen_step_interval
 from perfmodel.prediction.leave_out import LeaveOneOut, NaivePredictions, naive_predictions
@@ -35,7 +36,6 @@ from perfmodel.timeline.steps import (
     step_bounds,
     step_roles,
 )
-from perfmodel.timeline.unexplained import Unexplained
 from perfmodel.trace.columns import NONE
 
 HOST_CAUSES = frozenset(

@@ -12,12 +12,11 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
-from perfmodel.prediction.breakdown.completeness import Gap
+from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.prediction.leave_out import LeaveOneOut
 from perfmodel.provenance import OWN_MODELS, made_by
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
-from perfmodel.timeline.unexplained import Unexplained
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:

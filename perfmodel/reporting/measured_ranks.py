@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import median
 from perfmodel.graph import build_graph
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.named_sums import NamedSums, range_rows
+from perfmodel.prediction.breakdown.tables import NamedSums, range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, Result
 from perfmodel.timeline.idle import DeviceWork, account

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,8 +59,7 @@ class Load:
         return Load(*(np.tile(column, copies) for column in vars(self).values()))
 
 
-@dataclass(frozen=True)
-class _ConstantLoads:
+class _ConstantLoads(NamedTuple):
     """When collectives hold what on one rank: stretches of constant load, in order."""
 
     start_us: Floats
@@ -110,7 +110,7 @@ def lost_us(timeline: Timeline, load: Load, nodes: slice = slice(None)) -> Float
         asked, losing = others[is_asked[others]], collectives[is_asked[collectives]]
         stretches = _constant_loads(timeline, load, collectives)
         for part in _parts(len(stretches.start_us), len(others)):
-            held = _ConstantLoads(*(column[part] for column in vars(stretches).values()))
+            held = _ConstantLoads(*(column[part] for column in stretches))
             overlap = _overlap_us(timeline, asked, held.start_us, held.end_us)
             slower = np.maximum(
                 load.sm_used_frac[asked] / (1 - held.sm_frac[:, None]),
@@ -144,22 +144,20 @@ def _constant_loads(timeline: Timeline, load: Load, transfers: Ints) -> _Constan
     arrival = arrival[transfers]
     awaited = np.flatnonzero(arrival != NONE)
     since = timeline.start_us[arrival[awaited]]
-    begin, stop = np.concatenate([start, since]), np.concatenate([end, start[awaited]])
-    sms = np.concatenate([load.sm_taken_frac[transfers], load.sm_held_frac[transfers[awaited]]])
-    hbm = np.concatenate([load.hbm_taken_frac[transfers], np.zeros(len(awaited))])
-    delay = np.concatenate([load.delay_us[transfers], np.zeros(len(awaited))])
-    wire = np.concatenate([load.wire_used_frac[transfers], np.zeros(len(awaited))])
-    edges = distinct(np.concatenate([begin, stop]))
+    edges = distinct(np.concatenate([start, end, since]))
 
-    def held(values: Floats) -> Floats:
+    def held(values: Floats, from_us: Floats = start, until_us: Floats = end) -> Floats:
         change = np.zeros(len(edges))
-        np.add.at(change, np.searchsorted(edges, begin), values)
-        np.add.at(change, np.searchsorted(edges, stop), -values)
+        np.add.at(change, np.searchsorted(edges, from_us), values)
+        np.add.at(change, np.searchsorted(edges, until_us), -values)
         return np.cumsum(change)[:-1]
 
-    sm, memory = held(sms).clip(0, MAX_LOST_FRAC), held(hbm).clip(0)
-    busy = np.flatnonzero((sm > 1e-9) | (memory > 1e-9))
-    columns = (edges[:-1], edges[1:], sm, memory, held(delay), held(wire))
+    sm = held(load.sm_taken_frac[transfers])
+    sm += held(load.sm_held_frac[transfers[awaited]], since, start[awaited])
+    sm, hbm = sm.clip(0, MAX_LOST_FRAC), held(load.hbm_taken_frac[transfers]).clip(0)
+    busy = np.flatnonzero((sm > 1e-9) | (hbm > 1e-9))
+    delay_us, wire = held(load.delay_us[transfers]), held(load.wire_used_frac[transfers])
+    columns = (edges[:-1], edges[1:], sm, hbm, delay_us, wire)
     return _ConstantLoads(*(column[busy] for column in columns))
 
 

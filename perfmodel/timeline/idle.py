@@ -143,9 +143,11 @@ def idle_gaps(device: DeviceWork, low_us: float, high_us: float) -> Gaps:
     is_idle = over > begun
     begun, over = begun[is_idle], over[is_idle]
     at = np.searchsorted(device.start_us, over, side="left")
-    following = np.append(device.first, NONE)[at]
-    resumed = np.where(following >= 0, np.append(device.start_us, high_us)[at], high_us)
-    return Gaps(begun, over, following, resumed)
+    following, resumed_us = (
+        np.append(device.first, NONE)[at],
+        np.append(device.start_us, high_us)[at],
+    )
+    return Gaps(begun, over, following, resumed_us)
 
 
 def idle_pieces(gaps: Gaps, walker: PathWalker) -> TimelinePath:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,24 +42,15 @@ class MemoryTimeline:
     peak_step: str
     """The step in which the peak is reached, '' where it is between steps."""
 
-    @property
-    def peak(self) -> int:
-        """Position of the peak of what was allocated, the first of equals."""
-        return int(np.argmax(self.allocated_bytes))
-
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        columns = {
-            "at_us": self.at_us,
-            "allocated_bytes": self.allocated_bytes,
-            "reserved_bytes": self.reserved_bytes,
-        }
-        return pd.DataFrame({"device": self.device, **columns})
+        names = ("device", "at_us", "allocated_bytes", "reserved_bytes")
+        return pd.DataFrame({name: getattr(self, name) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
         """The peak and a series of at most `MAX_POINTS`."""
-        peak = self.peak
+        peak = int(np.argmax(self.allocated_bytes))
         kept = _largest_of_stretches(self.allocated_bytes)
         has_totals = not self.is_relative
         return {
@@ -93,29 +85,20 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
 
     A free of what was allocated before the recording is as it should be.
     """
-    count: Counter[str] = Counter()
+    odd: Counter[str] = Counter()
     for of in rank.memory.by_device().values():
         known = np.flatnonzero((of.address != NONE) & (of.size_bytes != 0))
         order = known[np.argsort(of.address[known], kind="stable")]
         size, address = of.size_bytes[order], of.address[order]
-        same = address[1:] == address[:-1]
-        before, after = size[:-1], size[1:]
-        freed = after < 0
-        for kind, is_odd in (
-            ("at an address still allocated", same & (before > 0) & ~freed),
-            ("free what was free", same & (before < 0) & freed),
-            (
-                "free another size than was allocated",
-                same & (before > 0) & freed & (after != -before),
-            ),
-            (
-                "free more than was allocated",
-                (of.allocated_bytes < 0) & (of.allocated_bytes != NONE),
-            ),
-        ):
-            count[kind] += int(np.count_nonzero(is_odd))
-    count["have a size or total that is not a number"] = rank.memory.unreadable
-    kinds = [f"{number} {kind}" for kind, number in count.items() if number]
+        same, before, after = address[1:] == address[:-1], size[:-1], size[1:]
+        odd["at an address still allocated"] += (same & (before > 0) & (after > 0)).sum()
+        odd["free what was free"] += (same & (before < 0) & (after < 0)).sum()
+        is_other = same & (before > 0) & (after < 0) & (after != -before)
+        odd["free another size than was allocated"] += is_other.sum()
+        is_below = (of.allocated_bytes < 0) & (of.allocated_bytes != NONE)
+        odd["free more than was allocated"] += is_below.sum()
+    odd["have a size or total that is not a number"] = rank.memory.unreadable
+    kinds = [f"{number} {kind}" for kind, number in odd.items() if number]
     if kinds:
         yield (
             f"{rank.where}: allocations do not fit together: {', '.join(kinds)}; "
@@ -137,11 +120,8 @@ def _largest_of_stretches(values: Ints) -> Ints:
     """Positions of the first, the last, and the largest value of equally long stretches between."""
     if len(values) <= MAX_POINTS:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), MAX_POINTS - 1).astype(np.int64)
-    largest = [
-        low + int(np.argmax(values[low:high]))
-        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    ]
+    edges = np.linspace(0, len(values), MAX_POINTS - 1).astype(np.int64).tolist()
+    largest = [low + int(np.argmax(values[low:high])) for low, high in pairwise(edges)]
     return distinct(np.array([0, *largest, len(values) - 1], np.int64))
 
 
@@ -154,17 +134,13 @@ def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str 
 
     if not timelines:
         raise UsageError("no memory to draw: profile with profile_memory=True")
-    panels = {
-        each.device: {
-            name: (each.at_us / US_PER_MS, held / BYTES_PER_GB)
-            for name, held in (
-                ("allocated", each.allocated_bytes),
-                ("reserved", each.reserved_bytes),
-            )
-            if name == "allocated" or not each.is_relative
-        }
-        for each in timelines
-    }
+    panels: dict[str, dict[str, tuple[Floats, Floats]]] = {}
+    for each in timelines:
+        at_ms = each.at_us / US_PER_MS
+        held = {"allocated": (at_ms, each.allocated_bytes / BYTES_PER_GB)}
+        if not each.is_relative:
+            held["reserved"] = (at_ms, each.reserved_bytes / BYTES_PER_GB)
+        panels[each.device] = held
     marks = [] if steps.is_window else (steps.start_us / US_PER_MS).tolist()
     named = dict(zip(marks, steps.names, strict=False))
     return steps_figure(panels, marks=named, labels=("time (ms)", "GB"), title=title)

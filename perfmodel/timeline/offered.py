@@ -118,14 +118,7 @@ def most_per_s(service: Callable[[float], Service], at_most_per_s: float) -> flo
     The fixed point of rate and period, by bisection below `at_most_per_s`; the period must not fall
     as the rate rises.
     """
-    low, high = 0.0, at_most_per_s
-    for _ in range(_ITERATIONS):
-        middle = (low + high) / 2
-        held = middle <= 0 or middle * service(middle).period_us < US_PER_S
-        low, high = (middle, high) if held else (low, middle)
-        if high - low <= 1e-12 * high:
-            break
-    return low
+    return _bisect(lambda rate: rate * service(rate).period_us < US_PER_S, 0.0, at_most_per_s)
 
 
 def rates_within(
@@ -150,10 +143,15 @@ def rates_within(
     if not met:
         return None, min(seen)
     low, high = shares[met[-1]], min(shares[met[-1]] + 1 / _SHARES, 1.0)
-    while high - low > 1e-6:
+    return capacity * _bisect(lambda share: p99(share) <= p99_us, low, high), min(seen)
+
+
+def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest value between `low`, which holds, and `high`, which does not."""
+    for _ in range(_ITERATIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if p99(middle) <= p99_us else (low, middle)
-    return capacity * low, min(seen)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _mean_wait_us(load: float, taken_us: float, arrival_scv: float, period_scv: float) -> float:
@@ -168,17 +166,12 @@ def _decay(load: float, arrival_scv: float, period_scv: float) -> float:
     """x with E[exp(x S)] E[exp(-x A)] = 1, S of mean 1 and A of mean 1 / load, both gamma."""
 
     def excess(x: float) -> float:
-        served = _log_mgf(x, 1.0, period_scv)
-        return served + _log_mgf(-x, 1 / load, arrival_scv)
+        return _log_mgf(x, 1.0, period_scv) + _log_mgf(-x, 1 / load, arrival_scv)
 
     high = 1 / period_scv * (1 - 1e-12) if period_scv > _MIN_SCV else 1.0
     while period_scv <= _MIN_SCV and excess(high) < 0 and high < 1e6:
         high *= 2
-    low = 0.0
-    for _ in range(_ITERATIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return max(low, 1e-300)
+    return max(_bisect(lambda x: excess(x) < 0, 0.0, high), 1e-300)
 
 
 def _log_mgf(x: float, mean: float, scv: float) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,45 +16,14 @@ from perfmodel.trace.columns import NONE
 
 
 def on_cycles(source: Ints, target: Ints, count: int) -> Mask:
-    """Per node of `count`, whether edges from `source` to `target` lead from it back to it.
+    """Per node of `count`, whether edges from `source` to `target` lead from it back to it: its
+    strongly connected part holds another one, or an edge of its own comes back at once."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
-    A node does where its strongly connected part holds another one, or where an edge of its own
-    comes back at once. Source: Tarjan, SIAM J. Comput. 1(2), 1972, without recursion.
-    """
-    by_source = np.argsort(source, kind="stable")
-    targets = target[by_source].tolist()
-    bounds = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
-    edge, behind = bounds[:-1], bounds[1:]
-    found, least = [0] * count, [0] * count
-    """Per node: when it was met, from 1 on, and the first one met that it reaches. Where all that
-    it reaches is known, it is done: met behind all others."""
-    done, met = count + 1, 0
-    open_nodes: list[int] = []
-    is_within = [False] * count
-    for root in range(count):
-        way = [] if found[root] else [root]
-        while way:
-            node = way[-1]
-            if not found[node]:
-                met += 1
-                found[node] = least[node] = met
-                open_nodes.append(node)
-            if edge[node] < behind[node]:
-                to = targets[edge[node]]
-                if found[to]:
-                    least[node] = min(least[node], least[to])
-                    edge[node] += 1
-                else:
-                    way.append(to)
-                continue
-            way.pop()
-            if least[node] == found[node]:
-                is_alone = open_nodes[-1] == node
-                while found[node] != done:
-                    member = open_nodes.pop()
-                    found[member] = least[member] = done
-                    is_within[member] = not is_alone
-    result = np.array(is_within, np.bool_)
+    links = csr_array((np.ones(len(source)), (source, target)), shape=(count, count))
+    _, part = connected_components(links, connection="strong")
+    result: Mask = np.bincount(part, minlength=count)[part] > 1
     result[source[source == target]] = True
     return result
 
@@ -72,17 +42,12 @@ ROUNDING_PER_EDGE = 4 * float(np.finfo(np.float64).eps)
 pieces all round the same way, and one of 280,000 edges then looks longer than nothing for ever."""
 
 
-@dataclass(frozen=True)
-class CycleRatio:
-    """The largest ratio of weight to distance over all cycles; 0 without a cycle.
-
-    `cycle` holds the edges of one that has it, in order; `potential` a value per node with
-    `potential[target] >= potential[source] + weight - ratio * distance` for every edge.
-    """
+class CycleRatio(NamedTuple):
+    """The largest ratio of weight to distance over all cycles; 0 without a cycle."""
 
     ratio: float
     cycle: Ints
-    potential: Floats
+    """The edges of one that has it, in order."""
 
 
 class Relaxation:
@@ -164,7 +129,7 @@ def max_cycle_ratio(
         while not result and ways.relax(value, way, best, least):
             result = ways.cycle(best)
         if not result:
-            return CycleRatio(ratio, cycle, np.array(value))
+            return CycleRatio(ratio, cycle)
         cycle = np.array(result, np.int64)
         above = float(weight[cycle].sum() / distance[cycle].sum())
         ratio = above if above > ratio else ratio * (1 + ROUNDING_PER_EDGE * len(cycle))
@@ -210,36 +175,30 @@ def unroll(graph: ExecutionGraph, steps: int) -> ExecutionGraph:
     every = np.tile(np.arange(len(edges)), steps)
     kept = step + distance[every] < steps
     step, every = step[kept], every[kept]
-    columns = {each.name: getattr(edges, each.name)[every] for each in fields(Edges)}
-    columns["source"] = columns["source"] + step * count
-    columns["target"] = columns["target"] + (step + distance[every]) * count
-    nodes = Nodes(**{e.name: np.tile(getattr(graph.nodes_, e.name), steps) for e in fields(Nodes)})
-    shift = np.repeat(np.arange(steps), count).astype(np.float64)
-    span = float(np.ptp(graph.nodes_.start_us)) + 1.0 if count else 1.0
-    ends = (marks.end[:, None] + np.arange(steps) * count).reshape(-1)
-    begins = np.concatenate(
-        [marks.start[:, None], ends.reshape(len(marks.end), steps)[:, :-1]], axis=1
+    repeated = edges.where(every)
+    repeated = replace(
+        repeated,
+        source=repeated.source + step * count,
+        target=repeated.target + (step + distance[every]) * count,
     )
+    nodes = Nodes(**{e.name: np.tile(getattr(graph.nodes_, e.name), steps) for e in fields(Nodes)})
+    span_us = float(np.ptp(graph.nodes_.start_us)) + 1.0 if count else 1.0
+    shift_us = np.repeat(np.arange(steps) * span_us, count)
+    ends = marks.end[:, None] + np.arange(steps) * count
+    begins = np.concatenate([marks.start[:, None], ends[:, :-1]], axis=1)
+    names = tuple(name for name in marks.name for _ in range(steps))
+    shifts = [k * count for k in range(steps)]
+    groups = graph.process_groups.items()
+    arrivals = graph.arrivals
     return replace(
         graph,
-        nodes_=replace(nodes, start_us=nodes.start_us + shift * span),
-        edges_=Edges(**columns),
-        marks=StepMarks(
-            np.repeat(marks.rank, steps),
-            tuple(name for name in marks.name for _ in range(steps)),
-            begins.reshape(-1),
-            ends,
-        ),
+        nodes_=replace(nodes, start_us=nodes.start_us + shift_us),
+        edges_=repeated,
+        marks=StepMarks(np.repeat(marks.rank, steps), names, begins.reshape(-1), ends.reshape(-1)),
         labels=graph.labels * steps,
         annotations=graph.annotations * steps,
-        process_groups={
-            node + k * count: name
-            for node, name in graph.process_groups.items()
-            for k in range(steps)
-        },
-        arrivals=None
-        if graph.arrivals is None
-        else np.concatenate([graph.arrivals + k * count for k in range(steps)]),
+        process_groups={node + shift: name for shift in shifts for node, name in groups},
+        arrivals=None if arrivals is None else np.concatenate([arrivals + k for k in shifts]),
         carried=None,
     )
 
@@ -261,28 +220,19 @@ class SteadyState:
     """Edges of the cycle that decides, in order: rows of the graph's edges, those that it carries
     from step to step behind the others."""
 
-    @cached_property
-    def pieces(self) -> list[tuple[int, int, float]]:
-        """(node, edge kind, microseconds) per edge of the cycle: what its source takes, then what
-        the way to its target does, which may be negative; per step they sum to the period."""
-        edges, distance = edges_of_steps(self.graph)
-        steps = int(distance[self.cycle].sum())
-        source = edges.source[self.cycle]
-        taken = self.duration_us[source] * (1 - edges.overlap_frac[self.cycle])
-        nodes = [(int(n), -1, float(us) / steps) for n, us in zip(source, taken, strict=True)]
-        ways = [
-            (int(edges.target[edge]), int(edges.kind[edge]), float(edges.lag_us[edge]) / steps)
-            for edge in self.cycle
-        ]
-        return [piece for pair in zip(nodes, ways, strict=True) for piece in pair]
-
     def by_resource(self, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Microseconds per step of the deciding cycle by resource, largest first; ways between
-        nodes count for the one that they lead to. `names`: of each node's, the graph's without."""
-        graph, result = self.graph, dict[str, float]()
-        for node, _, taken_us in self.pieces:
-            name = names[node] if names else graph.resources[int(graph.nodes_.resource[node])]
-            result[name] = result.get(name, 0.0) + taken_us
+        """Microseconds per step of the deciding cycle by resource, largest first; they sum to the
+        period, and ways between nodes count for the one that they lead to. `names`: of each node's,
+        the graph's without."""
+        graph, result = self.graph, defaultdict[str, float](float)
+        edges, distance = edges_of_steps(graph)
+        cycle = edges.where(self.cycle)
+        steps = int(distance[self.cycle].sum())
+        taken_us = self.duration_us[cycle.source] * (1 - cycle.overlap_frac)
+        for ends, us in ((cycle.source, taken_us), (cycle.target, cycle.lag_us)):
+            for node, each_us in zip(ends.tolist(), us.tolist(), strict=True):
+                name = names[node] if names else graph.resources[int(graph.nodes_.resource[node])]
+                result[name] += each_us / steps
         return dict(sorted(result.items(), key=lambda item: -item[1]))
 
     def window(self) -> Timeline:

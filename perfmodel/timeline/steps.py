@@ -130,22 +130,12 @@ def steady_steps(measured: Timeline) -> Ints:
 
 def _allocator_us(measured: Timeline) -> Floats:
     """Per row of the marks: time of the rank's host threads in the allocator within the step."""
-    graph = measured.graph
-    nodes, marks = graph.nodes_, graph.marks
+    nodes, marks = measured.graph.nodes_, measured.graph.marks
     rows = np.flatnonzero(nodes.kind == NodeKind.ALLOCATOR)
     total = np.zeros(len(marks.name))
-    if not len(rows):
-        return total
-    rows = rows[np.lexsort((measured.start_us[rows], nodes.rank[rows]))]
-    for rank in ranks_of(graph):
-        of_rank = rows[nodes.rank[rows] == rank]
-        start_us, end_us = measured.start_us[of_rank], measured.end_us[of_rank]
-        latest_us = np.maximum.accumulate(end_us)
-        own = np.flatnonzero(marks.rank == rank)
-        begun_us, over_us = (measured.end_us[at[own]] for at in (marks.start, marks.end))
-        first = np.searchsorted(latest_us, begun_us, side="right")
-        past = np.searchsorted(start_us, over_us, side="left")
-        for mark, low, high, *bounds in zip(own, first, past, begun_us, over_us, strict=True):
-            within = slice(low, high)
-            total[mark] = (end_us[within].clip(*bounds) - start_us[within].clip(*bounds)).sum()
+    for mark, rank in enumerate(marks.rank.tolist() if len(rows) else []):
+        own = rows[nodes.rank[rows] == rank]
+        bounds_us = step_bounds(measured, mark)
+        within_us = measured.end_us[own].clip(*bounds_us) - measured.start_us[own].clip(*bounds_us)
+        total[mark] = within_us.sum()
     return total

@@ -93,33 +93,6 @@ def test_it_is_unexplained_where_the_device_worked_meanwhile() -> None:
     assert [cause for _, cause, _ in waits_of(t.graph())] == ["unexplained"]
 
 
-def graph_launches(*gaps_us: float) -> ExecutionGraph:
-    """In each step one graph launch of two kernels, a gap between them, the step behind both."""
-    t, at = Tiny(), 0.0
-    for step, gap_us in enumerate(gaps_us):
-        over = at + 100 + gap_us
-        t.step(step, at, over)
-        t.op("graph", at + 1, at + 10)
-        first, second = (at + 20, at + 30), (at + 30 + gap_us, at + 90 + gap_us)
-        correlation = t.call("cudaGraphLaunch", at + 2, at + 8)
-        t.kernel(*first, "memset", correlation=correlation)
-        t.kernel(*second, "after", correlation=correlation)
-        t.call("cudaDeviceSynchronize", at + 12, over - 5)
-        at = over
-    return t.graph()
-
-
-def test_equal_waits_at_one_place_of_a_graphs_launches_are_work_that_was_not_recorded() -> None:
-    graph = graph_launches(5000, 5010, 4990, 5005)
-    assert {cause for _, cause, _ in waits_of(graph)} == {"recording_missing"}
-    assert schedule(graph).step_us == pytest.approx(measured(graph).step_us, rel=1e-3)
-
-
-@pytest.mark.parametrize("gaps_us", [(5000, 5010), (300, 5000, 2000, 900)])
-def test_few_or_unequal_ones_stay_unexplained(gaps_us: tuple[float, ...]) -> None:
-    assert {cause for _, cause, _ in waits_of(graph_launches(*gaps_us))} == {"unexplained"}
-
-
 def test_a_wait_set_by_another_thread_than_the_one_that_launches_next() -> None:
     t = Tiny()
     t.step(1, 0, 3000)

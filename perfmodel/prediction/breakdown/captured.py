@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting, row_of
-from perfmodel.prediction.breakdown.named_sums import NamedSums, once, summed
+from perfmodel.prediction.breakdown.tables import NamedSums, once, summed
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs
@@ -84,9 +84,9 @@ class LaidBack:
         """`hot.operators`, with what its graphs ran as time of the eager run's operators; an
         operator around the launch of a graph keeps it in its totals alone."""
         eager, us = self.eager, hot.device_us[self.rows]
-        own = eager.innermost_op(self.calls)
+        own = eager.ops.innermost(self.calls)
         texts = eager.rank.strings.texts
-        chain = [row_of(eager.rank.name, ops) for ops in eager.op_chain(own)]
+        chain = [row_of(eager.rank.name, ops) for ops in eager.ops.chain(own)]
         columns = {
             "count": self._count(hot, own, eager.rank.name, len(texts)),
             "device_us": once(chain[:1], [], us, len(texts)),
@@ -107,20 +107,11 @@ class LaidBack:
         for theirs, mine in zip(eager.range_rows, hot.range_rows, strict=True):
             names, key = eager.range_names(theirs)
             at = {name: number for number, name in enumerate(names)}
-            nesting = Nesting(eager.rank, theirs)
-            around, forward = (
-                [row_of(key, level) for level in levels]
-                for levels in (
-                    eager.ranges_around(nesting, self.calls),
-                    eager.forward_ranges(nesting, self.calls),
-                )
-            )
+            around, forward = eager.keys_around(Nesting(eager.rank, theirs), key, self.calls)
             own_names, own_key = hot.range_names(mine)
             same = np.array([*(at.get(name, NONE) for name in own_names), NONE], np.int64)
-            own = [
-                same[row_of(own_key, level)]
-                for level in hot.ranges_around(Nesting(hot.rank, mine), launch)
-            ]
+            own, _ = hot.keys_around(Nesting(hot.rank, mine), own_key, launch)
+            own = [same[keys] for keys in own]
             columns = {
                 "device_us": once(around, own, us, len(names)),
                 "backward_device_us": once(forward, [*around, *own], us, len(names)),

@@ -18,7 +18,7 @@ from perfmodel.ops.read.attributes import collective_of, of_event
 from perfmodel.ops.spec import OPS
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.named_sums import NamedSums, Records
+from perfmodel.prediction.breakdown.tables import NamedSums, Records
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.units import BYTES_PER_GB, US_PER_S
@@ -113,8 +113,7 @@ def _records(hot: Hotspots, at: Ints) -> Ints:
     ops = rank.of(Category.CPU_OP)
     saying = Nesting(rank, ops[rank.collective[ops] >= 0])
     asked = np.flatnonzero((result < 0) & (launch >= 0))
-    for level in saying.around(launch[asked]):
-        result[asked] = np.where(level >= 0, level, result[asked])
+    result[asked] = saying.innermost(launch[asked])
     return result
 
 

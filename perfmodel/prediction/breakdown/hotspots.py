@@ -7,6 +7,7 @@ steps that count. Device time is a sum over operations, so that overlapping ones
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +15,11 @@ from functools import cached_property
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.prediction.breakdown.named_sums import MODULE_NAME, NamedSums, once, summed
+from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, by_thread, containing_index, differentiated_ops, outermost
+from perfmodel.trace.link import Links, by_thread, differentiated_ops, innermost, thread_keys
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, NUMBERED_MARK
 
 _WRAPPER_MODULE = re.compile(
@@ -26,6 +27,7 @@ _WRAPPER_MODULE = re.compile(
     r"|FullyShardedDataParallel|DistributedModelParallel"
 )
 _NUMBER_OF_MODULE = re.compile(r"_\d+$")
+_ROLES = (MAIN_THREAD, AUTOGRAD_THREAD)
 
 
 class StepClock:
@@ -50,36 +52,44 @@ class StepClock:
 
 
 class Nesting:
-    """Host events of one kind by how deep they stand on their threads, outermost first."""
+    """Host events of one kind, and which of them lie in which on their threads."""
 
     def __init__(self, rank: RankTrace, rows: Ints) -> None:
-        self.rank = rank
-        self.levels: list[Ints] = []
-        """Rows by thread, then time; those of one level do not enclose one another."""
-        left = rows
-        while len(left):
-            level = outermost(rank, left)
-            self.levels.append(level)
-            taken = np.zeros(len(rank), np.bool_)
-            taken[level] = True
-            left = left[~taken[left]]
+        self.rank, self.rows = rank, by_thread(rank, rows)
+        self.parent = np.full(len(rank) + 1, NONE, np.int64)
+        """Per row of the rank, and for -1: the event right around it, or -1."""
+        ends_us, thread_of = rank.end_us[self.rows].tolist(), rank.thread[self.rows].tolist()
+        around: list[tuple[int, int, float]] = []
+        for row, thread, end_us in zip(self.rows.tolist(), thread_of, ends_us, strict=True):
+            while around and (around[-1][1] != thread or around[-1][2] < end_us):
+                around.pop()
+            self.parent[row] = around[-1][0] if around else NONE
+            around.append((row, thread, end_us))
+        self._keys = thread_keys(rank.thread[self.rows], rank.start_us[self.rows])
 
-    def parents(self) -> Ints:
-        """Per row of the rank: the event around it, one level above, or -1."""
-        result = np.full(len(self.rank), NONE, np.int64)
-        for above, level in zip(self.levels[:-1], self.levels[1:], strict=True):
-            result[level] = row_of(above, containing_index(self.rank, level, above))
+    def innermost(self, rows: Ints) -> Ints:
+        """For each of `rows` (or -1) the innermost event that it lies in, or -1."""
+        rank = self.rank
+        wanted = thread_keys(rank.thread[rows], rank.start_us[rows])
+        at = np.append(self.rows, NONE)[np.searchsorted(self._keys, wanted, side="right") - 1]
+        at = np.where((rows >= 0) & (rank.thread[at] == rank.thread[rows]), at, NONE)
+        while (beyond := (at >= 0) & (rank.end_us[at] < rank.end_us[rows])).any():
+            at = np.where(beyond, self.parent[at], at)
+        return at
+
+    def chain(self, events: Ints) -> Iterator[Ints]:
+        """These events (-1 is none), then those around them, until none is left."""
+        while (events >= 0).any():
+            yield events
+            events = self.parent[events]
+
+    def is_outer(self, key: Ints) -> Mask:
+        """Per row of the rank: whether it is one of the events, none of its key around it."""
+        result = np.zeros(len(self.rank), np.bool_)
+        result[self.rows] = True
+        for above in self.chain(self.parent[self.rows]):
+            result[self.rows] &= (above < 0) | (key[above] != key[self.rows])
         return result
-
-    def around(self, rows: Ints) -> list[Ints]:
-        """Per level, for each of `rows` (in any order) the event that it lies in, or -1."""
-        order = by_thread(self.rank, rows[np.argsort(self.rank.start_us[rows], kind="stable")])
-        place = np.empty(len(self.rank), np.int64)
-        place[order] = np.arange(len(order))
-        return [
-            row_of(level, containing_index(self.rank, order, level))[place[rows]]
-            for level in self.levels
-        ]
 
 
 def row_of(rows: Ints, index: Ints) -> Ints:
@@ -102,7 +112,9 @@ class Hotspots:
     @cached_property
     def device_us(self) -> Floats:
         """Per device row of the links: its time within the steps."""
-        rows = self.links.device_rows
+        return self._within_us(self.links.device_rows)
+
+    def _within_us(self, rows: Ints) -> Floats:
         return self.clock.within_us(self.rank.start_us[rows], self.rank.end_us[rows])
 
     @cached_property
@@ -110,41 +122,9 @@ class Hotspots:
         return Nesting(self.rank, self.rank.of(Category.CPU_OP))
 
     @cached_property
-    def op_parents(self) -> Ints:
-        """Per row of the rank: the operator that called it, or -1."""
-        return self.ops.parents()
-
-    @cached_property
     def launched_by(self) -> Ints:
         """Per device row: the innermost operator around its launch call, or -1."""
-        return self.innermost_op(self.links.device_launch)
-
-    def innermost_op(self, calls: Ints) -> Ints:
-        """Per launch call (its row, or -1): the innermost operator around it, or -1."""
-        known, back = np.unique(calls, return_inverse=True)
-        is_call = known >= 0
-        innermost = np.full(len(known), NONE, np.int64)
-        for level in self.ops.around(known[is_call]):
-            innermost[is_call] = np.where(level >= 0, level, innermost[is_call])
-        return innermost[back]
-
-    def op_chain(self, ops: Ints) -> Iterator[Ints]:
-        """These operators (-1 is none), then those that called them, until none is left."""
-        while (ops >= 0).any():
-            yield ops
-            ops = row_of(self.op_parents, ops)
-
-    def _forward_op(self, ops: Ints) -> Ints:
-        """Per operator (or -1): the one whose derivative it computes, or -1.
-
-        That of the outermost operator around it that has one, so that what a backward pass
-        computes anew is of the operator that asked for it.
-        """
-        differentiates, result = differentiated_ops(self.rank), np.full(len(ops), NONE, np.int64)
-        for at in self.op_chain(ops):
-            here = row_of(differentiates, at)
-            result = np.where(here >= 0, here, result)
-        return result
+        return self.ops.innermost(self.links.device_launch)
 
     @cached_property
     def kernels(self) -> NamedSums:
@@ -161,24 +141,24 @@ class Hotspots:
         that it calls; a call within one of the same name adds nothing to the totals. Waiting of
         the host in a call is its time too.
         """
-        rank, rows = self.rank, self.rank.of(Category.CPU_OP)
-        total = np.zeros(len(rank))
-        total[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
-        parent = self.op_parents
-        called = rows[parent[rows] >= 0]
-        self_us = total - np.bincount(parent[called], total[called], minlength=len(rank))
-        owned = self.launched_by >= 0
-        device = summed(self.launched_by[owned], self.device_us[owned], len(rank))
-        device_total = device.copy()
-        for level in reversed(self.ops.levels[1:]):
-            device_total += np.bincount(parent[level], device_total[level], minlength=len(rank))
-        counts = rows[total[rows] > 0]
-        is_outer = self._is_outer(rows)[counts]
+        rank, rows = self.rank, self.ops.rows
+        host_total = np.zeros(len(rank))
+        host_total[rows] = self._within_us(rows)
+        parent = self.ops.parent[rows]
+        host = host_total.copy()
+        np.subtract.at(host, parent[parent >= 0], host_total[rows[parent >= 0]])
+        sums = [
+            summed(ops[ops >= 0], self.device_us[ops >= 0], len(rank))
+            for ops in self.ops.chain(self.launched_by)
+        ]
+        device, device_total = (sums[0], np.sum(sums, axis=0)) if sums else np.zeros((2, len(rank)))
+        counts = np.sort(rows[host_total[rows] > 0])
+        is_outer = self.ops.is_outer(rank.name)[counts]
         columns = {
             "device_us": device[counts],
             "device_total_us": np.where(is_outer, device_total[counts], 0.0),
-            "host_us": self_us[counts].clip(0.0),
-            "host_total_us": np.where(is_outer, total[counts], 0.0),
+            "host_us": host[counts].clip(0.0),
+            "host_total_us": np.where(is_outer, host_total[counts], 0.0),
         }
         return self._by_name(counts, columns)
 
@@ -192,8 +172,9 @@ class Hotspots:
         among that. Modules count by class (`nn.Module: BertLayer` for `nn.Module: BertLayer_3`); a
         range within one of its name adds nothing.
         """
-        both = NamedSums.over([self._of_ranges(rows) for rows in self.range_rows])
-        return self._sums(both.names, both.columns)
+        both = [self._of_ranges(rows, *self.range_names(rows)) for rows in self.range_rows]
+        sums = NamedSums.over(both)
+        return self._sums(sums.names, sums.columns)
 
     @cached_property
     def range_rows(self) -> tuple[Ints, Ints]:
@@ -223,42 +204,31 @@ class Hotspots:
         """As `ranges`, modules by their place in the tree: `Bert/Encoder/Layer#3/Linear`, where
         `#n` counts the modules of a class within their parent, from 0, which is left out. What
         wraps a model to compile or distribute it is no place."""
-        rows, rank = self.range_rows[1], self.rank
-        nesting = Nesting(rank, rows)
-        parents, places = nesting.parents(), {NONE: ""}
-        known: dict[tuple[str, str], dict[str, int]] = {}
-        for level in nesting.levels:
-            for row, parent in zip(level.tolist(), parents[level].tolist(), strict=True):
-                module = rank.text(row).partition(": ")[2]
-                kind, above = _NUMBER_OF_MODULE.sub("", module), places[parent]
-                if _WRAPPER_MODULE.fullmatch(kind):
-                    places[row] = above
-                    continue
-                others = known.setdefault((above, kind), {})
-                number = others.setdefault(module, len(others))
-                places[row] = f"{above}/{kind}" + f"#{number}" * bool(number)
+        rank = self.rank
+        nesting = Nesting(rank, self.range_rows[1])
+        places, known = {NONE: ""}, defaultdict[tuple[str, str], dict[str, int]](dict)
+        for row in nesting.rows.tolist():
+            module = rank.text(row).partition(": ")[2]
+            kind, above = _NUMBER_OF_MODULE.sub("", module), places[int(nesting.parent[row])]
+            if _WRAPPER_MODULE.fullmatch(kind):
+                places[row] = above
+                continue
+            others = known[above, kind]
+            number = others.setdefault(module, len(others))
+            places[row] = f"{above}/{kind}" + f"#{number}" * bool(number)
         names = [name for name in dict.fromkeys(places.values()) if name]
         index = {name: at for at, name in enumerate(names)}
         key = np.full(len(rank), NONE, np.int64)
-        key[rows] = [index.get(places[row], NONE) for row in rows.tolist()]
-        return self._of_ranges(rows, (names, key))
+        key[nesting.rows] = [index.get(places[row], NONE) for row in nesting.rows.tolist()]
+        return self._of_ranges(self.range_rows[1], names, key)
 
-    def _of_ranges(self, rows: Ints, named: tuple[Sequence[str], Ints] | None = None) -> NamedSums:
-        rank = self.rank
-        names, key = named or self.range_names(rows)
-        us = np.zeros(len(rank))
-        us[rows] = self.clock.within_us(rank.start_us[rows], rank.end_us[rows])
-        nesting = Nesting(rank, rows)
+    def _of_ranges(self, rows: Ints, names: Sequence[str], key: Ints) -> NamedSums:
+        us = np.zeros(len(self.rank))
+        us[rows] = self._within_us(rows)
+        nesting = Nesting(self.rank, rows)
         counts = rows[(us[rows] > 0) & (key[rows] >= 0)]
-        outer = counts[self._is_outer(rows, nesting, key)[counts]]
-        launch = self.links.device_launch
-        around, forward = (
-            [row_of(key, level) for level in levels]
-            for levels in (
-                self.ranges_around(nesting, launch),
-                self.forward_ranges(nesting, launch),
-            )
-        )
+        outer = counts[nesting.is_outer(key)[counts]]
+        around, forward = self.keys_around(nesting, key, self.links.device_launch)
         columns = {
             "count": summed(key[counts], None, len(names)),
             "host_us": summed(key[outer], us[outer], len(names)),
@@ -267,55 +237,28 @@ class Hotspots:
         }
         return self._sums(names, columns)
 
-    def ranges_around(self, nesting: Nesting, launch: Ints) -> list[Ints]:
-        """Per level, for each launch call (its row, or -1) the range around it, or -1."""
-        calls, back = np.unique(launch, return_inverse=True)
-        is_call = calls >= 0
-        calls = calls[is_call]
-        roles = self.links.roles
-        main = [thread for thread, role in roles.items() if role == MAIN_THREAD]
-        autograd = [thread for thread, role in roles.items() if role == AUTOGRAD_THREAD]
-        meanwhile = np.isin(self.rank.thread[calls], autograd)
-        result = []
-        for level, own in zip(nesting.levels, nesting.around(calls), strict=True):
-            of_main = level[np.isin(self.rank.thread[level], main)]
-            row = own.copy()
-            if meanwhile.any() and len(of_main):
-                start_us, begun_us = self.rank.start_us[of_main], self.rank.start_us[calls]
-                running = of_main[np.searchsorted(start_us, begun_us, side="right") - 1]
-                lasts = (start_us[0] <= begun_us) & (begun_us < self.rank.end_us[running])
-                row = np.where(meanwhile & (own < 0), np.where(lasts, running, NONE), own)
-            per_call = np.full(len(is_call), NONE, np.int64)
-            per_call[is_call] = row
-            result.append(per_call[back])
-        return result
-
-    def forward_ranges(self, nesting: Nesting, launch: Ints) -> list[Ints]:
-        """Per level, for each launch call (its row, or -1) the range of the operator whose
-        derivative it launches, or -1."""
-        forward = self._forward_op(self.innermost_op(launch))
-        known = np.flatnonzero(forward >= 0)
-        result = []
-        for level in nesting.around(forward[known]):
-            per_call = np.full(len(launch), NONE, np.int64)
-            per_call[known] = level
-            result.append(per_call)
-        return result
-
-    def _is_outer(
-        self, rows: Ints, nesting: Nesting | None = None, key: Ints | None = None
-    ) -> Mask:
-        """Per row of the rank: whether no event of its key (its name) is around it."""
-        nesting = nesting or self.ops
-        of = self.rank.name if key is None else key
-        parent = self.op_parents if nesting is self.ops else nesting.parents()
-        result = np.zeros(len(self.rank), np.bool_)
-        result[rows] = True
-        above = parent[rows]
-        while (above >= 0).any():
-            result[rows] &= (above < 0) | (of[above] != of[rows])
-            above = np.where(above >= 0, parent[above], NONE)
-        return result
+    def keys_around(
+        self, nesting: Nesting, key: Ints, launch: Ints
+    ) -> tuple[list[Ints], list[Ints]]:
+        """Keys of the ranges around each launch call (its row, or -1), one after the other; and of
+        those around the operator whose derivative it launches."""
+        rank, own = self.rank, nesting.innermost(launch)
+        threads = {role: [t for t, r in self.links.roles.items() if r == role] for role in _ROLES}
+        of_main = nesting.rows[np.isin(rank.thread[nesting.rows], threads[MAIN_THREAD])]
+        meanwhile = np.flatnonzero(
+            (launch >= 0) & np.isin(rank.thread[launch], threads[AUTOGRAD_THREAD])
+        )
+        running = np.full(len(launch), NONE, np.int64)
+        running[meanwhile] = innermost(rank, rank.start_us[launch[meanwhile]], of_main)
+        differentiates = np.append(differentiated_ops(rank), NONE)
+        forward = np.full(len(launch), NONE, np.int64)
+        # That of the outermost operator that has one: what a backward pass computes anew is of
+        # the operator that asked for it.
+        for ops in self.ops.chain(self.ops.innermost(launch)):
+            forward = np.where(differentiates[ops] >= 0, differentiates[ops], forward)
+        around = [*nesting.chain(own), *nesting.chain(running)]
+        of_forward = nesting.chain(nesting.innermost(forward))
+        return [row_of(key, at) for at in around], [row_of(key, at) for at in of_forward]
 
     def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
         """Columns of these rows summed by name, and how many rows have it."""

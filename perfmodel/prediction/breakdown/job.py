@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,14 @@ from perfmodel.cost.host.measure import measure
 from perfmodel.errors import UsageError
 from perfmodel.graph import build_graph
 from perfmodel.prediction.breakdown.captured import LaidBack
-from perfmodel.prediction.breakdown.completeness import Gap, completeness
+from perfmodel.prediction.breakdown.completeness import (
+    Gap,
+    Unexplained,
+    Unrecorded,
+    completeness,
+    unexplained_warnings,
+)
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.named_sums import NamedSums
 from perfmodel.prediction.breakdown.rank import (
     MAX_ROWS,
     HotTables,
@@ -26,22 +30,20 @@ from perfmodel.prediction.breakdown.rank import (
     rounded_records,
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
+from perfmodel.prediction.breakdown.tables import NamedSums, Rates
 from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker
 from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import StepRole, ranks_of, steady_steps, step_bounds, step_roles
-from perfmodel.timeline.unexplained import Unexplained, Unrecorded, unexplained_warnings
+from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from perfmodel.prediction.breakdown.rates import Rates
 
 
 SCHEMA = "perfmodel.breakdown/1"
@@ -114,17 +116,18 @@ class Breakdown(HotTables):
         of = self if rank is None else next(iter(chosen), None)
         if of is None or name not in _TABLES:
             raise UsageError(f"no table {name!r} of rank {rank}; tables: {', '.join(_TABLES)}")
-        if name == "summary":
-            return pd.DataFrame([asdict(each.summary) for each in chosen])
-        if name == "rates":
-            return pd.DataFrame(of.rates.to_dict()["rows"])
-        if name == "queue_depth":
-            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
-            return pd.DataFrame(rows)
         if name == "memory":
             parts = [each.to_frame().assign(rank=r.rank) for r in chosen for each in r.memory]
             return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        return pd.DataFrame(getattr(of, name)())
+        if name == "summary":
+            rows = [asdict(each.summary) for each in chosen]
+        elif name == "rates":
+            rows = of.rates.to_dict()["rows"]
+        elif name == "queue_depth":
+            rows = [{"rank": r.rank, **q._asdict()} for r in chosen for q in r.queue_depths]
+        else:
+            rows = getattr(of, name)()
+        return pd.DataFrame(rows)
 
     @cached_property
     def missing(self) -> list[str]:
@@ -159,10 +162,10 @@ class Breakdown(HotTables):
         )
 
     def __repr__(self) -> str:
-        slowest = max((_median_step_us(rank.steps) for rank in self.ranks), default=0.0)
+        slowest = max((rank.summary.step_us for rank in self.ranks), default=0.0)
         return (
             f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, "
-            f"median step {human_us(slowest)}, {len(self.warnings)} warnings)"
+            f"mean step {human_us(slowest)}, {len(self.warnings)} warnings)"
         )
 
     def _repr_html_(self) -> str:
@@ -192,12 +195,6 @@ class Breakdown(HotTables):
         ).fillna(0.0)
 
 
-def _median_step_us(steps: Sequence[StepBreakdown]) -> float:
-    """Of the steady steps, or of all where none is."""
-    steady = [step for step in steps if step.role == StepRole.STEADY] or steps
-    return float(np.median([step.accounting.step_us for step in steady])) if steady else 0.0
-
-
 def breakdown(
     trace: Trace | str | Path | pd.DataFrame,
     *,
@@ -219,59 +216,57 @@ def breakdown(
         capture = read(capture)
     graph = build_graph(trace)
     timeline = measured(graph)
+    walker, steady = PathWalker.of(timeline), steady_steps(timeline)
+    lags = DeviceLags.of(timeline, steady)
     overheads = {
         rank.rank: measure(rank, links, profiler_us_per_event=profiler_us_per_event)
         for rank, links in zip(trace.ranks, trace.links, strict=True)
     }
-    walker = PathWalker.of(timeline)
     marks, roles = graph.marks, step_roles(timeline)
-    steady = steady_steps(timeline)
-    lags = DeviceLags.of(timeline, steady)
     steps: dict[int, list[StepBreakdown]] = {rank: [] for rank in ranks_of(graph)}
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     unexplained: list[Unexplained] = []
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
-        bounds = step_bounds(timeline, mark)
-        gaps = idle_gaps(devices[rank], *bounds)
+        device, index, bounds = devices[rank], len(steps[rank]), step_bounds(timeline, mark)
         path = lags.path(mark, walker)
         unexplained.append(Unexplained.of(graph, mark, path))
         steps[rank].append(
             StepBreakdown(
                 name=name,
-                role=roles[len(steps[rank])],
-                accounting=account(devices[rank], *bounds),
-                idle_by_cause=idle_pieces(gaps, walker).by_cause(),
-                overheads=overheads[rank].of_step(len(steps[rank])).table(),
+                role=roles[index],
+                accounting=account(device, *bounds),
+                idle_by_cause=idle_pieces(idle_gaps(device, *bounds), walker).by_cause(),
+                overheads=overheads[rank].of_step(index).table(),
                 critical_path_by_kind=path.by_cause(),
                 mark=mark,
-                device=devices[rank],
+                device=device,
                 walker=walker,
                 lags=lags,
             )
         )
-    found_waiting = rank_waiting(timeline, walker)
+    waiting = rank_waiting(timeline, walker)
     missing = Unrecorded.of(trace, graph)
-    device = missing.device or trace.device
+    device_name = missing.device or trace.device
     ranks = []
     for rank_trace, links in zip(trace.ranks, trace.links, strict=True):
-        number = rank_trace.rank
-        waited = None if found_waiting is None else found_waiting.waiting_us.get(number, 0.0)
-        indices = tuple(range(len(steps[number])))
+        own = steps[rank_trace.rank]
+        waited_us = None if waiting is None else waiting.waiting_us.get(rank_trace.rank, 0.0)
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        laid = _laid_back(hot, capture)
-        ranks.append(RankBreakdown(number, device, steps[number], indices, hot, waited, laid))
-    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
+        laid, indices = _laid_back(hot, capture), tuple(range(len(own)))
+        ranks.append(
+            RankBreakdown(rank_trace.rank, device_name, own, indices, hot, waited_us, laid)
+        )
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
-    warnings = [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory]
+    of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]
     return Breakdown(
         trace.source,
         ranks,
         timeline,
-        warnings,
+        [*said, *cautions, *trace.warnings, *graph.warnings, *of_memory],
         cautions,
         missing.why,
-        found_waiting,
+        waiting,
         completeness(trace, graph, [rank.laid_back for rank in ranks]),
     )
 

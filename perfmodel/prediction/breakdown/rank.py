@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.breakdown.captured import LaidBack
+from perfmodel.prediction.breakdown.completeness import QueueDepth, queue_depths
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.named_sums import (
+from perfmodel.prediction.breakdown.tables import (
     NamedSums,
+    Rates,
     Records,
     kernel_rows,
     operator_rows,
@@ -25,11 +28,8 @@ from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_piec
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
-from perfmodel.timeline.unexplained import QueueDepth, queue_depths
-
-if TYPE_CHECKING:
-    from perfmodel.prediction.breakdown.rates import Rates
-
+from perfmodel.trace.categories import Category
+from perfmodel.trace.columns import NONE
 
 T = TypeVar("T")
 UNFIT = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -154,32 +154,32 @@ class RankBreakdown(HotTables):
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
         kept = self.indices[chosen]
-        known = set(kept)
-        counted = tuple(index for index in self.hot.steps if index in known)
+        counted = tuple(index for index in self.hot.steps if index in kept)
         hot = replace(self.hot, steps=counted or kept)
         return replace(self, steps=self.steps[chosen], indices=kept, hot=hot)
 
     @cached_property
     def summary(self) -> Summary:
-        chosen = set(self.hot.steps)
         counted = [
-            step for index, step in zip(self.indices, self.steps, strict=True) if index in chosen
+            step
+            for index, step in zip(self.indices, self.steps, strict=True)
+            if index in self.hot.steps
         ]
-        account = {
+        means = {
             key: float(np.mean([getattr(step.accounting, key) for step in counted]))
             for key in ("step_us", "gpu_active_us", "gpu_idle_us", "comm_us", "exposed_comm_us")
         }
-        causes: dict[str, float] = {}
+        causes = defaultdict[str, float](float)
         for step in counted:
             for cause, us in (step.idle_by_cause or step.critical_path_by_kind).items():
-                causes[cause] = causes.get(cause, 0.0) + us / len(counted)
+                causes[cause] += us / len(counted)
         main = min(causes, key=lambda cause: (-causes[cause], cause), default=None)
-        comm_us = account["comm_us"]
+        comm_us = means["comm_us"]
         return Summary(
             self.rank,
             len(counted),
-            **account,
-            hidden_comm_frac=1 - account["exposed_comm_us"] / comm_us if comm_us else None,
+            **means,
+            hidden_comm_frac=1 - means["exposed_comm_us"] / comm_us if comm_us else None,
             waiting_us=self.waiting_us,
             main_cause=main,
             main_cause_us=causes[main] if main else 0.0,
@@ -196,54 +196,43 @@ class RankBreakdown(HotTables):
 
     @cached_property
     def _collectives(self) -> NamedSums:
-        from perfmodel.prediction.breakdown.collectives import (
-            collective_sums,  # knows the vocabulary of ops
-        )
+        from perfmodel.prediction.breakdown.collectives import collective_sums
 
         nothing = NamedSums((), {}, 0, 0.0, 0.0)
-        return self._held_apart("collectives", lambda: collective_sums(self.hot), nothing)
+        return self._optional("collectives", lambda: collective_sums(self.hot), nothing)
 
     @cached_property
     def rates(self) -> Rates:
-        from perfmodel.prediction.breakdown.rates import Rates, why_unrated
-
-        note = why_unrated(self.hot)
+        note = _why_unrated(self.hot)
         if note:
             return Rates((), "", 0.0, note)
 
-        from perfmodel.prediction.breakdown.rated_operators import (
-            rates,  # lowers operators, knows devices
-        )
+        from perfmodel.prediction.breakdown.rates import rates  # lowers operators
 
         try:
             return rates(self.hot)
         except UNFIT as error:
-            what = error if isinstance(error, PerfmodelError) else repr(error)
-            return Rates((), "", 0.0, f"the shapes cannot be used: {what}")
+            return Rates((), "", 0.0, f"the shapes cannot be used: {_said(error)}")
 
     @cached_property
     def queue_depths(self) -> list[QueueDepth]:
         """Per step: how many operations were launched and had not begun."""
-        nothing: list[QueueDepth] = []
-        result = self._held_apart(
-            "launch queue", lambda: queue_depths(self.hot.rank, self.hot.links), nothing
-        )
-        return [result[index] for index in self.indices] if result else []
+        hot, nothing = self.hot, list[QueueDepth]()
+        found = self._optional("launch queue", lambda: queue_depths(hot.rank, hot.links), nothing)
+        return [found[index] for index in self.indices] if found else []
 
     @cached_property
     def memory(self) -> list[MemoryTimeline]:
         """What the allocators held over the whole recording, per device; GPUs first."""
-        return self._held_apart(
-            "memory", lambda: memory_timelines(self.hot.rank, self.hot.links.steps), []
-        )
+        hot = self.hot
+        return self._optional("memory", lambda: memory_timelines(hot.rank, hot.links.steps), [])
 
-    def _held_apart(self, table: str, make: Callable[[], T], nothing: T) -> T:
-        """An optional table; where it cannot be made, nothing, so that the others stand."""
+    def _optional(self, table: str, make: Callable[[], T], nothing: T) -> T:
+        """A table; where it cannot be made, nothing, so that the others stand."""
         try:
             return make()
         except UNFIT as error:
-            what = error if isinstance(error, PerfmodelError) else repr(error)
-            self.missing.append(f"rank {self.rank}: no table of {table}: {what}")
+            self.missing.append(f"rank {self.rank}: no table of {table}: {_said(error)}")
             return nothing
 
     def check_tables(self) -> list[str]:
@@ -260,6 +249,21 @@ class RankBreakdown(HotTables):
             "queue_depth": rounded_records([depth._asdict() for depth in self.queue_depths]),
             "memory": [each.to_dict() for each in self.memory],
         }
+
+
+def _why_unrated(hot: Hotspots) -> str:
+    """Why no operator of a rank has a rate, without lowering any; '' where some may."""
+    rank = hot.rank
+    if not len(hot.links.device_rows):
+        return "no device operations"
+    ops = rank.of(Category.CPU_OP)
+    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
+        return "no shapes recorded: profile with record_shapes=True"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, PerfmodelError) else repr(error)
 
 
 def _step_dict(step: StepBreakdown) -> dict[str, Any]:

@@ -1,117 +1,220 @@
-"""Achieved rates of operators: what their shapes say they must do, over the time that it took."""
+"""The operators of a profile that have a rate: the work each is lowered to, over its kernels' time.
+
+Only work with shapes counts: FLOP and bytes are those that the vocabulary gives for what an
+operator is lowered to, and its time is that of the kernels that were launched for it.
+
+Calls of one operator repeat: of each kind of call tree one is lowered, for the time of all of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
+from perfmodel.cost.gpu.analysis import groups_of
+from perfmodel.errors import HardwareError
+from perfmodel.hardware import Device, from_driver_name
+from perfmodel.lowering.lower import Lowered, lower
+from perfmodel.lowering.observed import uses_tf32, with_placement
+from perfmodel.lowering.walk import Target
+from perfmodel.ops.dtypes import DTYPES
+from perfmodel.ops.graph import NO_OP, Op
+from perfmodel.ops.read.profile import of_kineto
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.ops.vocabulary.movement import COLLECTIVE, TRANSFER
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.trace.categories import Category
+from perfmodel.prediction.breakdown.tables import Rate, Rates, by_time
+from perfmodel.trace.categories import Category, is_communication
 from perfmodel.trace.columns import NONE
+from perfmodel.trace.link import by_thread, link
+from perfmodel.trace.window import take_rows
+
+MAX_OPERATORS = 2000
+"""Of all kinds of call tree together: those with most device time are looked at."""
+_MATRIX = ("matmul", "convolution", "attention")
+_ARGUMENTS = ("name", "input_shapes", "input_dtypes", "input_values", "input_strides")
+"""The columns in which equal calls are equal."""
+_SHAPES = re.compile(r"[\[\]\d,\s-]*")
+"""`Input Dims` of numbers alone."""
+_HIP = re.compile("hip")
+_MAX_SHAPES = 4
 
 
-@dataclass(frozen=True)
-class Rate:
-    """One operator at one set of shapes: figures of a step, and the rates it reached."""
+def rates(hot: Hotspots) -> Rates:
+    """The rates of the operators of one rank within its steps.
 
-    operator: str
-    shapes: str
-    dtype: str
-    count: float
-    device_us: float
-    flop: float
-    moved_bytes: float
-    roofline_us: float | None
-    """The least time that the device's peak rates allow; None where they are not known."""
-    bound_by: str | None
-    """`compute` or `memory`: what that least time is due to."""
-
-    @property
-    def tflop_per_s(self) -> float:
-        return self.flop / self.device_us / 1e6
-
-    @property
-    def gb_per_s(self) -> float:
-        return self.moved_bytes / self.device_us / 1e3
-
-    @property
-    def roofline_frac(self) -> float | None:
-        """Share of the roofline; above 1 where operands came from a cache, or an algorithm needs
-        fewer FLOP than the plain one (Winograd)."""
-        return None if self.roofline_us is None else self.roofline_us / self.device_us
-
-    def to_dict(self) -> dict[str, Any]:
-        share = self.roofline_frac
-        return {
-            "operator": self.operator,
-            "shapes": self.shapes,
-            "dtype": self.dtype,
-            "count": round(self.count, 3),
-            "device_us": round(self.device_us, 3),
-            "flop": round(self.flop),
-            "moved_bytes": round(self.moved_bytes),
-            "tflop_per_s": round(self.tflop_per_s, 6),
-            "gb_per_s": round(self.gb_per_s, 3),
-            "roofline_frac": None if share is None else round(share, 6),
-            "bound_by": self.bound_by,
-        }
+    Raises `PerfmodelError` where the shapes cannot be used.
+    """
+    device, notes = None, []
+    if not hot.rank.devices:
+        notes.append("the trace names no device: no shares of a roofline")
+    else:
+        first = hot.rank.devices[0]
+        try:
+            device = from_driver_name(first.name, first.memory_bytes or None)
+        except HardwareError:
+            notes.append(f"{first.name} is not in the catalogue: no shares of a roofline")
+    trees, unreadable = _call_trees(hot)
+    if unreadable:
+        notes.append(f"{unreadable} operators left out whose shapes are not numbers")
+    rows = _rated_rows(hot, trees, device)
+    counted = ~hot.rank.named(hot.links.device_rows, is_communication)
+    total_us = float(hot.device_us[counted].sum()) / max(hot.clock.count, 1)
+    rated_frac = sum(row.device_us for row in rows) / total_us if total_us else 0.0
+    return Rates(tuple(rows), "" if device is None else device.name, rated_frac, "; ".join(notes))
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The rates of one rank, most time first, and how much of its device time they are of."""
+class _CallTrees(NamedTuple):
+    """Outermost operators with all that they call, by thread, then time: each tree is a stretch."""
 
-    rows: tuple[Rate, ...]
-    device: str
-    """The catalogue's name; '' where the trace's device is not in it."""
-    rated_frac: float
-    """Share of the device time, communication left out, that the rows are of."""
-    note: str
-    """Why there are none, or no shares of the roofline; '' where nothing is missing."""
-
-    def to_dict(self, most: int | None = None) -> dict[str, Any]:
-        """Figures of a step, and the first `most` rows."""
-        return {
-            "device": self.device,
-            "rated_frac": round(self.rated_frac, 6),
-            "note": self.note,
-            "rows": [row.to_dict() for row in self.rows[:most]],
-        }
-
-    def mean_with(self, others: Sequence[Rates]) -> Rates:
-        """The mean over this rank and others; a rank without a row counts as 0 of it."""
-        every = [self, *others]
-        same: dict[tuple[str, str, str], list[Rate]] = defaultdict(list)
-        for row in (row for each in every for row in each.rows):
-            same[row.operator, row.shapes, row.dtype].append(row)
-        means = []
-        for rows in same.values():
-            columns = ["count", "device_us", "flop", "moved_bytes"]
-            if all(row.roofline_us is not None for row in rows):
-                columns.append("roofline_us")
-            totals = {name: sum(getattr(row, name) for row in rows) for name in columns}
-            mean = {name: total / len(every) for name, total in totals.items()}
-            means.append(replace(rows[0], **{"roofline_us": None, **mean}))
-        rated_frac = float(np.mean([each.rated_frac for each in every]))
-        notes = dict.fromkeys(each.note for each in every if each.note)
-        return Rates(tuple(by_time(means)), self.device, rated_frac, "; ".join(notes))
+    ops: Ints
+    """Rows of all operators."""
+    tree: Ints
+    """Per operator: its tree."""
+    first: Ints
+    """Per tree: position in `ops` of its outermost operator."""
+    example: Ints
+    """Per tree: the first one of equal names and arguments, or -1 where it is not looked at."""
 
 
-def by_time(rows: Sequence[Rate]) -> list[Rate]:
-    """Most time first, then by name and shapes."""
-    return sorted(rows, key=lambda row: (-row.device_us, row.operator, row.shapes, row.dtype))
-
-
-def why_unrated(hot: Hotspots) -> str:
-    """Why no operator of a rank has a rate, without lowering any; '' where some may."""
+def _call_trees(hot: Hotspots) -> tuple[_CallTrees, int]:
+    """The call trees, with examples of those that took device time, as many as `MAX_OPERATORS`
+    allow; and how many operators have unreadable shapes."""
     rank = hot.rank
-    if not len(hot.links.device_rows):
-        return "no device operations"
-    ops = rank.of(Category.CPU_OP)
-    if not len(ops) or (rank.input_shapes[ops] == NONE).all():
-        return "no shapes recorded: profile with record_shapes=True"
-    return ""
+    ops = by_thread(rank, rank.of(Category.CPU_OP))
+    is_top = np.isin(ops, hot.links.top_ops)
+    first, tree = np.flatnonzero(is_top), np.cumsum(is_top) - 1
+    texts = rank.strings.texts
+    shapes = distinct(rank.input_shapes[ops]).tolist()
+    bad = [at for at in shapes if at >= 0 and not _SHAPES.fullmatch(texts[at])]
+    is_bad = np.isin(rank.input_shapes[ops], bad)
+    launched = hot.launched_by >= 0
+    us = np.bincount(hot.launched_by[launched], hot.device_us[launched], minlength=len(rank))
+    of_tree = np.bincount(tree, us[ops], minlength=len(first))
+    of_tree[tree[is_bad]] = 0.0
+    keys = np.stack([getattr(rank, name)[ops] for name in _ARGUMENTS], axis=1)
+    ends = np.append(first[1:], len(ops))
+    kinds: dict[bytes, list[int]] = defaultdict(list)
+    for at in np.flatnonzero(of_tree > 0).tolist():
+        kinds[np.ascontiguousarray(keys[first[at] : ends[at]]).tobytes()].append(at)
+    example = np.full(len(first), NONE, np.int64)
+    room = MAX_OPERATORS
+    for same in sorted(kinds.values(), key=lambda same: -of_tree[same].sum()):
+        room -= int(ends[same[0]] - first[same[0]])
+        if room < 0:
+            break
+        example[same] = same[0]
+    return _CallTrees(ops, tree, first, example), int(np.count_nonzero(is_bad))
+
+
+def _rated_rows(hot: Hotspots, trees: _CallTrees, device: Device | None) -> list[Rate]:
+    """One example of each kind of tree lowered, for the time of all of the kind."""
+    rank, links = hot.rank, hot.links
+    launched = np.flatnonzero((hot.launched_by >= 0) & (hot.device_us > 0))
+    place = np.full(len(rank), NONE, np.int64)
+    place[trees.ops] = np.arange(len(trees.ops))
+    position = place[hot.launched_by[launched]]
+    tree = trees.tree[position]
+    known = trees.example[tree] >= 0
+    launched, position, tree = launched[known], position[known], tree[known]
+    example = trees.example[tree]
+    if not len(launched):
+        return []
+    ops = trees.ops[np.isin(trees.tree, example)]
+    shown = launched[tree == example]
+    rows = distinct(np.concatenate([ops, links.device_launch[shown], links.device_rows[shown]]))
+    part = take_rows(rank, rows)
+    part_links = replace(link(part), recorded_frac=1.0)
+    graph = with_placement(of_kineto(part, part_links, part.world_size or 1), part, part_links)
+    is_hip = part.name_matches(_HIP)[part.of(Category.RUNTIME)].any()
+    target: Target = device.target if device is not None else "rocm" if is_hip else "cuda"
+    lowered = lower(graph, target, device=device, tf32_matmul=uses_tf32(part))
+    op_of_row = np.full(len(part), NO_OP, np.int64)
+    op_of_row[[op.event for op in graph.ops]] = np.arange(len(graph))
+    row = trees.ops[trees.first[example] + position - trees.first[tree]]
+    op = op_of_row[np.searchsorted(rows, row)]
+    answering = lowered.answered_by[op]
+    owner = np.where(answering == NO_OP, op, answering)
+    us = np.bincount(owner, hot.device_us[launched], minlength=len(graph)).astype(np.float64)
+    count = np.bincount(distinct_pairs(owner, tree)[0], minlength=len(graph))
+    return _grouped_rates(lowered, device, us, count, max(hot.clock.count, 1))
+
+
+def _work_of_ops(lowered: Lowered, device: Device | None) -> tuple[Floats, Mask]:
+    """`[4, ops]`: FLOP and bytes that the pieces of an op cannot do without, microseconds at peak
+    rates of its pieces that are bound by arithmetic, and of those bound by memory; and which ops
+    are known in all of their work, all of it the device's cores'."""
+    owner, count = lowered.owner, len(lowered.graph)
+    unrated = [
+        piece.guessed or piece.op == UNKNOWN or OPS[piece.op].family in (COLLECTIVE, TRANSFER)
+        for piece in lowered.pieces
+    ]
+    known = np.zeros(count, np.bool_)
+    known[owner] = True
+    known[owner[unrated]] = False
+    chosen = np.flatnonzero(known[owner]) if len(owner) else owner
+    rows = lowered.rows.take(chosen)
+    work = np.zeros((4, len(rows)))
+    for group in groups_of(rows):
+        work[:2, group.index] = group.flop, group.moved_bytes
+        if device is not None:
+            on_matrix_units = OPS[group.op].family in _MATRIX
+            peak_tflop_per_s = [
+                device.matrix_tflop_per_s(dtype)
+                if on_matrix_units and dtype in DTYPES
+                else device.fp32_tflop_per_s
+                for dtype in group.dtypes
+            ]
+            compute_us = group.flop / np.array(peak_tflop_per_s) / 1e6
+            memory_us = group.moved_bytes / device.hbm_gb_per_s / 1e3
+            by_compute = compute_us >= memory_us
+            work[2, group.index] = np.where(by_compute, compute_us, 0.0)
+            work[3, group.index] = np.where(by_compute, 0.0, memory_us)
+    return np.stack([np.bincount(owner[chosen], row, minlength=count) for row in work]), known
+
+
+def _grouped_rates(
+    lowered: Lowered, device: Device | None, us: Floats, count: Ints, steps: int
+) -> list[Rate]:
+    """The ops of a graph that took time, those of one name and arguments together."""
+    work, known = _work_of_ops(lowered, device)
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for at in np.flatnonzero((us > 0) & known).tolist():
+        op = lowered.graph.ops[at]
+        dtype = next((tensor.dtype for tensor in op.tensors if tensor.shape), "")
+        groups[op.name, _shapes_of(op), dtype].append(at)
+    result = []
+    for (name, shapes, dtype), same in groups.items():
+        flop, moved_bytes, compute_us, memory_us = (
+            float(total) for total in (work[:, same] * count[same]).sum(axis=1) / steps
+        )
+        has_peaks = compute_us + memory_us > 0
+        result.append(
+            Rate(
+                operator=name,
+                shapes=shapes,
+                dtype=dtype,
+                count=float(count[same].sum()) / steps,
+                device_us=float(us[same].sum()) / steps,
+                flop=flop,
+                moved_bytes=moved_bytes,
+                roofline_us=compute_us + memory_us if has_peaks else None,
+                bound_by=("compute" if compute_us >= memory_us else "memory")
+                if has_peaks
+                else None,
+            )
+        )
+    return by_time(result)
+
+
+def _shapes_of(op: Op) -> str:
+    """`512x1024 1024x4096`: the tensors that it was given, scalars left out."""
+    shapes = ["x".join(map(str, tensor.shape)) for tensor in op.tensors if tensor.shape]
+    more = len(shapes) - _MAX_SHAPES
+    return " ".join([*shapes[:_MAX_SHAPES], *([f"and {more} more"] if more > 0 else [])])

@@ -119,8 +119,8 @@ def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWa
         shifted_us = late_us[cause] - min(late_us[cause], max(excess_us, 0.0))
         late_us[cause] -= shifted_us
         late_us[OTHER] += shifted_us
-    late_us = {cause: us / steps for cause, us in late_us.items()}
-    return RankWaiting(transfer_us, waiting_us, held_up_us, late_us)
+    mean_late_us = {cause: us / steps for cause, us in late_us.items()}
+    return RankWaiting(transfer_us, waiting_us, held_up_us, mean_late_us)
 
 
 def _meetings(timeline: Timeline, low_us: Floats, high_us: Floats) -> list[_Meeting]:

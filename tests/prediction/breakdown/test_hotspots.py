@@ -13,8 +13,8 @@ from tiny import AUTOGRAD, COMMS, EVALUATE, MAIN, NCCL, WORKER, Tiny, trace_of
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.named_sums import kernel_rows, operator_rows, range_rows
-from perfmodel.prediction.breakdown.rated_operators import rates
+from perfmodel.prediction.breakdown.rates import rates
+from perfmodel.prediction.breakdown.tables import kernel_rows, operator_rows, range_rows
 from perfmodel.trace import read
 from perfmodel.trace.window import Steps
 

@@ -8,9 +8,9 @@ import pytest
 from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.prediction.breakdown import rated_operators
+from perfmodel.prediction.breakdown import rates
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.prediction.breakdown.rates import Rates
+from perfmodel.prediction.breakdown.tables import Rates
 
 FLOATS = {"Input type": ["float", "float"]}
 
@@ -122,7 +122,7 @@ def test_arguments_that_no_rule_expects_cost_the_rates_alone(
     def unfit(hot: object) -> Rates:
         raise error
 
-    monkeypatch.setattr(rated_operators, "rates", unfit)
+    monkeypatch.setattr(rates, "rates", unfit)
     t = Tiny()
     t.step(0, 0, 1000)
     product(t, 0, 200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tiny import Tiny
 
-from perfmodel.timeline.unexplained import queue_depths
+from perfmodel.prediction.breakdown.completeness import queue_depths
 
 
 def test_depth_is_weighted_by_time() -> None:

@@ -8,8 +8,12 @@ import pytest
 from tiny import Tiny
 
 from perfmodel.prediction import predict
+from perfmodel.prediction.breakdown.completeness import (
+    Unexplained,
+    error_warnings,
+    unexplained_warnings,
+)
 from perfmodel.prediction.breakdown.job import breakdown
-from perfmodel.timeline.unexplained import Unexplained, error_warnings, unexplained_warnings
 from perfmodel.trace import Trace, read
 
 WALKED = (
