@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import flag, matrix, size
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
+from perfmodel.lowering.arguments import flag, matrix, size, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
-from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size
+from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -27,9 +27,8 @@ from perfmodel.lowering.piece import (
     MissingArguments,
     Piece,
     entries,
-    tensor,
 )
-from perfmodel.lowering.rules.elementwise import fill_of
+from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered
 from perfmodel.lowering.rules.movement import scan, sorted_rows

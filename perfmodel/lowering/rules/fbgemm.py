@@ -19,9 +19,10 @@ from perfmodel.lowering.arguments import (
     output,
     rows_cols,
     size,
+    tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries, tensor
+from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.movement import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
-from perfmodel.lowering.arguments import BY_ELEMENTS, length, size, stored, tensors
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
+from perfmodel.lowering.arguments import BY_ELEMENTS, length, size, stored, tensor, tensors
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.movement import bits_of, sorted_rows
 from perfmodel.ops.graph import Op, Tensor, argument, integer, tensors_in
 from perfmodel.ops.read.attributes import PREFIX

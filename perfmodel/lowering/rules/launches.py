@@ -9,7 +9,8 @@ from math import ceil
 
 import numpy as np
 
-from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece, by_record
+from perfmodel.lowering.piece import LOWERINGS, Lowering, Piece
+from perfmodel.lowering.records import by_record
 from perfmodel.lowering.rules import convolution
 from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import OPERATORS
@@ -35,10 +36,11 @@ CONVOLUTIONS: dict[str, Lowering] = {
     "cudnn_convolution": convolution.of_library,
     "miopen_convolution": convolution.of_library,
     "convolution_backward": convolution.convolution_backward,
-    "cudnn_convolution_backward_input": convolution.backward_input,
-    "cudnn_convolution_backward_weight": convolution.backward_weight,
-    "miopen_convolution_backward_input": convolution.backward_input,
-    "miopen_convolution_backward_weight": convolution.backward_weight,
+    **{
+        f"{name}_{part}": convolution.library_backward
+        for name in ("cudnn_convolution_backward", "miopen_convolution_backward")
+        for part in convolution.PARTS
+    },
 }
 PRODUCTS = {name: by_record(OPERATORS[f"aten::{name}"]) for name in ("mm", "addmm")}
 

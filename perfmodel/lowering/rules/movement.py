@@ -11,9 +11,10 @@ from perfmodel.lowering.arguments import (
     length,
     output,
     size,
+    tensor,
     tensor_list,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.lowering.arguments import size
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
-from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.arguments import size, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.records import pointwise
 from perfmodel.ops.graph import Op, Tensor, tensors_in
 
 TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}

@@ -17,7 +17,7 @@ from perfmodel.lowering.piece import (
     entries,
     nothing,
 )
-from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.records import pointwise
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import RECORDED
 
