@@ -39,17 +39,6 @@ Source: aten/src/ATen/native/cuda/IndexKernel.cu and ScatterGatherKernel.cu (`th
 """
 
 
-def _gathered(name: str, table: Tensor, index: Tensor, dim: int) -> Sequence[Piece]:
-    """Rows along `dim` of a table, by `gather`: whole where no dimension is before them and their
-    indices lie side by side (a column of ids does not; of more dimensions they are made to)."""
-    held = length(table, dim) if table.shape else 1
-    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
-    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
-    cols = size(table.shape) // max(held, 1)
-    turns = 0.0 if is_whole else GATHER_TURNS
-    return gathered(name, table, size(index.shape), cols, by_elements=turns)
-
-
 def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
     pieces = gathered("index_add", tensor(op, 0), rows, cols)
@@ -69,27 +58,38 @@ def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float
     return float((bags * mean * share[:, 0] / counts[:, 0]).max())
 
 
-@LOWERINGS.register(*entries("index_select", scope=LEAF))
+@LOWERINGS.register(*entries("index_select embedding", scope=LEAF))
 def index_select(op: Op) -> Sequence[Piece]:
-    """`index_select(table, dim, index)`, which today calls `gather`; the index may have any
-    shape."""
-    return _gathered("index_select", tensor(op, 0), op.tensors[-1], integer(op, 1) or 0)
+    """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
+    the index may have any shape.
+
+    Rows are whole where no dimension is before them and their indices lie side by side (a column of
+    ids does not; of more dimensions they are made to).
+    """
+    name, table = op.name.removeprefix("aten::"), tensor(op, 0)
+    index, dim = op.tensors[-1], integer(op, 1) or 0
+    if name == "embedding":
+        index, dim = tensor(op, 1), 0
+    held = length(table, dim) if table.shape else 1
+    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
+    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
+    cols, turns = size(table.shape) // max(held, 1), 0.0 if is_whole else GATHER_TURNS
+    return gathered(name, table, size(index.shape), cols, by_elements=turns)
 
 
-@LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
+@LOWERINGS.register(
+    *entries("index_add_ index_add index_copy_ index_copy index_fill_ hugectr::add_rows")
+)
 def index_add(op: Op) -> Sequence[Piece]:
-    """`index_add_(table, dim, index, source)`."""
+    """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""
     table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
     cols = max(size(source.shape) // max(rows, 1), 1)
-    return added(op, rows, cols) if "add" in op.name else gathered("index_put", table, rows, cols)
-
-
-@LOWERINGS.register("any/hugectr::add_rows")
-def hugectr_add_rows(op: Op) -> Sequence[Piece]:
-    """As `index_add_`, whole vectors at once (assumed)."""
-    return [replace(piece, dims={**piece.dims, "by_vectors": 1.0}) for piece in index_add(op)]
+    if "add" not in op.name:
+        return gathered("index_put", table, rows, cols)
+    by_vectors = {"by_vectors": 1.0} if op.name.startswith("hugectr::") else {}
+    return [replace(each, dims={**each.dims, **by_vectors}) for each in added(op, rows, cols)]
 
 
 @LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
@@ -177,9 +177,3 @@ def index_put(op: Op) -> Sequence[Piece]:
         *sorted_rows(1, tuples, "int64", key_bits=bits_of(size(table.shape) // cols)),
         *gathered("index_put_accumulate", table, rows, cols),
     )
-
-
-@LOWERINGS.register(*entries("embedding", scope=LEAF))
-def embedding(op: Op) -> Sequence[Piece]:
-    """`embedding(weight, indices)`: a row per index."""
-    return _gathered("embedding", tensor(op, 0), tensor(op, 1), 0)

@@ -13,8 +13,9 @@ from perfmodel.lowering.arguments import (
     size,
     tensor,
     tensor_list,
+    tensors,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, integer, integers, tensors_in
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
@@ -49,14 +50,6 @@ def bits_of(places: int) -> int:
     return max(places, 1).bit_length()
 
 
-def first(op: Op) -> Tensor:
-    """The first tensor among the arguments; variants with an output given record it oddly."""
-    first_tensor = next(iter(op.tensors), None)
-    if first_tensor is None:
-        raise MissingArguments
-    return first_tensor
-
-
 def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
     """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
     if not elements:
@@ -64,26 +57,31 @@ def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
     return (SET_UP, Piece(op, {"rows": 1.0, "cols": float(elements)}, dtype))
 
 
-def _along(op: Op, position: int) -> tuple[int, int]:
-    """(rows, cols) of the first tensor, that the op runs along."""
-    values, dims = first(op), integers(op, position)
+WAITED = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
+"""A number that the host waits for."""
+
+
+def _along(op: Op, position: int) -> tuple[Tensor, int, int]:
+    """(first tensor, its rows and cols) that the op runs along; variants with an output given
+    record it oddly."""
+    (values, *_), dims = tensors(op, 1), integers(op, position)
     if not values.shape or not size(values.shape):
-        return 1, size(values.shape)
+        return values, 1, size(values.shape)
     cols = length(values, dims[0] if dims else -1)
-    return size(values.shape) // cols, cols
+    return values, size(values.shape) // cols, cols
 
 
-@LOWERINGS.register(*entries("sort", "argsort", "msort"))
+@LOWERINGS.register(*entries("sort argsort msort"))
 def sort(op: Op) -> Sequence[Piece]:
     """`sort(x, dim, …)`; `sort(x, stable, dim, …)` has a flag in front."""
-    rows, cols = _along(op, 1)
+    _, rows, cols = _along(op, 1)
     return sorted_rows(rows, cols, tensor(op, 0).dtype, pairs=False)
 
 
-@LOWERINGS.register(*entries("topk", "kthvalue"))
+@LOWERINGS.register(*entries("topk kthvalue"))
 def topk(op: Op) -> Sequence[Piece]:
     """`topk(x, k, dim, …)`."""
-    rows, cols = _along(op, 2)
+    _, rows, cols = _along(op, 2)
     if not rows * cols:
         return ()
     k = integer(op, 1)
@@ -92,7 +90,7 @@ def topk(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("_unique2", "unique_dim", "unique_consecutive", "_unique", "unique_dim_consecutive")
+    *entries("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
 )
 def unique(op: Op) -> Sequence[Piece]:
     """A sort and the distinct keys of it; the host waits for their number."""
@@ -102,15 +100,13 @@ def unique(op: Op) -> Sequence[Piece]:
         return ()
     dims = {"rows": 1.0, "cols": float(count)}
     launches = sort_launches(count, 8 * bytes_of(values.dtype), BLOCK_KEYS) + 4
-    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
-    return (Piece("unique", dims, values.dtype, launches=launches), waited)
+    return (Piece("unique", dims, values.dtype, launches=launches), WAITED)
 
 
-@LOWERINGS.register(*entries("cumsum", "cumsum_", "cumprod", "logcumsumexp", "cummax", "cummin"))
+@LOWERINGS.register(*entries("cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
 def cumsum(op: Op) -> Sequence[Piece]:
     """`cumsum(x, dim)`: along the last of several dimensions one kernel, else two."""
-    values = first(op)
-    rows, cols = _along(op, 1)
+    values, rows, cols = _along(op, 1)
     if not rows * cols:
         return ()
     if rows == 1:
@@ -125,10 +121,18 @@ Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
 """
 
 
-def _joined(op: Op) -> Sequence[Piece]:
-    """One row for the copies of a list of tensors side by side, by their mean size."""
-    tensors, dim = tensor_list(op, 0), integer(op, 1)
-    held = [t for t in tensors if size(t.shape)]
+@LOWERINGS.register(
+    *entries("cat _cat cat_out"),
+    *entries("stack concat concatenate hstack vstack", scope=LEAF),
+)
+def cat(op: Op) -> Sequence[Piece]:
+    """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
+    size; without its tensors, of a PyTorch that recorded no lists."""
+    result, dim = output(op), integer(op, 1)
+    if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
+        whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        return (Piece("cat", whole, result.dtype),)
+    held = [t for t in tensor_list(op, 0) if size(t.shape)]
     if not held:
         return ()
     total, count = sum(size(t.shape) for t in held), len(held)
@@ -144,56 +148,31 @@ def _joined(op: Op) -> Sequence[Piece]:
     return (Piece("cat", dims, held[0].dtype, launches=launches),)
 
 
-@LOWERINGS.register(*entries("cat", "_cat", "cat_out"))
-def cat(op: Op) -> Sequence[Piece]:
-    """`cat(tensors, dim)`; without its tensors, of a PyTorch that recorded no lists."""
-    result = output(op)
-    if not op.tensors and result is not None:
-        dims = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
-        return (Piece("cat", dims, result.dtype),)
-    return _joined(op)
-
-
-@LOWERINGS.register(*entries("stack", "concat", "concatenate", "hstack", "vstack", scope=LEAF))
-def stack(op: Op) -> Sequence[Piece]:
-    """`stack(tensors, dim)`."""
-    return _joined(op)
-
-
-@LOWERINGS.register(*entries("split_with_sizes_copy", "split_copy", "unbind_copy", "_chunk_cat"))
+@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy _chunk_cat"))
 def split_copy(op: Op) -> Sequence[Piece]:
     """One tensor to several."""
-    whole, parts = tensor(op, 0), list(tensors_in(op.outputs))
+    whole, count = tensor(op, 0), float(max(len(list(tensors_in(op.outputs))), 1))
     if not size(whole.shape):
         return ()
-    count = float(max(len(parts), 1))
-    return (
-        Piece(
-            "split", {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}, whole.dtype
-        ),
-    )
+    dims = {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}
+    return (Piece("split", dims, whole.dtype),)
 
 
 @LOWERINGS.register(*entries("repeat_interleave"))
 def repeat_interleave(op: Op) -> Sequence[Piece]:
     """`repeat_interleave(repeats)`: which source each output has; its length is often not told."""
     repeats, result = tensor(op, 0), output(op)
-    length = size((result or repeats).shape)
-    dims = {"elements": float(max(length, 1)), "segments": float(max(size(repeats.shape), 1))}
+    segments, elements = (float(max(size(t.shape), 1)) for t in (repeats, result or repeats))
+    dims = {"elements": elements, "segments": segments}
     return (Piece("offsets_range", dims, "int64", guessed=result is None),)
 
 
-@LOWERINGS.register(*entries("nonzero", "masked_select", "argwhere"))
+@LOWERINGS.register(*entries("nonzero masked_select argwhere"))
 def nonzero(op: Op) -> Sequence[Piece]:
     """Counts, waits for the count on the host, then compacts."""
     values = tensor(op, 0)
-    count = float(size(values.shape))
-    if not count:
+    whole = {"rows": 1.0, "cols": float(size(values.shape))}
+    if not whole["cols"]:
         return ()
-    waited = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
-    whole = {"rows": 1.0, "cols": count}
-    return (
-        Piece("sum", whole, values.dtype, launches=2),
-        waited,
-        Piece("cumsum", whole, "int64", launches=2),
-    )
+    counted = Piece("sum", whole, values.dtype, launches=2)
+    return (counted, WAITED, Piece("cumsum", whole, "int64", launches=2))
