@@ -201,6 +201,7 @@ _add(
         "cosh erf erfinv floor ceil round trunc frac sign sgn reciprocal nan_to_num bitwise_not "
         "hardtanh hardswish hardsigmoid leaky_relu elu selu celu softplus log_sigmoid mish logit "
         "threshold clamp clamp_max angle i0 lgamma digamma relu6 rad2deg softsign logical_not "
+        "hardshrink softshrink "
         "atan2 remainder fmod floor_divide true_divide bitwise_and bitwise_or bitwise_xor __and__ "
         "__or__ __xor__ __lshift__ __rshift__ copysign hypot bitwise_left_shift "
         "bitwise_right_shift xlogy heaviside nextafter float_power addcmul addcdiv lerp "
@@ -263,6 +264,7 @@ _add("addmm addmm_ _addmm_activation", "bias x[m,k] w[k,n] -> [m,n]", "linear b=
 _add("bmm", "a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("baddbmm baddbmm_ addbmm", "_ a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("leaf:linear", "x[*m,k] w[n,k] bias? -> [*m,n]", "linear b=1 m n k bias")
+_add("_cdist_forward", "x[*b,m,k] y[*c,n,k] -> [*b,m,n]", "bmm b m n k")
 _add("mv", "a[m,k]", "mm b=1 m n=1 k")
 _add("addmv addmv_", "_ a[m,k]", "mm b=1 m n=1 k")
 _add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
@@ -321,6 +323,11 @@ _add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
 _add("gather", "_ _ index[*s] -> [*s]")
 _add("embedding", "w[e,d] i[*s] -> [*s,d]")
 _add("embedding_bag _embedding_bag", "w ids offsets")
+_add(
+    "_embedding_bag_per_sample_weights_backward",
+    "g[b,d] w[e,d] i[*l]",
+    "tbe.bwd_indice_weights tables=1 batch=b lookups=l dim=d hash_size=e weighted=1",
+)
 _add("index_select", "x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z]")
 _add(
     "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward "
