@@ -24,7 +24,7 @@ from perfmodel.lowering.arguments import (
     tensors,
 )
 from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
-from perfmodel.lowering.rules.movement import SET_UP, bits_of, scan, sorted_rows
+from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 
 INTEGERS = ("int64", "int32")
