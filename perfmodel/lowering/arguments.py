@@ -30,6 +30,14 @@ STREAM = "stream"
 UNKNOWN_ITEM_BYTES = 4.0
 
 
+def tensor(op: Op, index: int) -> Tensor:
+    """The tensor that is argument `index`; raises `MissingArguments` where it is none."""
+    value = argument(op, index)
+    if not isinstance(value, Tensor):
+        raise MissingArguments
+    return value
+
+
 def optional_tensor(op: Op, index: int) -> Tensor | None:
     """The tensor that is argument `index`, or None."""
     value = argument(op, index)

@@ -1,21 +1,13 @@
-"""What an op becomes on a target: pieces, and the registries of rules by an op's name."""
+"""What an op becomes on a target: pieces, and the registry of rules by an op's name."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
-from functools import cache, lru_cache
-from math import prod
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from perfmodel.ops.graph import Op, Tensor, argument
-from perfmodel.ops.operators import OPERATORS, Operator
-from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
-from perfmodel.ops.spec import OPS
-from perfmodel.ops.vocabulary.matmul import MATMUL
+from perfmodel.ops.graph import Op
 from perfmodel.registry import Registry
 
 Kind = Literal["kernel", "copy", "collective", "host", "offload"]
@@ -89,82 +81,3 @@ def entries(*names: str, target: str = ANY, scope: str = "") -> tuple[str, ...]:
     words = (word for text in names for word in text.split())
     full = (word if "::" in word else f"aten::{word}" for word in words)
     return tuple(f"{target}/{scope}{name}" for name in full)
-
-
-def with_inplace(*names: str) -> tuple[str, ...]:
-    """Each ATen name, and the same with the underscore of the variant that works in place."""
-    words = (word for text in names for word in text.split())
-    return entries(*(variant for word in words for variant in (word, f"{word}_")))
-
-
-@lru_cache(maxsize=1 << 14)
-def rule_of(name: str, target: str, scope: str = "") -> Lowering | None:
-    """The rule of an op, the target's own before that for all and that of its record; None where
-    there is none."""
-    full = f"{scope}{name}"
-    for where in (target, ANY):
-        rule = LOWERINGS.get(f"{where}/{full}")
-        if rule is not None:
-            return rule
-    record = OPERATORS.get(full)
-    if record is not None and record.launches is not None:
-        return by_record(record)
-    return next((rule for pattern, rule in _patterns(target) if pattern.fullmatch(full)), None)
-
-
-@lru_cache(maxsize=8)
-def _patterns(target: str) -> list[tuple[re.Pattern[str], Lowering]]:
-    """The entries with a `*`, the target's own first."""
-    patterns = []
-    for where in (target, ANY):
-        keys = [key for key in LOWERINGS if key.startswith(f"{where}/") and "*" in key]
-        patterns += [(translate(key[len(where) + 1 :]), LOWERINGS[key]) for key in keys]
-    patterns += [(translate(key), by_record(OPERATORS[key])) for key in OPERATORS if "*" in key]
-    return [(re.compile(pattern), rule) for pattern, rule in patterns]
-
-
-@cache
-def by_record(record: Operator) -> Lowering:
-    """The rule that a record states; nothing is launched over no elements."""
-
-    def rule(op: Op) -> Sequence[Piece]:
-        sizes = record.bind(op, lambda place: tensor(op, place).shape or (1,))
-        if sizes is None:
-            raise MissingArguments
-        elements = {name: float(prod(each)) for name, each in sizes.items()}
-        elements |= record.flags(op)
-        dtypes = {name: tensor(op, place).dtype for name, (place, _) in record.tensors.items()}
-        usual = next(iter(dtypes.values()))
-        pieces: list[Piece] = []
-        for row in record.rows:
-            dims = {
-                name: _dim(text, elements)
-                for name, text in row.dims
-                if ">" not in text or _dim(text, elements)
-            }
-            if OPS[row.op].family == MATMUL:
-                dims[FRAMEWORK] = float(framework_code(TORCH))
-            if dims.pop("if", 1.0) and all(dims[name] for name in OPS[row.op].dims):
-                dtype = dtypes.get(row.dtype, row.dtype or usual)
-                pieces.append(Piece(row.op, dims, dtype, row.direction, launches=row.launches))
-        return pieces
-
-    return rule
-
-
-def tensor(op: Op, index: int) -> Tensor:
-    """The tensor that is argument `index`; raises `MissingArguments` where it is none."""
-    value = argument(op, index)
-    if not isinstance(value, Tensor):
-        raise MissingArguments
-    return value
-
-
-def _dim(text: str, elements: Mapping[str, float]) -> float:
-    """A number, or a product of sizes."""
-    if text.replace(".", "").isdigit():
-        return float(text)
-    name, above, limit = text.partition(">")
-    if above:
-        return float(elements[name] > float(limit))
-    return prod(elements[each] for each in text.split("*"))

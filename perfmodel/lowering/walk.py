@@ -18,8 +18,8 @@ from perfmodel.lowering.piece import (
     MissingArguments,
     Piece,
     nothing,
-    rule_of,
 )
+from perfmodel.lowering.records import rule_of
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import UNKNOWN
 

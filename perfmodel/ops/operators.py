@@ -17,6 +17,10 @@ behind the other: `layer_norm.bwd rows=r cols=c x2; fill:int32 rows=1 cols=1`, w
 dtype or the tensor that has it (else the first named one), products of sizes as dims (`m` stands
 for `m=m`; `strided=z>1`: 1 where `z` is above 1, else left out), and launches per row. Over no
 elements, or none of those behind `if=`, nothing is launched.
+
+`stream reads=x,y writes=out flop=4` is one elementwise kernel over the tensors of these names:
+arguments, `all` of them, or what is made (`out`, else as all broadcast); with a dtype behind `:`, a
+new tensor of the same sizes.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from perfmodel.registry import Registry
 T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]
 _REPEATED, _ONES = "...", "1*"
+STREAM, ALL, OUTPUT = "stream", "all", "out"
 _NONE = -1
 """How many sizes stand before a dimension that a tensor does not have."""
 _PARAMETERS = ("w", "bias", "mean", "var")
@@ -184,11 +189,82 @@ def _add(names: str, signature: str, launches: str | None = None) -> None:
     OPERATORS.register(*map(full_name, names.split()))(Operator(signature, launches))
 
 
+def _both(names: str) -> str:
+    """Each name, and the same with the underscore of the variant that works in place."""
+    return " ".join(f"{name} {name}_" for name in names.split())
+
+
+_STREAMED = "stream reads=all writes=out"
+_add(
+    _both(
+        "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh "
+        "cosh erf erfinv floor ceil round trunc frac sign sgn reciprocal nan_to_num bitwise_not "
+        "hardtanh hardswish hardsigmoid leaky_relu elu selu celu softplus log_sigmoid mish logit "
+        "threshold clamp clamp_max angle i0 lgamma digamma relu6 rad2deg softsign logical_not "
+        "hardshrink softshrink "
+        "atan2 remainder fmod floor_divide true_divide bitwise_and bitwise_or bitwise_xor __and__ "
+        "__or__ __xor__ __lshift__ __rshift__ copysign hypot bitwise_left_shift "
+        "bitwise_right_shift xlogy heaviside nextafter float_power addcmul addcdiv lerp "
+        "logical_and logical_or logical_xor"
+    ),
+    "x[*s]",
+    _STREAMED,
+)
+_add(
+    "where _s_where maximum minimum fmax fmin gcd ldexp logaddexp isfinite _prelu_kernel "
+    "gelu_backward silu_backward sigmoid_backward tanh_backward logit_backward hardtanh_backward "
+    "leaky_relu_backward elu_backward hardswish_backward hardsigmoid_backward softplus_backward "
+    "mish_backward _prelu_kernel_backward glu_backward masked_fill_backward "
+    "native_dropout_backward _masked_scale upsample_nearest1d polar complex tril triu masked_fill_ "
+    "flip roll glu log_sigmoid_forward log_sigmoid_backward reflection_pad2d replication_pad2d "
+    "upsample_nearest2d_backward upsample_bilinear2d_backward pixel_shuffle special_entr",
+    "x[*s]",
+    _STREAMED,
+)
+_add("upsample_nearest2d upsample_bilinear2d", "x[n,*s] -> [n,=]...", _STREAMED)
+# Names that call another op, which does the work.
+_ALIASES = _both("divide multiply subtract absolute negative clip square rsub prelu")
+_add(" ".join(f"{LEAF}{name}" for name in _ALIASES.split()), "x[*s]", _STREAMED)
+_add(
+    _both("eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"),
+    "_",
+    "stream reads=all writes=all:bool",
+)
+_add(
+    "native_dropout _fused_dropout leaf:dropout leaf:dropout_ leaf:feature_dropout",
+    "x[*s]",
+    "stream reads=x writes=x,x:bool flop=10",
+)
+_LOSS_BACKWARD = "stream reads=all writes=out flop=4"
+_add(
+    "mse_loss_backward binary_cross_entropy_backward smooth_l1_loss_backward huber_loss_backward "
+    "l1_loss_backward kl_div_backward soft_margin_loss_backward",
+    "x[*s]",
+    _LOSS_BACKWARD,
+)
+for _names, _dtype in {
+    "FloatToHFP8Quantized FloatToMSFPQuantized": "uint8",
+    "FloatToBfloat16Quantized": "bf16",
+    "HFP8QuantizedToFloat Bfloat16QuantizedToFloat MSFPQuantizedToFloat "
+    "FP8RowwiseQuantizedToFloat Fused8BitRowwiseQuantizedToFloat": "fp32",
+}.items():
+    _add(
+        " ".join(f"fbgemm::{name}" for name in _names.split()),
+        "x[*s]",
+        f"stream reads=x writes=x:{_dtype}",
+    )
+# The range of each row, then its elements in one byte each.
+_add(
+    "fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized",
+    "x[*r,c]",
+    "amax rows=r cols=c; stream reads=x writes=x:uint8",
+)
 _add("mm _int_mm mm_out _scaled_mm", "a[m,k] b[k,n] -> [m,n]", "mm b=1 m n k")
 _add("addmm addmm_ _addmm_activation", "bias x[m,k] w[k,n] -> [m,n]", "linear b=1 m n k bias=1")
 _add("bmm", "a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("baddbmm baddbmm_ addbmm", "_ a[*b,m,k] c[*b,k,n] -> [*b,m,n]", "bmm b m n k")
 _add("leaf:linear", "x[*m,k] w[n,k] bias? -> [*m,n]", "linear b=1 m n k bias")
+_add("_cdist_forward", "x[*b,m,k] y[*c,n,k] -> [*b,m,n]", "bmm b m n k")
 _add("mv", "a[m,k]", "mm b=1 m n=1 k")
 _add("addmv addmv_", "_ a[m,k]", "mm b=1 m n=1 k")
 _add("dot vdot", "x[*k]", "mm b=1 m=1 n=1 k")
@@ -225,7 +301,7 @@ _add(
 )
 _add(
     "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d "
-    "_adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d",
+    "_adaptive_avg_pool2d adaptive_max_pool2d",
     "x[n,*_] -> [n,=]...",
 )
 
@@ -235,7 +311,8 @@ _add(
     "x[*s]",
     "random elements=s",
 )
-_add("nll_loss_backward nll_loss2d_backward", "_ x[*s] -> [*s]")
+# Zeros, and one element of each row.
+_add("nll_loss_backward nll_loss2d_backward", "_ x[*s] -> [*s]", "stream writes=x")
 _add("bucketize", "x[*e] bounds[*b]", "bucketize rows=1 cols=e boundaries=b")
 _add("searchsorted", "bounds[*b] x[*e]", "bucketize rows=1 cols=e boundaries=b")
 _PUT = "table[*t] _ index[*i]"
@@ -246,6 +323,11 @@ _add("leaf:gather_backward", "g[*t] _ _ index[*i]", _ADDED)
 _add("gather", "_ _ index[*s] -> [*s]")
 _add("embedding", "w[e,d] i[*s] -> [*s,d]")
 _add("embedding_bag _embedding_bag", "w ids offsets")
+_add(
+    "_embedding_bag_per_sample_weights_backward",
+    "g[b,d] w[e,d] i[*l]",
+    "tbe.bwd_indice_weights tables=1 batch=b lookups=l dim=d hash_size=e weighted=1",
+)
 _add("index_select", "x[*a,c,*z] @c=0 i[n,*_] -> [*a,n,*z]")
 _add(
     "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward "

@@ -10,7 +10,7 @@ import pytest
 import perfmodel
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import answered_by, with_placement
-from perfmodel.lowering.rules.launches import is_split
+from perfmodel.lowering.rules.convolution import is_split
 from perfmodel.ops.read import op_graph
 
 OPS = ("aten::mm", "aten::addmm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.lowering.rules.embedding import cache_lookup, cache_populate
+from perfmodel.lowering.rules.embedding import cache
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.spec import OPS
 
@@ -26,7 +26,7 @@ def op(name: str, about: dict[str, str]) -> Op:
 
 
 def test_rows_that_miss_come_over_the_bus() -> None:
-    pieces = cache_populate(op("fbgemm::lru_cache_populate", USE))
+    pieces = cache(op("fbgemm::lru_cache_populate", USE))
     moved = [piece for piece in pieces if piece.op == "copy_h2d"]
     assert [piece.dims["elements"] for piece in moved] == [100 * 512 / 4]
     looked = next(piece for piece in pieces if piece.op == "cache_lookup")
@@ -36,13 +36,13 @@ def test_rows_that_miss_come_over_the_bus() -> None:
 
 
 def test_nothing_comes_where_nothing_misses() -> None:
-    pieces = cache_populate(op("fbgemm::lru_cache_populate", USE | {"missed_rows": "0.0"}))
+    pieces = cache(op("fbgemm::lru_cache_populate", USE | {"missed_rows": "0.0"}))
     assert all(piece.op != "copy_h2d" for piece in pieces)
 
 
 def test_each_lookup_reads_the_places_of_its_set() -> None:
     """32 keys of 8 bytes beside its own and an offset per warp; of each a place of 4 is written."""
-    (piece,) = cache_lookup(op("fbgemm::lxu_cache_lookup", USE))
+    (piece,) = cache(op("fbgemm::lxu_cache_lookup", USE))
     dims = {name: np.array([value]) for name, value in piece.dims.items()}
     spec, four = OPS[piece.op], np.full(1, 4.0)
     dims = {name: np.full(1, value) for name, value in spec.defaults.items()} | dims
@@ -51,6 +51,6 @@ def test_each_lookup_reads_the_places_of_its_set() -> None:
 
 
 def test_calls_of_traces_that_tell_nothing_are_work_per_index() -> None:
-    for rule in (cache_lookup, cache_populate):
-        (piece,) = rule(op("fbgemm::lxu_cache_lookup", {}))
+    for name in ("lxu_cache_lookup", "lru_cache_populate"):
+        (piece,) = cache(op(f"fbgemm::{name}", {}))
         assert piece.op == "bounds_check"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.lowering.piece import by_record
+from perfmodel.lowering.records import by_record
 from perfmodel.ops.graph import Argument, Op, Tensor
-from perfmodel.ops.operators import OPERATORS, Operator
+from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, STREAM, Operator, operator_of
 from perfmodel.ops.spec import OPS
 
 T = Tensor
@@ -53,9 +53,42 @@ def test_one_record_is_all_that_a_new_operator_takes() -> None:
     assert (second.op, second.dims, second.launches) == ("relu", {"rows": 8, "cols": 4}, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "piece", "dims"),
+    [
+        ("aten::hardshrink", (T((8, 4)), 0.5), "elementwise", {"elements": 32, "reads": 1}),
+        (
+            "aten::_cdist_forward",
+            (T((2, 8, 4)), T((2, 6, 4)), 2.0),
+            "bmm",
+            {"b": 2, "m": 8, "n": 6, "k": 4},
+        ),
+        (
+            "aten::_embedding_bag_per_sample_weights_backward",
+            (T((3, 16)), T((100, 16)), T((12,), "int64"), T((3,), "int64")),
+            "tbe",
+            {"tables": 1, "batch": 3, "lookups": 12, "dim": 16, "hash_size": 100},
+        ),
+    ],
+)
+def test_operators_that_are_a_record_alone(
+    name: str, inputs: tuple[Argument, ...], piece: str, dims: dict[str, float]
+) -> None:
+    record = operator_of(name)
+    assert record is not None
+    (found,) = by_record(record)(Op(name, inputs))
+    assert found.op == piece
+    assert dims.items() <= dict(found.dims).items()
+
+
 def test_records_launch_what_there_is() -> None:
     for name in OPERATORS:
         for row in OPERATORS[name].rows:
+            if row.op == STREAM:
+                words = {word for _, text in row.dims for word in text.split(",")}
+                operands = {word.partition(":")[0] for word in words if not word.isdigit()}
+                assert operands <= {ALL, OUTPUT, *OPERATORS[name].tensors}, name
+                continue
             spec = OPS[row.op]
             known = {*spec.dims, *spec.defaults, "if"}
             assert {dim for dim, _ in row.dims} <= known, name

@@ -38,7 +38,7 @@ from perfmodel.explore.planner.problem import (
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.piece import Piece
-from perfmodel.lowering.rules.movement import scan, sorted_rows
+from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives

@@ -1,15 +1,21 @@
-"""Matrix products, attention, and linear layers of one byte."""
+"""Attention, products, linear layers of one byte; recurrent layers as cuDNN runs them: a product
+over all inputs, then step after step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
-from perfmodel.lowering.arguments import flag, matrix, size
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Lowering, MissingArguments, Piece, entries
+from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 
-HEADS_FIRST = {
+FORWARD, BACKWARD = ("fwd", 0, 1), ("bwd", 1, 3)
+"""Direction, where the query is (key and value follow), and launches: flash attention's backward
+pass has the products of output and gradient, the gradients, a conversion."""
+_CAUSAL_AT = {
     "aten::scaled_dot_product_attention": 5,
     "aten::_scaled_dot_product_flash_attention": 4,
     "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
@@ -17,71 +23,44 @@ HEADS_FIRST = {
     "aten::_scaled_dot_product_cudnn_attention": 6,
     "aten::_cudnn_attention_forward": 10,
     "aten::_scaled_dot_product_fused_attention_overrideable": 5,
-}
-"""Ops over `batch x heads x sequence x dim`, and where `is_causal` stands."""
-SEQUENCE_FIRST = {
     "aten::_flash_attention_forward": 8,
     "aten::_efficient_attention_forward": 9,
 }
-"""Ops over `batch x sequence x heads x dim`."""
-BACKWARD_LAUNCHES = 3
-"""Flash attention: the products of output and gradient, the gradients, a conversion."""
-
-
-def attention_of(
-    queries: Tensor, keys: Tensor, *, heads_first: bool, causal: bool, direction: str = "fwd"
-) -> Sequence[Piece]:
-    """One call; a third dimension in place of four counts as one sequence."""
-    if len(queries.shape) == 3:
-        queries = Tensor((1, *queries.shape), queries.dtype)
-        keys = Tensor((1, *keys.shape), keys.dtype)
-    if len(queries.shape) != 4 or len(keys.shape) != 4:
-        raise MissingArguments
-    heads_at, sequence_at = (1, 2) if heads_first else (2, 1)
-    dims = {
-        "b": float(queries.shape[0]),
-        "s": float(queries.shape[sequence_at]),
-        "heads": float(queries.shape[heads_at]),
-        "head_dim": float(queries.shape[3]),
-        "kv_heads": float(keys.shape[heads_at]),
-        "s_kv": float(keys.shape[sequence_at]),
-        "causal": float(causal),
-    }
-    launches = 1 if direction == "fwd" else BACKWARD_LAUNCHES
-    return (Piece("attention", dims, queries.dtype, direction, launches=launches),)
-
-
-@LOWERINGS.register(*(f"any/{name}" for name in SEQUENCE_FIRST))
-def sequence_first(op: Op) -> Sequence[Piece]:
-    """`(query, key, value, …)`."""
-    causal = bool(flag(op, SEQUENCE_FIRST[op.name]))
-    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=False, causal=causal)
-
-
-@LOWERINGS.register(*(f"any/{LEAF}{name}" for name in HEADS_FIRST))
-def heads_first(op: Op) -> Sequence[Piece]:
-    """`(query, key, value, …)`."""
-    causal = bool(flag(op, HEADS_FIRST[op.name]))
-    return attention_of(tensor(op, 0), tensor(op, 1), heads_first=True, causal=causal)
-
-
-@LOWERINGS.register(*entries("_flash_attention_backward _efficient_attention_backward"))
-def backward(op: Op) -> Sequence[Piece]:
-    """`(gradient, query, key, value, …)`."""
-    return attention_of(
-        tensor(op, 1), tensor(op, 2), heads_first=False, causal=False, direction="bwd"
-    )
+"""Calls of attention, and where `is_causal` stands."""
+SEQUENCE_FIRST = ("aten::_flash_attention_", "aten::_efficient_attention_")
+"""Begins of ops over `batch x sequence x heads x dim`; others have heads before the sequence."""
+_CALLS = [name for name in _CAUSAL_AT if not name.startswith(SEQUENCE_FIRST)]
 
 
 @LOWERINGS.register(
-    *(f"any/{LEAF}{name}_backward" for name in HEADS_FIRST), *entries("_cudnn_attention_backward")
+    *entries("_flash_attention_forward _efficient_attention_forward"),
+    *entries("_flash_attention_backward _efficient_attention_backward _cudnn_attention_backward"),
+    *entries(*_CALLS, *(f"{name}_backward" for name in _CALLS), scope=LEAF),
 )
-def backward_heads_first(op: Op) -> Sequence[Piece]:
-    """`(gradient, query, key, value, …)`."""
-    causal = any(item is True for item in op.inputs)
-    return attention_of(
-        tensor(op, 1), tensor(op, 2), heads_first=True, causal=causal, direction="bwd"
-    )
+def attention(op: Op) -> Sequence[Piece]:
+    """`(query, key, value, …)`, backward behind the gradient; a third dimension in place of four
+    counts as one sequence."""
+    direction, at, launches = BACKWARD if op.name.endswith("_backward") else FORWARD
+    heads_first = not op.name.startswith(SEQUENCE_FIRST)
+    if direction == "fwd":
+        causal = bool(flag(op, _CAUSAL_AT[op.name]))
+    else:
+        causal = heads_first and any(item is True for item in op.inputs)
+    given = tensor(op, at), tensor(op, at + 1)
+    queries, keys = (t.shape if len(given[0].shape) != 3 else (1, *t.shape) for t in given)
+    if len(queries) != 4 or len(keys) != 4:
+        raise MissingArguments
+    heads_at, sequence_at = (1, 2) if heads_first else (2, 1)
+    dims = {
+        "b": float(queries[0]),
+        "s": float(queries[sequence_at]),
+        "heads": float(queries[heads_at]),
+        "head_dim": float(queries[3]),
+        "kv_heads": float(keys[heads_at]),
+        "s_kv": float(keys[sequence_at]),
+        "causal": float(causal),
+    }
+    return (Piece("attention", dims, given[0].dtype, direction, launches=launches),)
 
 
 _JAGGED = (
@@ -105,41 +84,20 @@ def jagged_attention(op: Op) -> Sequence[Piece]:
     return (Piece("jagged_attention", dims, tensor(op, 0).dtype, way),)
 
 
-def product(
-    op: str, left: Tensor, right: Tensor, *, batch: int = 1, bias: bool = False
-) -> Sequence[Piece]:
-    """`left` (m x k) times `right` (k x n), last two dimensions; nothing where one is empty."""
-    if len(left.shape) < 2 or len(right.shape) < 2:
-        raise MissingArguments
-    m, k = left.shape[-2:]
-    n = right.shape[-1]
-    return _piece(op, left.dtype, batch, m, n, k, bias)
-
-
-def _piece(
-    op: str, dtype: str, batch: int, m: int, n: int, k: int, bias: bool = False
-) -> Sequence[Piece]:
-    """A product by PyTorch's own call, whose kernels serving libraries' do not tell of."""
-    if not batch * m * n * k:
-        return ()
-    dims: dict[str, float] = {"b": batch, "m": m, "n": n, "k": k}
-    dims[FRAMEWORK] = float(framework_code(TORCH))
-    if op == "linear":
-        dims["bias"] = float(bias)
-    return (Piece(op, dims, dtype),)
-
-
-@LOWERINGS.register(*entries("matmul", "einsum_pair", scope=LEAF))
+@LOWERINGS.register(*entries("matmul einsum_pair", scope=LEAF))
 def matmul(op: Op) -> Sequence[Piece]:
     """`matmul(a, b)` with leading dimensions folded as PyTorch folds them."""
-    left, right = tensor(op, 0), tensor(op, 1)
-    if len(left.shape) < 2 or len(right.shape) < 2:
+    left, right = tensor(op, 0).shape, tensor(op, 1).shape
+    if len(left) < 2 or len(right) < 2:
         raise MissingArguments
-    if len(right.shape) == 2:
-        m, k = size(left.shape[:-1]), left.shape[-1]
-        return _piece("mm", left.dtype, 1, m, right.shape[-1], k)
-    batch = max(size(left.shape[:-2]), size(right.shape[:-2]))
-    return product("bmm", left, right, batch=batch)
+    is_flat = len(right) == 2
+    batch = 1 if is_flat else max(size(left[:-2]), size(right[:-2]))
+    m = size(left[:-1]) if is_flat else left[-2]
+    dims: dict[str, float] = {"b": batch, "m": m, "n": right[-1], "k": left[-1]}
+    if not all(dims.values()):
+        return ()
+    dims[FRAMEWORK] = float(framework_code(TORCH))
+    return (Piece("mm" if is_flat else "bmm", dims, tensor(op, 0).dtype),)
 
 
 @LOWERINGS.register("any/quantised::linear")
@@ -154,3 +112,113 @@ def quantised_linear(op: Op) -> Sequence[Piece]:
     if FRAMEWORK in op.attributes:
         dims[FRAMEWORK] = float(framework_code(op.attributes[FRAMEWORK]))
     return (Piece("linear", dims, weight.dtype, launches=2),)
+
+
+_FACTS = ("steps", "batch", "inputs", "hidden", "gates", "layers", "directions")
+"""Attributes of the op (`perfmodel.ops.read.recorder`), since its weights are one flat list."""
+STEP_READS = 2.0
+"""Per gate and hidden unit: its share of the inputs' product and of the states' product."""
+FORWARD_UNITS, BACKWARD_UNITS = {1: 384}, {1: 256}
+USUAL_FORWARD_UNITS, USUAL_BACKWARD_UNITS = 192, 128
+"""Up to how many hidden units all steps are one kernel, by gates; not of packed sequences.
+
+Source: aten/src/ATen/native/cudnn/RNN.cpp (`use_rnn_persist_small_h`), which asks for that.
+"""
+GRU_GATES = 3
+"""Of LSTMs no profile shows how cuDNN sums the gradients of biases."""
+Facts = dict[str, int]
+
+
+@LOWERINGS.register(*entries("_cudnn_rnn"))
+def recurrent(op: Op) -> Sequence[Piece]:
+    """LSTM, GRU and plain layers; cuDNN multiplies in TF32, unless told otherwise."""
+    return _pieces(op, _layers)
+
+
+@LOWERINGS.register(*entries("_cudnn_rnn_backward"))
+def recurrent_backward(op: Op) -> Sequence[Piece]:
+    """Their gradients."""
+    return _pieces(op, _gradients)
+
+
+def _step_by_step(rule: Lowering, op: Op) -> Sequence[Piece]:
+    """The rule without the kernels that are cuDNN's own."""
+    return rule(replace(op, attributes={**op.attributes, "packed": "1", "biases": "0"}))
+
+
+LOWERINGS.register("rocm/aten::_cudnn_rnn")(partial(_step_by_step, recurrent))
+LOWERINGS.register("rocm/aten::_cudnn_rnn_backward")(partial(_step_by_step, recurrent_backward))
+
+
+def _pieces(op: Op, of: Callable[[Facts, str], Iterator[Piece]]) -> Sequence[Piece]:
+    if any(name not in op.attributes for name in _FACTS):
+        raise MissingArguments
+    facts = {name: int(op.attributes[name]) for name in _FACTS}
+    if not min(facts.values()):
+        return ()
+    facts |= {name: int(op.attributes.get(name, "1")) for name in ("biases", "packed")}
+    dtype = tensors(op, 1)[0].dtype  # of the first gradient that is told, backward
+    return tuple(of(facts, TF32 if dtype == FP32 else dtype))
+
+
+def _layers(facts: Facts, dtype: str) -> Iterator[Piece]:
+    """A product of all inputs of a layer, then one of the state and its gates for each step; steps
+    of layers above one another do not overlap, as profiles of one H200 with cuDNN 9.19 show."""
+    batch, hidden = facts["batch"], facts["hidden"]
+    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
+    yield from (_product(rows, wide, k, dtype) for k in _inputs(facts))
+    if _persists(facts, FORWARD_UNITS.get(facts["gates"], USUAL_FORWARD_UNITS)):
+        for _ in range(facts["layers"] * facts["directions"]):
+            yield _gates(facts, facts["steps"], 1.0, 1.0, dtype)  # biases
+            yield _chain("persistent_rnn", facts, dtype)
+        return
+    for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
+        yield _product(batch, wide, hidden, dtype)
+        yield _gates(facts, 1, STEP_READS, 1.0 / facts["gates"], dtype)
+
+
+def _gradients(facts: Facts, dtype: str) -> Iterator[Piece]:
+    """The same steps from last to first: the gradients of a step's gates, of them that of the state
+    before; then of each layer those of its inputs, of its two weights and of its biases, of all
+    steps at once."""
+    batch, hidden = facts["batch"], facts["hidden"]
+    wide, rows = facts["gates"] * hidden, facts["steps"] * batch
+    if _persists(facts, BACKWARD_UNITS.get(facts["gates"], USUAL_BACKWARD_UNITS)):
+        for _ in range(facts["layers"] * facts["directions"]):
+            yield _chain("persistent_rnn", facts, dtype)
+    else:
+        for _ in range(facts["steps"] * facts["layers"] * facts["directions"]):
+            yield _gates(facts, 1, STEP_READS, 1.0, dtype)
+            yield _product(batch, hidden, wide, dtype)
+    for k in _inputs(facts):
+        yield _product(rows, k, wide, dtype)
+        yield _product(wide, k, rows, dtype)
+        yield _product(wide, hidden, rows, dtype)
+        if facts["biases"] and facts["gates"] == GRU_GATES:
+            yield _chain("rnn_bias_gradient", facts, dtype)
+
+
+def _persists(facts: Facts, units: int) -> bool:
+    return facts["hidden"] <= units and not facts["packed"]
+
+
+def _inputs(facts: Facts) -> Iterator[int]:
+    """Features that each layer reads, in each direction."""
+    for layer in range(facts["layers"]):
+        read = facts["hidden"] * facts["directions"] if layer else facts["inputs"]
+        yield from [read] * facts["directions"]
+
+
+def _product(m: int, n: int, k: int, dtype: str) -> Piece:
+    return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
+
+
+def _chain(op: str, facts: Facts, dtype: str) -> Piece:
+    dims = {name: float(facts[name]) for name in ("steps", "batch", "hidden", "gates")}
+    return Piece(op, dims, FP32 if dtype == TF32 else dtype)
+
+
+def _gates(facts: Facts, steps: int, reads: float, writes: float, dtype: str) -> Piece:
+    elements = float(steps * facts["batch"] * facts["gates"] * facts["hidden"])
+    dims = {"elements": elements, "reads": reads, "writes": writes, "flop_per_element": 10.0}
+    return Piece("elementwise", dims, FP32 if dtype == TF32 else dtype)

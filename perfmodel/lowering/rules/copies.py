@@ -15,9 +15,10 @@ from perfmodel.lowering.arguments import (
     output,
     size,
     stored,
+    tensor,
 )
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
-from perfmodel.lowering.rules.elementwise import fill_of, pointwise
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.records import fill_of, pointwise
 from perfmodel.ops.graph import Op, Tensor, integer, integers
 
 CONTIGUOUS, TRANSPOSED, STRIDED = "contiguous", "transposed", "strided"

@@ -10,22 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import matrix, numbers, result_shape, size
-from perfmodel.lowering.piece import (
-    ANY,
-    LEAF,
-    LOWERINGS,
-    WHOLE,
-    MissingArguments,
-    Piece,
-    by_record,
-    entries,
-    rule_of,
-    tensor,
-)
+from perfmodel.lowering.arguments import matrix, numbers, result_shape, size, tensor
+from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
+from perfmodel.lowering.records import by_record, rule_of
 from perfmodel.lowering.rules.elementwise import named
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS
-from perfmodel.ops.graph import Op, Tensor
+from perfmodel.ops.graph import Op
 from perfmodel.ops.operators import Operator
 from perfmodel.ops.vocabulary.host import VIEW
 
@@ -78,30 +68,24 @@ def add(op: Op) -> Sequence[Piece]:
     return _bag(op, "update", matrix(table), lookups, lookups, table.dtype)
 
 
-@LOWERINGS.register(*entries("index", "_unsafe_index", target="cpu", scope=WHOLE))
-def index(op: Op) -> Sequence[Piece]:
-    """`index(table, indices)`: an element at a time."""
-    return _by_elements("gather", tensor(op, 0), size(result_shape(op)))
-
-
 @LOWERINGS.register(
+    *entries("index _unsafe_index", target="cpu", scope=WHOLE),
     *entries("_index_put_impl_ index_put index_put_ _unsafe_index_put", target="cpu", scope=WHOLE),
 )
-def index_put(op: Op) -> Sequence[Piece]:
-    """`index_put(table, indices, values)`: an element at a time."""
-    return _by_elements("index_put", tensor(op, 0), size(op.tensors[-1].shape))
-
-
-def _by_elements(name: str, table: Tensor, elements: int) -> Sequence[Piece]:
+def by_elements(op: Op) -> Sequence[Piece]:
+    """`index(table, indices)` and `index_put(table, indices, values)`: an element at a time."""
+    is_put = "index_put" in op.name
+    table, elements = tensor(op, 0), size(op.tensors[-1].shape if is_put else result_shape(op))
     dims = {"rows": float(elements), "cols": 1.0, "hash_size": float(size(table.shape))}
+    name = "index_put" if is_put else "gather"
     return (Piece(name, dims, table.dtype),) if elements else ()
 
 
-_EACH = "binary_cross_entropy{} rows=r cols=c"
-for _name, _record in {
-    "binary_cross_entropy": Operator("x[*r,c]", _EACH.format("")),
-    "binary_cross_entropy_backward": Operator("_ x[*r,c]", _EACH.format(".bwd")),
-}.items():
+for _name, _places, _direction in (
+    ("binary_cross_entropy", "x[*r,c]", ""),
+    ("binary_cross_entropy_backward", "_ x[*r,c]", ".bwd"),
+):
+    _record = Operator(_places, f"binary_cross_entropy{_direction} rows=r cols=c")
     LOWERINGS.register(*entries(_name, target="cpu", scope=WHOLE))(by_record(_record))
 
 NATIVE = (

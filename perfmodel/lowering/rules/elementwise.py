@@ -1,14 +1,13 @@
-"""Ops that write each element from the elements at its place, or from none: arithmetic, fills,
-ranges, random numbers, dropout; quantisation for the network."""
+"""Ops that write each element from the elements at its place, or from none, where a record cannot
+say it: arithmetic that the measurement table has by name, fills, ranges, optimizers over lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from perfmodel.cost.coefficients import coefficients
 from perfmodel.lowering.arguments import (
-    broadcast,
-    bytes_of,
     layout_dims,
     length,
     output,
@@ -16,29 +15,20 @@ from perfmodel.lowering.arguments import (
     rows_cols,
     size,
     stored,
-    tensor_bytes,
-)
-from perfmodel.lowering.piece import (
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
-    entries,
     tensor,
-    with_inplace,
 )
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.records import fill_of, made, pointwise
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, integers, tensors_in
 
-_OWN_NAMES = (
-    *("mul", "mul_", "div", "div_", "pow", "threshold_backward", "relu", "relu_", "gelu"),
-    *("silu", "silu_", "sigmoid", "sigmoid_", "tanh", "tanh_"),
-)
 NAMED = {
     **dict.fromkeys(("add", "sub"), "add"),
     **dict.fromkeys(("add_", "sub_"), "add_inplace"),
-    **dict.fromkeys(("clamp_min", "clamp_min_"), "relu"),
-    **{name: name.rstrip("_") for name in _OWN_NAMES},
+    **dict.fromkeys(("clamp_min", "clamp_min_", "relu_"), "relu"),
+    **{f"{name}_": name for name in ("mul", "div", "silu", "sigmoid", "tanh")},
+    **{name: name for name in ("mul", "div", "pow", "threshold_backward", "relu", "gelu")},
+    **{name: name for name in ("silu", "sigmoid", "tanh")},
 }
 """Ops that the measurement table has under a name of their own."""
 SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"} | {
@@ -47,161 +37,36 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
 }
 """Powers are taken to be squares, or another that PyTorch has a product or a root for. Source:
 `pow_tensor_scalar_kernel_impl`, aten/src/ATen/native/cuda/PowKernel.cu."""
-UNARY = (
-    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh "
-    "erf erfinv floor ceil round trunc frac sign sgn reciprocal nan_to_num bitwise_not hardtanh "
-    "hardswish hardsigmoid leaky_relu elu selu celu softplus log_sigmoid mish logit threshold "
-    "clamp clamp_max angle i0 lgamma digamma relu6 rad2deg softsign logical_not"
-)
-BINARY = (
-    "atan2 remainder fmod floor_divide true_divide bitwise_and bitwise_or bitwise_xor __and__ "
-    "__or__ __xor__ __lshift__ __rshift__ copysign hypot bitwise_left_shift bitwise_right_shift "
-    "xlogy heaviside nextafter float_power addcmul addcdiv lerp logical_and logical_or "
-    "logical_xor"
-)
-NOT_IN_PLACE = (
-    "where _s_where maximum minimum fmax fmin gcd ldexp logaddexp isfinite _prelu_kernel "
-    "gelu_backward silu_backward sigmoid_backward tanh_backward logit_backward hardtanh_backward "
-    "leaky_relu_backward elu_backward hardswish_backward hardsigmoid_backward softplus_backward "
-    "mish_backward _prelu_kernel_backward glu_backward masked_fill_backward "
-    "native_dropout_backward _masked_scale upsample_nearest1d upsample_nearest2d "
-    "upsample_bilinear2d polar complex _foreach_single tril triu masked_fill_ flip roll glu "
-    "log_sigmoid_forward log_sigmoid_backward reflection_pad2d replication_pad2d "
-    "upsample_nearest2d_backward upsample_bilinear2d_backward pixel_shuffle special_entr"
-)
-ALIASES = (
-    "divide",
-    "multiply",
-    "subtract",
-    "absolute",
-    "negative",
-    "clip",
-    "square",
-    "rsub",
-    "prelu",
-)
-"""Names that call another op, which does the work."""
-TO_BOOL = "eq ne lt le gt ge isnan isinf isneginf isposinf signbit isin"
 SPARSE = "sparse"
-
-
-def pointwise(
-    reads: Sequence[Tensor], writes: Sequence[Tensor], flop: float = 1.0
-) -> Sequence[Piece]:
-    """One kernel that streams these tensors; nothing where they are empty."""
-    tensors = [*reads, *writes]
-    elements = max((size(t.shape) for t in tensors), default=0)
-    if not elements:
-        return ()
-    dtype = max(tensors, key=tensor_bytes).dtype
-    full = elements * bytes_of(dtype)
-    dims = {
-        "elements": float(elements),
-        "reads": sum(map(tensor_bytes, reads)) / full,
-        "writes": sum(map(tensor_bytes, writes)) / full,
-        "flop_per_element": flop,
-    }
-    dims |= layout_dims(tensors, max((t.shape for t in tensors), key=size))
-    return (Piece("elementwise", dims, dtype),)
-
-
-def _result(op: Op, dtype: str) -> list[Tensor]:
-    known = list(tensors_in(op.outputs))
-    return known[:1] or [Tensor(broadcast(op.tensors), dtype)]
-
-
-@LOWERINGS.register(
-    *with_inplace(UNARY, BINARY),
-    *entries(NOT_IN_PLACE),
-    *entries(*(variant for name in ALIASES for variant in (name, f"{name}_")), scope=LEAF),
-)
-def general(op: Op) -> Sequence[Piece]:
-    """Reads its tensors, broadcast ones once each, and writes one."""
-    return pointwise(op.tensors, _result(op, tensor(op, 0).dtype))
-
-
-@LOWERINGS.register(*with_inplace(TO_BOOL))
-def comparison(op: Op) -> Sequence[Piece]:
-    """Reads its tensors and writes one byte per element."""
-    return pointwise(op.tensors, [Tensor(broadcast(op.tensors), "bool")])
-
-
-def _rows_added(op: Op) -> Sequence[Piece]:
-    """`add_(table, gradient)`: each row of the gradient is added to its own of the table."""
-    if "lookups" not in op.attributes:
-        raise MissingArguments
-    rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
-    return added(op, rows, size(table.shape) // max(length(table, 0), 1))
 
 
 @LOWERINGS.register(*entries(*NAMED))
 def named(op: Op) -> Sequence[Piece]:
     """As the measurement table has it where all operands are of one size and type; of a sparse
-    operand, the rows that it holds."""
+    operand, the rows that it holds are added to their own of the table."""
     tensors, shape = op.tensors, result_shape(op)
     if not tensors:
         raise MissingArguments
     if any(tensor.layout == SPARSE for tensor in tensors):
-        return _rows_added(op)
+        if "lookups" not in op.attributes:
+            raise MissingArguments
+        rows, table = round(float(op.attributes["lookups"])), tensor(op, 0)
+        return added(op, rows, size(table.shape) // max(length(table, 0), 1))
     if not size(shape):
         return ()
     name = NAMED[op.name.removeprefix("aten::")]
     full = [t for t in tensors if t.shape == shape and stored(t) == size(shape)]
     scalars = [t for t in tensors if size(t.shape) == 1 and t.shape != shape]
-    same = len({t.dtype for t in [*full, *_result(op, tensors[0].dtype)]}) == 1
+    same = len({t.dtype for t in [*full, made(op, tensors[0].dtype)]}) == 1
     if same and len(full) + len(scalars) == len(tensors) and len(full) in (1, 2):
-        dims = rows_cols(shape) | layout_dims([*tensors, *_result(op, full[0].dtype)], shape)
+        dims = rows_cols(shape) | layout_dims([*tensors, made(op, full[0].dtype)], shape)
         return (Piece(SCALAR.get(name, name) if len(full) == 1 else name, dims, full[0].dtype),)
-    return general(op)
-
-
-TO = {
-    "FloatToHFP8Quantized": "uint8",
-    "HFP8QuantizedToFloat": "fp32",
-    "FloatToBfloat16Quantized": "bf16",
-    "Bfloat16QuantizedToFloat": "fp32",
-    "FloatToMSFPQuantized": "uint8",
-    "MSFPQuantizedToFloat": "fp32",
-    "FP8RowwiseQuantizedToFloat": "fp32",
-    "Fused8BitRowwiseQuantizedToFloat": "fp32",
-}
-ROWWISE = ("FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized")
-
-
-@LOWERINGS.register(*entries(*(f"fbgemm::{name}" for name in TO)))
-def quantise(op: Op) -> Sequence[Piece]:
-    """Each element to another type."""
-    values = tensor(op, 0)
-    return pointwise([values], [Tensor(values.shape, TO[op.name.removeprefix("fbgemm::")])])
-
-
-@LOWERINGS.register(*entries(*(f"fbgemm::{name}" for name in ROWWISE)))
-def quantise_rows(op: Op) -> Sequence[Piece]:
-    """The range of each row, then its elements in one byte each."""
-    values = tensor(op, 0)
-    if not size(values.shape):
-        return ()
-    return (
-        Piece("amax", rows_cols(values.shape), values.dtype),
-        *pointwise([values], [Tensor(values.shape, "uint8")]),
-    )
-
-
-ONE_ELEMENT = Tensor((1,))
-
-
-def fill_of(filled: Tensor) -> Sequence[Piece]:
-    """One kernel that writes a tensor."""
-    if not size(filled.shape):
-        return ()
-    if layout_dims([filled], filled.shape):
-        return pointwise([], [filled], flop=0.0)
-    return (Piece("fill", rows_cols(filled.shape), filled.dtype),)
+    return pointwise(tensors, [made(op, tensor(op, 0).dtype)])
 
 
 @LOWERINGS.register(
-    *entries("fill_", "fill", "eye_"),
-    *entries("zero_", "zeros_like", "ones_like", "full_like", scope=LEAF),
+    *entries("fill_ fill eye_"),
+    *entries("zero_ zeros_like ones_like full_like", scope=LEAF),
 )
 def fill(op: Op) -> Sequence[Piece]:
     """Writes its first argument, or a new tensor of its shape."""
@@ -209,34 +74,118 @@ def fill(op: Op) -> Sequence[Piece]:
 
 
 @LOWERINGS.register(
-    *entries("zeros", "ones", "full", "new_zeros", "new_full", "new_ones", "arange", scope=LEAF),
-    *entries("linspace", "eye", "scalar_tensor", scope=LEAF),
+    *entries("zeros ones full new_zeros new_full new_ones eye scalar_tensor", scope=LEAF)
 )
 def new_tensor(op: Op) -> Sequence[Piece]:
     """Writes a new tensor of the shape that is stated."""
-    result = output(op)
-    if result is None:
-        sizes = integers(op, 0)
-        if sizes is None:
-            raise MissingArguments
-        result = Tensor(sizes)
-    return fill_of(result)
+    sizes, result = integers(op, 0), output(op)
+    if result is None and sizes is None:
+        raise MissingArguments
+    return fill_of(result or Tensor(sizes or ()))
 
 
-@LOWERINGS.register(*entries("arange", "linspace", "logspace", "tril_indices", "triu_indices"))
+@LOWERINGS.register(*entries("arange linspace logspace tril_indices triu_indices"))
 def range_of(op: Op) -> Sequence[Piece]:
     """Writes its output; one element at least where the graph does not say how many."""
     result = output(op)
-    if result is not None:
-        return fill_of(result)
-    return tuple(replace(piece, guessed=True) for piece in fill_of(ONE_ELEMENT))
+    pieces = fill_of(result or Tensor((1,)))
+    return pieces if result is not None else [replace(piece, guessed=True) for piece in pieces]
 
 
-@LOWERINGS.register(
-    *entries("native_dropout", "_fused_dropout"),
-    *entries("dropout", "dropout_", "feature_dropout", scope=LEAF),
-)
-def dropout(op: Op) -> Sequence[Piece]:
-    """Reads a tensor, writes it and a mask of bytes."""
-    values = tensor(op, 0)
-    return pointwise([values], [values, Tensor(values.shape, "bool")], flop=10.0)
+TENSORS_PER_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
+"""By how many lists one launch goes over.
+
+Source: aten/src/ATen/native/cuda/MultiTensorApply.cuh.
+"""
+BLOCKS_PER_LAUNCH = 320
+CHUNK_ELEMENTS = int(coefficients("gpu.streaming").chunk_elements)
+
+FUSED = {
+    "_fused_adam_": "optimizer_adam",
+    "_fused_adamw_": "optimizer_adamw",
+    "_fused_sgd_": "optimizer_sgd",
+    "_fused_adagrad_": "optimizer_adagrad",
+}
+
+
+def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
+    """How often a kernel over lists of tensors of these sizes is launched."""
+    at_once = TENSORS_PER_LAUNCH[min(max(lists, 1), max(TENSORS_PER_LAUNCH))]
+    launches = tensors = blocks = 0
+    for elements in sizes:
+        chunks = -(-elements // CHUNK_ELEMENTS)
+        tensors += bool(chunks)
+        while chunks:
+            taken = min(chunks, BLOCKS_PER_LAUNCH - blocks)
+            chunks, blocks = chunks - taken, blocks + taken
+            if blocks == BLOCKS_PER_LAUNCH or (tensors == at_once and not chunks):
+                launches += 1
+                blocks = 0
+                tensors = 1 if chunks else 0
+    return launches + (blocks > 0)
+
+
+def _lists(op: Op) -> list[list[Tensor]]:
+    operands = [list(tensors_in(item)) for item in op.inputs if isinstance(item, tuple)]
+    lists = [tensors for tensors in operands if tensors]
+    if not lists:
+        raise MissingArguments
+    return lists
+
+
+def _dims(tensors: Sequence[Tensor]) -> tuple[list[int], dict[str, float]]:
+    sizes = [size(t.shape) for t in tensors if size(t.shape)]
+    if not sizes:
+        return sizes, {}
+    mean, largest = sum(sizes) / len(sizes), max(sizes)
+    dims = {"elements": mean, "tensors": float(len(sizes))}
+    return sizes, dims | ({"largest": float(largest)} if largest > mean else {})
+
+
+@LOWERINGS.register(*entries("_foreach_*", scope=LEAF))
+def foreach(op: Op) -> Sequence[Piece]:
+    """One kernel over lists of tensors; out of place it writes new ones. What it zeroes or copies
+    into it does not read."""
+    lists = [tensors for tensors in _lists(op) if len(tensors) == len(_lists(op)[0])]
+    sizes, dims = _dims(lists[0])
+    if not sizes:
+        return ()
+    in_place = op.name.endswith("_")
+    overwritten = op.name.endswith(("zero_", "copy_"))
+    reads = float(len(lists) - overwritten)
+    launches = multi_tensor_launches(sizes, len(lists) + (not in_place))
+    is_norm = "norm" in op.name
+    dims |= {"reads": reads, "writes": float(not is_norm)}
+    return (Piece("foreach", dims, lists[0][0].dtype, launches=launches + is_norm),)
+
+
+@LOWERINGS.register(*entries(*FUSED))
+def fused(op: Op) -> Sequence[Piece]:
+    """One kernel over parameters, gradients and states."""
+    lists = _lists(op)
+    sizes, dims = _dims(lists[0])
+    if not sizes:
+        return ()
+    same = [
+        tensors for tensors in lists if len(tensors) == len(lists[0]) and tensors[0].shape != ()
+    ]
+    launches = multi_tensor_launches(sizes, len(same))
+    name = FUSED[op.name.removeprefix("aten::")]
+    dims["fused"] = 1.0
+    return (Piece(name, dims, lists[0][0].dtype, "update", launches=launches),)
+
+
+@LOWERINGS.register(*entries("_amp_foreach_non_finite_check_and_unscale_"))
+def unscale(op: Op) -> Sequence[Piece]:
+    """Gradients divided by the loss scale."""
+    sizes, dims = _dims(_lists(op)[0])
+    if not sizes:
+        return ()
+    item = _lists(op)[0][0].dtype
+    return (Piece("foreach", dims, item, launches=multi_tensor_launches(sizes, 1)),)
+
+
+@LOWERINGS.register(*entries("_amp_update_scale_"))
+def update_scale(op: Op) -> Sequence[Piece]:
+    """One thread."""
+    return pointwise([], [tensor(op, 0)], flop=0.0)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
-from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size
+from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -27,13 +27,11 @@ from perfmodel.lowering.piece import (
     MissingArguments,
     Piece,
     entries,
-    tensor,
 )
-from perfmodel.lowering.rules.elementwise import fill_of
+from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments
-from perfmodel.lowering.rules.indexing import gathered
-from perfmodel.lowering.rules.movement import scan, sorted_rows
-from perfmodel.ops.graph import Op, Tensor, argument
+from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
+from perfmodel.ops.graph import Op, Tensor, argument, integer
 from perfmodel.ops.spec import OPS
 
 _SPARSE = 9
@@ -69,6 +67,14 @@ def embedding_bag(op: Op) -> Sequence[Piece]:
     return (bag(table, lookups, bags, op),) if lookups and bags else ()
 
 
+def on_gpus(*names: str, scope: str) -> tuple[str, ...]:
+    """Registry keys of ops on either target of GPUs."""
+    return (
+        *entries(*names, target="cuda", scope=scope),
+        *entries(*names, target="rocm", scope=scope),
+    )
+
+
 @LOWERINGS.register(*entries("_embedding_bag_dense_backward", scope=WHOLE))
 def dense_backward(op: Op) -> Sequence[Piece]:
     """`_embedding_bag_dense_backward(gradient, indices, offset2bag, …, num_weights, …)`."""
@@ -80,13 +86,18 @@ def dense_backward(op: Op) -> Sequence[Piece]:
     return (replace(piece, dims=dims, direction="bwd", guessed=guessed),)
 
 
+@LOWERINGS.register(*on_gpus("_embedding_bag_dense_backward", scope=WHOLE))
+def dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
+    """The same by a sort."""
+    return _sorted_gradient(*_dense_of_bags(op))
+
+
 def _dense_of_bags(op: Op) -> tuple[Tensor, int, int, bool]:
     """(gradient, lookups, rows of the table, whether they are a guess)."""
-    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
-    counts = [
-        item for item in op.inputs[2:] if isinstance(item, int) and not isinstance(item, bool)
-    ]
-    return gradient, lookups, counts[0] if counts else lookups, not counts
+    lookups = size(tensor(op, 1).shape)
+    counts = (integer(op, at) for at in range(2, len(op.inputs)))
+    rows = next((count for count in counts if count is not None), None)
+    return tensor(op, 0), lookups, lookups if rows is None else rows, rows is None
 
 
 def _sorted_gradient(
@@ -107,24 +118,10 @@ def _sorted_gradient(
     )
 
 
-def on_gpus(*names: str, scope: str) -> tuple[str, ...]:
-    """Registry keys of ops on either target of GPUs."""
-    return tuple(
-        key for each in ("cuda", "rocm") for key in entries(*names, target=each, scope=scope)
-    )
-
-
-@LOWERINGS.register(*on_gpus("_embedding_bag_dense_backward", scope=WHOLE))
-def dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """The same by a sort."""
-    return _sorted_gradient(*_dense_of_bags(op))
-
-
 @LOWERINGS.register(*entries("_embedding_bag_sparse_backward", scope=LEAF))
 def sparse_backward(op: Op) -> Sequence[Piece]:
     """A row of gradient per lookup: `index_select` of the bags' gradients."""
-    gradient, indices = tensor(op, 0), tensor(op, 1)
-    lookups = size(indices.shape)
+    gradient, lookups = tensor(op, 0), size(tensor(op, 1).shape)
     if not lookups:
         return ()
     piece = bag(gradient, lookups, length(gradient, 0), op)
@@ -147,19 +144,18 @@ def bag_backward(op: Op) -> Sequence[Piece]:
     return gathered("index_select", gradient, size(indices.shape), length(gradient, -1))
 
 
+@LOWERINGS.register(*on_gpus("embedding_dense_backward", scope=WHOLE))
+def embedding_dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
+    """`(gradient, indices, num_weights, …)`; without the number, of as many rows as lookups."""
+    rows, lookups = integer(op, 2), size(tensor(op, 1).shape)
+    return _sorted_gradient(tensor(op, 0), lookups, lookups if rows is None else rows)
+
+
 @LOWERINGS.register(*entries("embedding_dense_backward", scope=WHOLE))
 def embedding_dense_backward(op: Op) -> Sequence[Piece]:
     """Zeros for the table, then the rows added."""
     pieces = embedding_dense_backward_on_gpu(op)
     return (pieces[0], replace(pieces[-1], launches=1)) if pieces else ()
-
-
-@LOWERINGS.register(*on_gpus("embedding_dense_backward", scope=WHOLE))
-def embedding_dense_backward_on_gpu(op: Op) -> Sequence[Piece]:
-    """`(gradient, indices, num_weights, …)`; without the number, of as many rows as lookups."""
-    rows, lookups = argument(op, 2), size(tensor(op, 1).shape)
-    is_told = isinstance(rows, int) and not isinstance(rows, bool)
-    return _sorted_gradient(tensor(op, 0), lookups, cast(int, rows) if is_told else lookups)
 
 
 @LOWERINGS.register(f"any/{TIER}*")
@@ -193,39 +189,31 @@ def _indices(op: Op) -> Tensor:
     return max(indices, key=lambda t: size(t.shape))
 
 
-@LOWERINGS.register(*entries("fbgemm::linearize_cache_indices"))
-def linearize(op: Op) -> Sequence[Piece]:
-    """Numbers of rows in all tables together: a thread adds the start of its table to an index."""
-    indices = _indices(op)
-    return (Piece("add_scalar", {"rows": 1.0, "cols": float(size(indices.shape))}, indices.dtype),)
-
-
-@LOWERINGS.register(*entries("fbgemm::lxu_cache_lookup"))
-def cache_lookup(op: Op) -> Sequence[Piece]:
-    """Each index, in the places of its set."""
+@LOWERINGS.register(
+    *entries("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
+)
+def cache(op: Op) -> Sequence[Piece]:
+    """Numbers of rows in all tables together, where a thread adds the start of its table to an
+    index; each of them in the places of its set; rows that miss, which are brought while as many go
+    back, over a bus that does both."""
     use, indices = numbers(op, *USE), _indices(op)
+    if op.name.endswith("linearize_cache_indices"):
+        dims = {"rows": 1.0, "cols": float(size(indices.shape))}
+        return (Piece("add_scalar", dims, indices.dtype),)
     if len(use) < len(USE):
         return over_segments("bounds_check", indices, size(indices.shape))
-    return (_sets(use["lookups"], use),)
-
-
-@LOWERINGS.register(*entries("fbgemm::l*u_cache_populate*"))
-def cache_populate(op: Op) -> Sequence[Piece]:
-    """Rows that miss are brought; as many go back beside them, over a bus that does both."""
-    use, indices = numbers(op, *USE), _indices(op)
-    if len(use) < len(USE):
-        return over_segments("bounds_check", indices, size(indices.shape))
+    if op.name.endswith("lxu_cache_lookup"):
+        return (_sets(use["lookups"], use),)
     count, unique = round(use["lookups"]), max(round(use["unique_rows"]), 1)
-    pieces = [
+    moved = max(use["missed_rows"] * use["row_bytes"] / FP32_BYTES, 1.0)
+    brought = Piece("copy_h2d", {"elements": moved, "pinned": 1.0})
+    return (
         *sorted_rows(1, count, "int64", pairs=False),
         *scan(count, "int64", "run_length_encode"),
         _sets(float(unique), use),
         *sorted_rows(1, unique, "int32"),
-    ]
-    if use["missed_rows"] > 0:
-        moved = max(use["missed_rows"] * use["row_bytes"] / FP32_BYTES, 1.0)
-        pieces.append(Piece("copy_h2d", {"elements": moved, "pinned": 1.0}))
-    return pieces
+        *(brought,) * (use["missed_rows"] > 0),
+    )
 
 
 KEY_BYTES, PLACE_BYTES = 8.0, 4.0

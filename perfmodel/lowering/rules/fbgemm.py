@@ -9,7 +9,8 @@ FBGEMM 0.2 to 1.8.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from perfmodel.lowering.arguments import (
     HOST,
@@ -19,11 +20,12 @@ from perfmodel.lowering.arguments import (
     output,
     rows_cols,
     size,
+    tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries, tensor
-from perfmodel.lowering.rules.movement import SET_UP, bits_of, scan, sorted_rows
-from perfmodel.ops.graph import Op, Tensor, tensors_in
+from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
+from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 
 INTEGERS = ("int64", "int32")
 STATE_BYTES = {
@@ -41,6 +43,8 @@ STATE_BYTES = {
 BACKWARD_LAUNCHES = 3
 """Long segments found; a kernel for them, one for the others."""
 NARROW_KEY_BYTES = 4.0
+USUAL_DIM = 64.0
+"""Of a lookup that does not tell it."""
 UNPOOLED = 2
 """`PoolingMode.NONE`: a row out for every lookup."""
 BITS_BETWEEN, MAX_BETWEEN = 2, 3
@@ -48,36 +52,8 @@ BITS_BETWEEN, MAX_BETWEEN = 2, 3
 `total_D` and `max_D` after it."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A lookup as its arguments tell it."""
-
-    tables: int
-    batch: int
-    lookups: int
-    dim: float
-    rows: float
-    """In all tables."""
-    key_bits: int
-    weights: Tensor
-    weighted: bool
-    output_dtype: str
-    over_bus: bool
-    """Whether a device looks up in host memory."""
-    wide: bool
-    """Whether the mean dim comes from stated sizes; else it is a guess."""
-    narrow_keys: bool = False
-    """Whether quantised rows are looked up, whose indices are int32."""
-    unpooled: bool = False
-    """Whether every lookup's row is an output (sequences), whatever bag it is in."""
-
-
 def _is_keys(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype in INTEGERS and len(item.shape) == 1
-
-
-def _on_host(item: Tensor) -> bool:
-    return item.device.startswith(HOST)
 
 
 def _shape(item: object) -> tuple[int, ...]:
@@ -88,9 +64,8 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
     """Positions of `indices`, which `offsets` follow, and of the last list of tables before."""
     position = None
     for at in range(1, len(inputs) - 1):
-        after = inputs[at + 2] if at + 2 < len(inputs) else None
         pair = _is_keys(inputs[at]) and _is_keys(inputs[at + 1])
-        if not pair or isinstance(after, Tensor):
+        if not pair or any(isinstance(after, Tensor) for after in inputs[at + 2 : at + 3]):
             continue
         near = range(at - 1, max(at - 1 - MAX_BETWEEN, -1), -1)
         bounds = next((place for place in near if _is_keys(inputs[place])), None)
@@ -101,73 +76,65 @@ def _place(inputs: Sequence[object]) -> tuple[int, int]:
     return position
 
 
-def call_of(inputs: Sequence[object], pooled: Tensor | None, op: Op) -> Call:
-    """What a forward call's arguments say, with its output or the gradient of it."""
-    at, bounds = _place(inputs)
-    indices, offsets = inputs[at], inputs[at + 1]
-    assert isinstance(indices, Tensor)
-    assert isinstance(offsets, Tensor)
-    tables = max(size(_shape(inputs[bounds])) - 1, 1)
-    batch = max((size(offsets.shape) - 1) // tables, 1)
-    held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]  # type: ignore[arg-type]
-    if not held:
-        raise MissingArguments
-    weights = max(held, key=lambda t: size(t.shape))
-    total_dim = inputs[bounds + 1] if at - bounds == MAX_BETWEEN else inputs[bounds - 2]
-    stated = isinstance(total_dim, int) and total_dim > 0
-    lookups = size(indices.shape)
-    mode, shape = inputs[at + 2] if at + 2 < len(inputs) else None, _shape(pooled)
-    unpooled = mode == UNPOOLED or (len(shape) == 2 and shape[0] == lookups != batch)
-    if len(shape) == 2 and size(shape):
-        dim, stated = float(shape[1]) if unpooled else size(shape) / (batch * tables), True
-    else:
-        dim = total_dim / tables if isinstance(total_dim, int) and stated else 64.0
-    rows = max(size(weights.shape) / dim, float(tables))
-    bits = inputs[at - 1] if at - bounds == BITS_BETWEEN else None
-    weight = inputs[at + 3] if at + 3 < len(inputs) else None
-    return Call(
-        tables=tables,
-        batch=batch,
-        lookups=lookups,
-        dim=dim,
-        rows=rows,
-        key_bits=bits if isinstance(bits, int) and bits > 0 else bits_of(int(rows)),
-        weights=weights,
-        weighted=isinstance(weight, Tensor) and size(weight.shape) == size(indices.shape),
-        output_dtype=pooled.dtype if pooled is not None else "fp32",
-        over_bus=_on_host(weights) and not _on_host(indices),
-        wide=stated,
-        narrow_keys="int_nbit" in op.name and indices.dtype == "int32",
-        unpooled=unpooled,
-    )
+class Call(NamedTuple):
+    """A lookup: its row of the measurement table, bits of a key, and bags of all tables."""
+
+    piece: Piece
+    key_bits: int
+    bags: int
 
 
-def piece_of(call: Call, op: Op, direction: str = "fwd") -> Piece:
-    """The row of the measurement table for a call; rows in host memory come over the bus.
+def call_of(inputs: Sequence[Argument], pooled: Tensor | None, op: Op) -> Call | None:
+    """A lookup by its arguments, and its output or the gradient of that; None of no rows. Tables
+    in host memory are read over the bus.
 
     Unpooled, every lookup is a bag of its own. `dim` is that of the rows looked up, where an op
     says (`lookup_dim`): of tables of several widths, one may have most of the lookups.
     """
+    at, bounds = _place(inputs)
+    indices, offsets = inputs[at], inputs[at + 1]
+    assert isinstance(indices, Tensor)
+    tables = max(size(_shape(inputs[bounds])) - 1, 1)
+    batch = max((size(_shape(offsets)) - 1) // tables, 1)
+    held = [t for t in tensors_in(tuple(inputs[:at])) if t.dtype not in INTEGERS]
+    if not held:
+        raise MissingArguments
+    weights = max(held, key=lambda t: size(t.shape))
+    lookups, shape = size(indices.shape), _shape(pooled)
+    mode, weight = (*inputs[at + 2 : at + 4], None, None)[:2]
+    unpooled = mode == UNPOOLED or (len(shape) == 2 and shape[0] == lookups != batch)
+    bags = lookups if unpooled else batch * tables
+    total_dim = inputs[bounds + 1 if at - bounds == MAX_BETWEEN else bounds - 2]
+    is_made = len(shape) == 2 and size(shape) > 0
+    is_stated = is_made or (isinstance(total_dim, int) and total_dim > 0)
+    if is_made:
+        dim = size(shape) / bags
+    else:
+        dim = total_dim / tables if isinstance(total_dim, int) and is_stated else USUAL_DIM
+    rows = max(size(weights.shape) / dim, float(tables))
     dims = {
-        "tables": float(call.tables),
-        "batch": float(call.batch),
-        "lookups": float(call.lookups),
-        "dim": max(call.dim, 1.0),
-        "hash_size": call.rows / call.tables,
-        "weighted": float(call.weighted),
-        "output_bytes": bytes_of(call.output_dtype),
+        "tables": float(tables),
+        "batch": float(batch),
+        "lookups": float(lookups),
+        "dim": max(dim, 1.0),
+        "hash_size": rows / tables,
+        "weighted": float(isinstance(weight, Tensor) and size(weight.shape) == lookups),
+        "output_bytes": bytes_of(pooled.dtype if pooled is not None else "fp32"),
     }
-    if call.narrow_keys:
+    if "int_nbit" in op.name and indices.dtype == "int32":
         dims["index_bytes"] = NARROW_KEY_BYTES
     dims |= numbers(op, "hash_size", "row_bytes", *REUSE)
     dims |= _widths(op, dims)
-    if call.unpooled:
-        dims |= {"batch": call.lookups / call.tables, "longest_bag": 1.0}
-    dtype = call.weights.dtype
+    if unpooled:
+        dims |= {"batch": lookups / tables, "longest_bag": 1.0}
+    dtype = weights.dtype
     if dtype == "uint8":
         dtype = op.attributes.get("weights_dtype", dtype)
-    name = "tbe_host" if call.over_bus else "tbe"
-    return Piece(name, dims, dtype, direction, guessed=not call.wide)
+    over_bus = weights.device.startswith(HOST) and not indices.device.startswith(HOST)
+    piece = Piece("tbe_host" if over_bus else "tbe", dims, dtype, guessed=not is_stated)
+    bits = inputs[at - 1] if at - bounds == BITS_BETWEEN else None
+    key_bits = bits if isinstance(bits, int) and bits > 0 else bits_of(int(rows))
+    return Call(piece, key_bits, batch * tables) if lookups else None
 
 
 def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
@@ -190,7 +157,7 @@ def _widths(op: Op, dims: Mapping[str, float]) -> dict[str, float]:
 def lookup(op: Op) -> Sequence[Piece]:
     """One kernel forward."""
     call = call_of(op.inputs, output(op), op)
-    return (piece_of(call, op),) if call.lookups else ()
+    return (call.piece,) if call else ()
 
 
 def optimizer_of(name: str) -> str:
@@ -208,30 +175,25 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
 
     Arguments: the gradient, then those of the lookup (see `context.completed`).
     """
-    gradients = [item for item in op.inputs[:1] if isinstance(item, Tensor)]
-    if not gradients:
-        raise MissingArguments
-    call = call_of(op.inputs[1:], gradients[0], op)
-    if not call.lookups:
+    call = call_of(op.inputs[1:], tensor(op, 0), op)
+    if call is None:
         return ()
-    optimizer = optimizer_of(op.name)
-    per_row, per_element = STATE_BYTES.get(optimizer, (0.0, 0.0))
-    lookups, bags = float(call.lookups), float(call.tables * call.batch)
-    table = piece_of(call, op, "bwd")
-    state_bytes = per_row + per_element * table.dims["dim"]
-    table = replace(table, dims={**table.dims, "state_bytes": state_bytes})
-    key_bits = float(call.key_bits)
-    weights = (piece_of(call, op, "bwd_indice_weights"),) if call.weighted else ()
-    weights_sorted = sorted_rows(1, call.lookups, "int64", key_bits=key_bits) if weights else ()
+    table, key_bits, bags = call
+    dims = table.dims
+    per_row, per_element = STATE_BYTES.get(optimizer_of(op.name), (0.0, 0.0))
+    lookups = round(dims["lookups"])
+    in_order = sorted_rows(1, lookups, "int64", key_bits=key_bits)
+    is_weighted = bool(dims["weighted"])
+    state_bytes = per_row + per_element * dims["dim"]
     return (
-        *weights,
-        Piece("linearize_index", {"elements": lookups, "segments": bags}, "int64"),
-        *sorted_rows(1, call.lookups, "int64", key_bits=key_bits),
-        *scan(call.lookups, "int64", "run_length_encode"),
-        *scan(call.lookups, "int32"),
-        *weights_sorted,
+        *(replace(table, direction="bwd_indice_weights"),) * is_weighted,
+        Piece("linearize_index", {"elements": dims["lookups"], "segments": float(bags)}, "int64"),
+        *in_order,
+        *scan(lookups, "int64", "run_length_encode"),
+        *scan(lookups, "int32"),
+        *in_order * is_weighted,
         *(SET_UP,) * (BACKWARD_LAUNCHES - 1),
-        table,
+        replace(table, direction="bwd", dims={**dims, "state_bytes": state_bytes}),
     )
 
 
@@ -253,7 +215,7 @@ def over_segments(
 )
 def permute_pooled(op: Op) -> Sequence[Piece]:
     """Pooled embeddings with the tables in another order."""
-    values = op.tensors[0] if op.tensors else tensor(op, 0)
+    (values,) = tensors(op, 1)
     if not size(values.shape):
         return ()
     dims = rows_cols(values.shape)

@@ -1,4 +1,5 @@
-"""Rows of tables, looked up and written: gathers, scatters, indexing."""
+"""Rows of tables, looked up and written: gathers, scatters, indexing; orders, prefix sums,
+concatenation."""
 
 from __future__ import annotations
 
@@ -9,11 +10,22 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
-from perfmodel.lowering.arguments import BY_ELEMENTS, length, size, stored, tensors
-from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries, tensor
-from perfmodel.lowering.rules.movement import bits_of, sorted_rows
-from perfmodel.ops.graph import Op, Tensor, argument, integer, tensors_in
+from perfmodel.lowering.arguments import (
+    BY_ELEMENTS,
+    bytes_of,
+    layout_dims,
+    length,
+    output,
+    size,
+    stored,
+    tensor,
+    tensor_list,
+    tensors,
+)
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.read.attributes import PREFIX
+from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 ZIPF = tuple(f"{PREFIX}{name}" for name in ("hash_size", "batch", "pooling", "alpha"))
 """Attributes of an op that say which rows of its tables it adds to."""
@@ -39,17 +51,6 @@ Source: aten/src/ATen/native/cuda/IndexKernel.cu and ScatterGatherKernel.cu (`th
 """
 
 
-def _gathered(name: str, table: Tensor, index: Tensor, dim: int) -> Sequence[Piece]:
-    """Rows along `dim` of a table, by `gather`: whole where no dimension is before them and their
-    indices lie side by side (a column of ids does not; of more dimensions they are made to)."""
-    held = length(table, dim) if table.shape else 1
-    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
-    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
-    cols = size(table.shape) // max(held, 1)
-    turns = 0.0 if is_whole else GATHER_TURNS
-    return gathered(name, table, size(index.shape), cols, by_elements=turns)
-
-
 def added(op: Op, rows: int, cols: int) -> Sequence[Piece]:
     """`rows` rows of `cols` elements added to the table that is the first argument of `op`."""
     pieces = gathered("index_add", tensor(op, 0), rows, cols)
@@ -69,27 +70,38 @@ def most_repeated(hash_size: str, batch: str, pooling: str, alpha: str) -> float
     return float((bags * mean * share[:, 0] / counts[:, 0]).max())
 
 
-@LOWERINGS.register(*entries("index_select", scope=LEAF))
+@LOWERINGS.register(*entries("index_select embedding", scope=LEAF))
 def index_select(op: Op) -> Sequence[Piece]:
-    """`index_select(table, dim, index)`, which today calls `gather`; the index may have any
-    shape."""
-    return _gathered("index_select", tensor(op, 0), op.tensors[-1], integer(op, 1) or 0)
+    """`index_select(table, dim, index)`, which today calls `gather`, and `embedding(table, index)`;
+    the index may have any shape.
+
+    Rows are whole where no dimension is before them and their indices lie side by side (a column of
+    ids does not; of more dimensions they are made to).
+    """
+    name, table = op.name.removeprefix("aten::"), tensor(op, 0)
+    index, dim = op.tensors[-1], integer(op, 1) or 0
+    if name == "embedding":
+        index, dim = tensor(op, 1), 0
+    held = length(table, dim) if table.shape else 1
+    longer = [s for n, s in zip(index.shape, index.strides, strict=False) if n > 1]
+    is_whole = size(table.shape[:dim]) == 1 and (len(longer) != 1 or longer == [1])
+    cols, turns = size(table.shape) // max(held, 1), 0.0 if is_whole else GATHER_TURNS
+    return gathered(name, table, size(index.shape), cols, by_elements=turns)
 
 
-@LOWERINGS.register(*entries("index_add_", "index_add", "index_copy_", "index_copy", "index_fill_"))
+@LOWERINGS.register(
+    *entries("index_add_ index_add index_copy_ index_copy index_fill_ hugectr::add_rows")
+)
 def index_add(op: Op) -> Sequence[Piece]:
-    """`index_add_(table, dim, index, source)`."""
+    """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""
     table, index = tensors(op, 2)
     source = op.tensors[2] if len(op.tensors) > 2 else index
     rows = size(index.shape)
     cols = max(size(source.shape) // max(rows, 1), 1)
-    return added(op, rows, cols) if "add" in op.name else gathered("index_put", table, rows, cols)
-
-
-@LOWERINGS.register("any/hugectr::add_rows")
-def hugectr_add_rows(op: Op) -> Sequence[Piece]:
-    """As `index_add_`, whole vectors at once (assumed)."""
-    return [replace(piece, dims={**piece.dims, "by_vectors": 1.0}) for piece in index_add(op)]
+    if "add" not in op.name:
+        return gathered("index_put", table, rows, cols)
+    by_vectors = {"by_vectors": 1.0} if op.name.startswith("hugectr::") else {}
+    return [replace(each, dims={**each.dims, **by_vectors}) for each in added(op, rows, cols)]
 
 
 @LOWERINGS.register(*entries("gather", "take", "take_along_dim", "masked_select_backward"))
@@ -179,7 +191,160 @@ def index_put(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("embedding", scope=LEAF))
-def embedding(op: Op) -> Sequence[Piece]:
-    """`embedding(weight, indices)`: a row per index."""
-    return _gathered("embedding", tensor(op, 0), tensor(op, 1), 0)
+SET_UP = Piece("fill", {"rows": 1.0, "cols": 1.0}, "int32")
+"""A kernel that does next to nothing before another."""
+RADIX_BITS = 8
+ONESWEEP_FIXED = 2
+"""Launches of a radix sort that do not depend on the key: histogram, sums of it."""
+
+
+def sort_launches(cols: float, key_bits: float, of_block: float) -> int:
+    """Kernels of one radix sort, of which a block does `of_block` keys by itself."""
+    if cols <= of_block:
+        return 1
+    return ONESWEEP_FIXED + -int(-key_bits // RADIX_BITS)
+
+
+def sorted_rows(
+    rows: int, cols: int, dtype: str, *, key_bits: float = 0.0, pairs: bool = True
+) -> Sequence[Piece]:
+    """One sort along `cols`."""
+    if not rows * cols:
+        return ()
+    of_block = float(keys_of_block(bytes_of(dtype))) if pairs else BLOCK_KEYS
+    launches = sort_launches(cols, key_bits or 8 * bytes_of(dtype), of_block)
+    dims = {"rows": float(rows), "cols": float(cols), "key_bits": float(key_bits)}
+    return (Piece("sort_pairs" if pairs else "sort", dims, dtype, launches=launches),)
+
+
+def bits_of(places: int) -> int:
+    """Bits in which the numbers of so many places differ, which is all that PyTorch sorts by."""
+    return max(places, 1).bit_length()
+
+
+def scan(elements: int, dtype: str, op: str = "cumsum") -> Sequence[Piece]:
+    """A prefix sum by cub: one kernel sets up what the other waits on, block by block."""
+    if not elements:
+        return ()
+    return (SET_UP, Piece(op, {"rows": 1.0, "cols": float(elements)}, dtype))
+
+
+WAITED = Piece("copy_d2h", {"elements": 1.0}, "int64", kind="copy", blocks=True)
+"""A number that the host waits for."""
+
+
+def _along(op: Op, position: int) -> tuple[Tensor, int, int]:
+    """(first tensor, its rows and cols) that the op runs along; variants with an output given
+    record it oddly."""
+    (values, *_), dims = tensors(op, 1), integers(op, position)
+    if not values.shape or not size(values.shape):
+        return values, 1, size(values.shape)
+    cols = length(values, dims[0] if dims else -1)
+    return values, size(values.shape) // cols, cols
+
+
+@LOWERINGS.register(*entries("sort argsort msort"))
+def sort(op: Op) -> Sequence[Piece]:
+    """`sort(x, dim, …)`; `sort(x, stable, dim, …)` has a flag in front."""
+    _, rows, cols = _along(op, 1)
+    return sorted_rows(rows, cols, tensor(op, 0).dtype, pairs=False)
+
+
+@LOWERINGS.register(*entries("topk kthvalue"))
+def topk(op: Op) -> Sequence[Piece]:
+    """`topk(x, k, dim, …)`."""
+    _, rows, cols = _along(op, 2)
+    if not rows * cols:
+        return ()
+    k = integer(op, 1)
+    dims = {"rows": float(rows), "cols": float(cols), "k": float(max(k or 1, 1))}
+    return (Piece("topk", dims, tensor(op, 0).dtype, launches=2, guessed=k is None),)
+
+
+@LOWERINGS.register(
+    *entries("_unique2 unique_dim unique_consecutive _unique unique_dim_consecutive")
+)
+def unique(op: Op) -> Sequence[Piece]:
+    """A sort and the distinct keys of it; the host waits for their number."""
+    values = tensor(op, 0)
+    count = size(values.shape)
+    if not count:
+        return ()
+    dims = {"rows": 1.0, "cols": float(count)}
+    launches = sort_launches(count, 8 * bytes_of(values.dtype), BLOCK_KEYS) + 4
+    return (Piece("unique", dims, values.dtype, launches=launches), WAITED)
+
+
+@LOWERINGS.register(*entries("cumsum cumsum_ cumprod logcumsumexp cummax cummin"))
+def cumsum(op: Op) -> Sequence[Piece]:
+    """`cumsum(x, dim)`: along the last of several dimensions one kernel, else two."""
+    values, rows, cols = _along(op, 1)
+    if not rows * cols:
+        return ()
+    if rows == 1:
+        return scan(cols, values.dtype)
+    return (Piece("cumsum", {"rows": float(rows), "cols": float(cols)}, values.dtype),)
+
+
+CAT_TENSORS_PER_LAUNCH = 128
+"""Of PyTorch's batched kernel; with more tensors it is launched again.
+
+Source: aten/src/ATen/native/cuda/Shape.cu (CAT_ARRAY_BATCH_SIZE).
+"""
+
+
+@LOWERINGS.register(
+    *entries("cat _cat cat_out"),
+    *entries("stack concat concatenate hstack vstack", scope=LEAF),
+)
+def cat(op: Op) -> Sequence[Piece]:
+    """`cat(tensors, dim)`: one row for the copies of a list of tensors side by side, by their mean
+    size; without its tensors, of a PyTorch that recorded no lists."""
+    result, dim = output(op), integer(op, 1)
+    if "cat" in op.name and "con" not in op.name and not op.tensors and result is not None:
+        whole = {"rows": 1.0, "cols": float(size(result.shape)), "tensors": 1.0, BY_ELEMENTS: 1.0}
+        return (Piece("cat", whole, result.dtype),)
+    held = [t for t in tensor_list(op, 0) if size(t.shape)]
+    if not held:
+        return ()
+    total, count = sum(size(t.shape) for t in held), len(held)
+    at = 0 if dim is None else dim % len(held[0].shape) if held[0].shape else 0
+    rows = size(held[0].shape[:at])
+    dims = {"rows": float(rows), "cols": max(total / count / rows, 1.0), "tensors": float(count)}
+    if (largest := max(size(t.shape) for t in held)) * count > total:
+        dims["largest"] = float(largest)
+    if any(layout_dims([t], t.shape) for t in held):
+        dims["strided"] = 1.0
+    dims |= dict.fromkeys({BY_ELEMENTS} & op.attributes.keys(), 1.0)
+    launches = -(-count // CAT_TENSORS_PER_LAUNCH)
+    return (Piece("cat", dims, held[0].dtype, launches=launches),)
+
+
+@LOWERINGS.register(*entries("split_with_sizes_copy split_copy unbind_copy _chunk_cat"))
+def split_copy(op: Op) -> Sequence[Piece]:
+    """One tensor to several."""
+    whole, count = tensor(op, 0), float(max(len(list(tensors_in(op.outputs))), 1))
+    if not size(whole.shape):
+        return ()
+    dims = {"rows": 1.0, "cols": size(whole.shape) / count, "tensors": count}
+    return (Piece("split", dims, whole.dtype),)
+
+
+@LOWERINGS.register(*entries("repeat_interleave"))
+def repeat_interleave(op: Op) -> Sequence[Piece]:
+    """`repeat_interleave(repeats)`: which source each output has; its length is often not told."""
+    repeats, result = tensor(op, 0), output(op)
+    segments, elements = (float(max(size(t.shape), 1)) for t in (repeats, result or repeats))
+    dims = {"elements": elements, "segments": segments}
+    return (Piece("offsets_range", dims, "int64", guessed=result is None),)
+
+
+@LOWERINGS.register(*entries("nonzero masked_select argwhere"))
+def nonzero(op: Op) -> Sequence[Piece]:
+    """Counts, waits for the count on the host, then compacts."""
+    values = tensor(op, 0)
+    whole = {"rows": 1.0, "cols": float(size(values.shape))}
+    if not whole["cols"]:
+        return ()
+    counted = Piece("sum", whole, values.dtype, launches=2)
+    return (counted, WAITED, Piece("cumsum", whole, "int64", launches=2))

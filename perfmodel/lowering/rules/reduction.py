@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfmodel.lowering.arguments import HOST, length, output, size
-from perfmodel.lowering.piece import (
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
-    by_record,
-    entries,
-    tensor,
-)
-from perfmodel.lowering.rules.elementwise import general, pointwise
+from perfmodel.lowering.arguments import HOST, length, output, size, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
+from perfmodel.lowering.records import by_record, made, pointwise
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.operators import Operator
 
@@ -24,14 +16,10 @@ _NAMES = {
     "amax": "amax amin max min aminmax argmax argmin all any median",
     "vector_norm": "norm linalg_vector_norm",
 }
-OPS = {name: row for row, names in _NAMES.items() for name in names.split()}
-DIMENSIONS = {"norm": 2, "linalg_vector_norm": 2}
-"""Position of the dimensions among the arguments, where it is not the second."""
+OPS = {f"aten::{name}": row for row, names in _NAMES.items() for name in names.split()}
+NORMS = ("aten::norm", "aten::linalg_vector_norm")
+"""Their dimensions are the third argument; of all others, the second."""
 FIRST = "sum_rows"
-USUALLY_WHOLE = ("aten::norm", "aten::linalg_vector_norm", "aten::count_nonzero")
-USUALLY_ROWS = ("aten::sum",)
-"""Along which dimensions an op reduces where nothing tells: all, all but the last (the gradient of
-a bias), else the last alone."""
 
 
 def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
@@ -40,51 +28,49 @@ def reduced(op: str, values: Tensor, kept: tuple[int, ...]) -> Sequence[Piece]:
     total = size(values.shape)
     if not total:
         return ()
-    remaining = size(tuple(length(values, d) for d in kept))
+    remaining = float(size(tuple(length(values, d) for d in kept)))
     gone = total / remaining
     wide = [at for at, side in enumerate(values.shape) if side > 1]
     if remaining > 1 and wide[-1] in kept:
-        return (Piece(FIRST, {"rows": gone, "cols": float(remaining)}, values.dtype),)
-    return (Piece(op, {"rows": float(remaining), "cols": gone}, values.dtype),)
+        return (Piece(FIRST, {"rows": gone, "cols": remaining}, values.dtype),)
+    return (Piece(op, {"rows": remaining, "cols": gone}, values.dtype),)
 
 
-def _kept(op: Op, values: Tensor, position: int) -> tuple[int, ...]:
-    """Dimensions that remain: from the arguments, the output, else what is usual for the op."""
-    rank = len(values.shape)
+def _kept(op: Op, values: Tensor, position: int = 1) -> tuple[int, ...]:
+    """Dimensions that remain: from the arguments, the output, else what is usual for the op: none
+    of a norm or a count, the last of a sum (the gradient of a bias), all but the last of others."""
+    rank, result = len(values.shape), output(op)
     if len(op.inputs) <= position + (position == 1):
         return ()
     dims = integers(op, position)
     if dims is not None:
         gone = {d % rank for d in dims} if dims and rank else set(range(rank))
         return tuple(d for d in range(rank) if d not in gone)
-    result = output(op)
     if result is not None:
         return _matching(values.shape, result.shape)
-    if op.name in USUALLY_WHOLE or not rank:
+    if op.name in (*NORMS, "aten::count_nonzero") or not rank:
         return ()
-    return (rank - 1,) if op.name in USUALLY_ROWS else tuple(range(rank - 1))
+    return (rank - 1,) if op.name == "aten::sum" else tuple(range(rank - 1))
 
 
 def _matching(whole: tuple[int, ...], left: tuple[int, ...]) -> tuple[int, ...]:
     """Dimensions of `whole` that are those of `left`, in order."""
     if len(whole) == len(left):
         return tuple(d for d, (a, b) in enumerate(zip(whole, left, strict=True)) if a == b)
-    kept, at = [], 0
+    kept: list[int] = []
     for d, side in enumerate(whole):
-        if at < len(left) and left[at] == side:
+        if left[len(kept) : len(kept) + 1] == (side,):
             kept.append(d)
-            at += 1
     return tuple(kept)
 
 
 @LOWERINGS.register(*entries(*OPS))
 def reduction(op: Op) -> Sequence[Piece]:
     """One kernel; two operands (`max` of two tensors) are elementwise."""
-    name = op.name.removeprefix("aten::")
     values = tensor(op, 0)
     if len(op.tensors) > 1:
-        return general(op)
-    return reduced(OPS[name], values, _kept(op, values, DIMENSIONS.get(name, 1)))
+        return pointwise(op.tensors, [made(op, values.dtype)])
+    return reduced(OPS[op.name], values, _kept(op, values, 2 if op.name in NORMS else 1))
 
 
 @LOWERINGS.register(*entries("logsumexp"))
@@ -94,7 +80,7 @@ def logsumexp(op: Op) -> Sequence[Piece]:
     values = tensor(op, 0)
     if not size(values.shape):
         return ()
-    kept = _kept(op, values, 1)
+    kept = _kept(op, values)
     shape = tuple(side if d in kept else 1 for d, side in enumerate(values.shape))
     left, mask = Tensor(shape, values.dtype), Tensor(shape, "bool")
     return (
@@ -110,52 +96,26 @@ def logsumexp(op: Op) -> Sequence[Piece]:
     )
 
 
-NO_REDUCTION = 0
-POINTWISE_LOSSES = ("mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss", "l1_loss")
-
-
-@LOWERINGS.register(*entries(*POINTWISE_LOSSES, "soft_margin_loss"))
+@LOWERINGS.register(
+    *entries("mse_loss binary_cross_entropy smooth_l1_loss huber_loss l1_loss soft_margin_loss"),
+    *entries("binary_cross_entropy_with_logits cross_entropy_loss kl_div", scope=LEAF),
+)
 def pointwise_loss(op: Op) -> Sequence[Piece]:
-    """A loss per element, then its mean unless `reduction` (the last integer) is 0."""
-    values = tensor(op, 0)
-    settings = [integer(op, at) for at in range(2, len(op.inputs))]
-    kinds = [value for value in settings if value is not None]
+    """A loss per element, then its mean unless `reduction` (the first integer behind the tensors)
+    is 0."""
+    values, result = tensor(op, 0), output(op)
+    settings = (integer(op, at) for at in range(2, len(op.inputs)))
+    reduction = next((value for value in settings if value is not None), None)
     loss = pointwise(op.tensors, [Tensor(values.shape, values.dtype)], flop=4.0)
-    result = output(op)
-    if NO_REDUCTION in kinds[:1] or (result is not None and result.shape == values.shape != ()):
+    if reduction == 0 or (result is not None and result.shape == values.shape != ()):
         return loss
     return (*loss, *reduced("mean", values, ()))
 
 
-@LOWERINGS.register(
-    *entries(*(f"{name}_backward" for name in (*POINTWISE_LOSSES, "kl_div", "soft_margin_loss")))
-)
-def pointwise_loss_backward(op: Op) -> Sequence[Piece]:
-    """One kernel over the elements."""
-    values = max(op.tensors, key=lambda t: t.elements, default=tensor(op, 0))
-    return pointwise(op.tensors, [Tensor(values.shape, values.dtype)], flop=4.0)
-
-
-@LOWERINGS.register(
-    *entries("binary_cross_entropy_with_logits", "cross_entropy_loss", "kl_div", scope=LEAF)
-)
-def composed_loss(op: Op) -> Sequence[Piece]:
-    """Where what it calls is not in the graph."""
-    return pointwise_loss(op)
-
-
-@LOWERINGS.register(*entries("nll_loss_forward", "nll_loss2d_forward"))
+@LOWERINGS.register(*entries("nll_loss_forward nll_loss2d_forward"))
 def nll_loss(op: Op) -> Sequence[Piece]:
     """One element of each row of log-probabilities."""
-    target = tensor(op, 1)
-    return pointwise([target], [Tensor((1,), tensor(op, 0).dtype)])
-
-
-@LOWERINGS.register(*entries("nll_loss_backward", "nll_loss2d_backward"))
-def nll_loss_backward(op: Op) -> Sequence[Piece]:
-    """Zeros, and one element of each row."""
-    values = tensor(op, 1)
-    return pointwise([], [values])
+    return pointwise([tensor(op, 1)], [Tensor((1,), tensor(op, 0).dtype)])
 
 
 _LAYER_NORM_BACKWARD = by_record(Operator("_ x[*r,*c] (c)", "layer_norm.bwd rows=r cols=c"))
@@ -177,8 +137,8 @@ def layer_norm_backward(op: Op) -> Sequence[Piece]:
 def _of_weights_alone(op: Op, mask: int) -> Sequence[Piece]:
     """A backward pass that its `mask` does not ask for the gradient of the input: gradient and
     input are read once. Nothing where it asks, or is not known."""
-    asked = argument(op, mask)
-    if not isinstance(asked, tuple) or asked[:1] != (False,):
+    wanted = argument(op, mask)
+    if not isinstance(wanted, tuple) or wanted[:1] != (False,):
         return ()
     return pointwise([tensor(op, 0), tensor(op, 1)], list(tensors_in(op.outputs)))
 
@@ -220,25 +180,20 @@ def _of_channels(
     return (Piece("batch_norm", dims, values.dtype, direction, launches=launches),)
 
 
-@LOWERINGS.register(*entries("native_group_norm"))
+@LOWERINGS.register(*entries("native_group_norm native_group_norm_backward"))
 def group_norm(op: Op) -> Sequence[Piece]:
     """`native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`: statistics per group of a
-    sample, then the normalisation."""
-    return _per_group(op, tensor(op, 0), "fwd", 6)
-
-
-@LOWERINGS.register(*entries("native_group_norm_backward"))
-def group_norm_backward(op: Op) -> Sequence[Piece]:
-    """`(gradient, x, mean, rstd, weight, N, C, HxW, groups, mask)`."""
-    return _of_weights_alone(op, 9) or _per_group(op, tensor(op, 1), "bwd", 8)
-
-
-def _per_group(op: Op, values: Tensor, direction: str, position: int) -> Sequence[Piece]:
-    total, groups = size(values.shape), integer(op, position)
+    sample, then the normalisation; backward `(gradient, x, mean, rstd, weight, N, C, HxW, groups,
+    mask)`."""
+    is_backward = op.name.endswith("_backward")
+    if is_backward and (alone := _of_weights_alone(op, 9)):
+        return alone
+    values, groups = tensor(op, int(is_backward)), integer(op, 8 if is_backward else 6)
+    total = size(values.shape)
     if not total:
         return ()
     per_sample = size(values.shape[1:]) if values.shape else 1
-    cols = per_sample // groups if groups else 0
-    cols = cols or (values.shape or (1,))[-1]
+    cols = (per_sample // groups if groups else 0) or (values.shape or (1,))[-1]
     dims = {"rows": total / cols, "cols": float(cols)}
+    direction = "bwd" if is_backward else "fwd"
     return (Piece("group_norm", dims, values.dtype, direction, launches=2),)

@@ -17,7 +17,7 @@ from perfmodel.lowering.piece import (
     entries,
     nothing,
 )
-from perfmodel.lowering.rules.elementwise import pointwise
+from perfmodel.lowering.records import pointwise
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, tensors_in
 from perfmodel.ops.vocabulary.host import RECORDED
 
@@ -49,29 +49,25 @@ OTHERS = (
     "record_param_comms_end"
 )
 
-UNPREFIXED = ("detach", "detach_", "requires_grad_")
-"""As old profiles name the parts of `aten::detach`."""
-
-
-LOWERINGS.register(
-    *entries(VIEWS, ALLOCATIONS, QUERIES, OTHERS), *(f"any/{name}" for name in UNPREFIXED)
-)(nothing)
-
-
 PASSING_ON = (
-    *("Add", "Sub", "Clone", "View", "UnsafeView", "ReshapeAlias", "Expand", "T", "Transpose"),
-    *("Permute", "Squeeze", "Unsqueeze", "Alias", "AsStrided", "Detach", "ToCopy", "Contiguous"),
-    *("Broadcast", "Identity", "Dropout", "Select", "Slice", "Split", "Unbind", "Copy"),
-    *("CopySlices", "Unflatten", "Flatten", "Narrow", "Lift", "Positive"),
+    "Add Sub Clone View UnsafeView ReshapeAlias Expand T Transpose Permute Squeeze Unsqueeze Alias "
+    "AsStrided Detach ToCopy Contiguous Broadcast Identity Dropout Select Slice Split Unbind Copy "
+    "CopySlices Unflatten Flatten Narrow Lift Positive"
 )
-
-
-# Launch nothing themselves; where they do, what they call is in the graph.
+"""Nodes of the backward pass that launch nothing themselves; where they do, what they call is in
+the graph."""
 LOWERINGS.register(
-    *(f"any/{LEAF}{name}Backward{number}" for name in PASSING_ON for number in ("", "0", "1")),
-    *entries("torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot", scope=LEAF),
-    *entries("torch::autograd::CopyBackwards", "torch::autograd::CopySlices", scope=LEAF),
+    *entries(VIEWS, ALLOCATIONS, QUERIES, OTHERS),
+    *(f"any/{name}" for name in ("detach", "detach_", "requires_grad_")),  # as old profiles do
+    *(
+        f"any/{LEAF}{name}Backward{number}"
+        for name in PASSING_ON.split()
+        for number in ("", "0", "1")
+    ),
+    *entries("torch::autograd::AccumulateGrad torch::autograd::GraphRoot", scope=LEAF),
+    *entries("torch::autograd::CopyBackwards torch::autograd::CopySlices", scope=LEAF),
     f"any/{LEAF}{AUTOGRAD_NODE}*",
+    f"cpu/{WHOLE}{OF_PROFILE}*",  # a CPU has no counterpart of a GPU's kernel
 )(nothing)
 
 
@@ -120,7 +116,3 @@ def recorded_operation(op: Op) -> Sequence[Piece]:
     dims = numbers(op, "recorded_us", "ratio", "spread")
     stream: Stream = "comm" if kind == "collective" else "compute"
     return (Piece(RECORDED, dims, kind=kind, stream=stream, blocks="blocks" in op.attributes),)
-
-
-# A CPU has no counterpart of a GPU's kernel.
-LOWERINGS.register(f"cpu/{WHOLE}{OF_PROFILE}*")(nothing)

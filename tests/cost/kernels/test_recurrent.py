@@ -9,7 +9,7 @@ import pytest
 from perfmodel.cost.contract import KERNELS
 from perfmodel.hardware import device
 from perfmodel.lowering.piece import LOWERINGS, Piece
-from perfmodel.lowering.rules.recurrent import recurrent, recurrent_backward
+from perfmodel.lowering.rules.attention import recurrent, recurrent_backward
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.rows import Rows
 
