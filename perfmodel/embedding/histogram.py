@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +44,14 @@ class ReuseHistogram:
         columns = [np.asarray(getattr(self, name), np.float64) for name in names]
         if any(part.ndim != 1 or len(part) != len(columns[0]) for part in columns):
             raise WorkloadError(where + "bins, rows and lookups must be lists of one length")
+        for name, part in zip(names, columns, strict=True):
+            object.__setattr__(self, name, part)
         most, rows, looked_up = columns
         if not len(most) or (np.diff(most, prepend=0.0) <= 0).any():
             raise WorkloadError(where + "bins must ascend from above 0")
         if not np.isfinite(columns[1:]).all() or (rows < 0).any():
             raise WorkloadError(where + "rows and lookups must be finite and not negative")
-        least = np.append(0.0, most[:-1])
+        least = self.least
         low, high = rows * least * (1 - 1e-9), rows * most * (1 + 1e-9)
         wrong = np.flatnonzero((looked_up < low) | (looked_up > high))
         if len(wrong) or not looked_up.sum() > 0:
@@ -58,8 +60,6 @@ class ReuseHistogram:
                 f"{where}{looked_up[place]:g} lookups cannot go to {rows[place]:g} rows at "
                 f"{least[place]:g} to {most[place]:g} each"
             )
-        for name, part in zip(names, columns, strict=True):
-            object.__setattr__(self, name, part)
 
     @property
     def lookups(self) -> float:
@@ -68,6 +68,11 @@ class ReuseHistogram:
     @property
     def distinct_rows(self) -> float:
         return float(self.rows.sum())
+
+    @property
+    def least(self) -> Floats:
+        """The largest count below each bin's."""
+        return np.append(0.0, self.most[:-1])
 
     def popularity(self) -> Popularity:
         """As if the batch's rows were all there are, each as popular as it was looked up.
@@ -111,13 +116,12 @@ def read_histograms(path: str | Path) -> dict[str, ReuseHistogram]:
         bins.setdefault(record["file"], []).append(values)
     if not bins:
         raise WorkloadError(f"{path}: holds no histogram")
-    return {name: _of_shares(name, values, str(path)) for name, values in bins.items()}
+    return {name: _of_shares(name, np.array(each), str(path)) for name, each in bins.items()}
 
 
-def _of_shares(name: str, bins: Sequence[Sequence[float]], where: str) -> ReuseHistogram:
-    in_order = sorted(bins, key=lambda each: each[3])
-    lookups, distinct, low, most, rows_frac, lookups_frac = np.array(in_order).T
-    if not np.isfinite(np.array(bins)).all() or (lookups <= 0).any() or (low < 0).any():
+def _of_shares(name: str, bins: Floats, where: str) -> ReuseHistogram:
+    lookups, distinct, low, most, rows_frac, lookups_frac = bins[np.argsort(bins[:, 3])].T
+    if not np.isfinite(bins).all() or (lookups <= 0).any() or (low < 0).any():
         raise WorkloadError(f"{where}: histogram {name!r}: figures must be finite and positive")
     if (most <= low).any() or (np.minimum(rows_frac, lookups_frac) < 0).any():
         raise WorkloadError(f"{where}: histogram {name!r}: a bin ends before it begins, or is < 0")
@@ -186,9 +190,8 @@ def population(histogram: ReuseHistogram, table_rows: float = np.inf) -> Popular
             f"table of {table_rows:g}"
         )
     held = histogram.rows > 0
-    columns = (histogram.most, histogram.rows, histogram.bin_lookups)
-    most, rows, looked_up = (part[held] for part in columns)
-    least = np.append(0.0, histogram.most[:-1])[held]
+    columns = (histogram.least, histogram.most, histogram.rows, histogram.bin_lookups)
+    least, most, rows, looked_up = (part[held] for part in columns)
     mixed = most <= _FREQUENT
     counts, rates = rows[~mixed], (looked_up / rows)[~mixed]
     if mixed.any():
@@ -206,14 +209,11 @@ def _weights(grid: Floats, least: Floats, most: Floats, rows: Floats, looked_up:
     """Rows of each rate `[rates]`. The mean of a Poisson count within limits is the rate times the
     chance of a count one lower."""
     from scipy.optimize import nnls
-    from scipy.special import gammaincc
-
-    def at_most(count: Floats) -> Floats:
-        return np.where(count >= 0, gammaincc(np.maximum(count, 0.0) + 1.0, grid), 0.0)
+    from scipy.stats import poisson
 
     low, high = least[:, None], most[:, None]
-    chance = at_most(high) - at_most(low)
-    mean = grid * (at_most(high - 1.0) - at_most(low - 1.0))
+    chance = poisson.cdf(high, grid) - poisson.cdf(low, grid)
+    mean = grid * (poisson.cdf(high - 1.0, grid) - poisson.cdf(low - 1.0, grid))
     system = np.concatenate([chance / rows[:, None], mean / looked_up[:, None]])
     unit = rows.sum()
     weights: Floats = nnls(system * unit, np.ones(2 * len(rows)))[0] * unit

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +67,6 @@ def stream_popularity(rows: Ints, table_rows: float = 0.0) -> Popularity:
     return Popularity(sizes, weight / weight.sum())
 
 
-def _read_npy(path: Path) -> Columns:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if values.ndim == 2 and values.shape[1] == 2:
-        return _by_table(values[:, 0], values[:, 1])
-    return {"": values}
-
-
 def _read_npz(path: Path) -> Columns:
     with zipfile.ZipFile(path) as packed:
         if sum(each.file_size for each in packed.infolist()) > MAX_STREAM_BYTES:
@@ -84,13 +75,11 @@ def _read_npz(path: Path) -> Columns:
         return {name: archive[name] for name in archive.files}
 
 
-def _read_frame(path: Path) -> Columns:
-    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
-    if "row" not in frame:
-        raise ValueError("no column 'row'")
-    if "table" not in frame:
-        return {"": frame["row"].to_numpy()}
-    return _by_table(frame["table"].to_numpy(), frame["row"].to_numpy())
+def _read_npy(path: Path) -> Columns:
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if values.ndim == 2 and values.shape[1] == 2:
+        return _by_table(values[:, 0], values[:, 1])
+    return {"": values}
 
 
 def _read_text(path: Path) -> Columns:
@@ -98,18 +87,21 @@ def _read_text(path: Path) -> Columns:
     return {"": np.array(text.split(), dtype=np.int64)}
 
 
-_READERS = {
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-    ".parquet": _read_frame,
-    ".csv": _read_frame,
-    ".txt": _read_text,
-}
+def _read_frame(path: Path) -> Columns:
+    frame = frame_of(read_bytes(path, max_bytes=MAX_STREAM_BYTES), max_bytes=MAX_STREAM_BYTES)
+    if "row" not in frame:
+        raise ValueError("no column 'row'")
+    rows = frame["row"].to_numpy()
+    return _by_table(frame["table"].to_numpy(), rows) if "table" in frame else {"": rows}
 
 
 def _by_table(table: NDArray[np.generic], rows: NDArray[np.generic]) -> Columns:
     names, place = np.unique(table, return_inverse=True)
     return {str(name): rows[place == number] for number, name in enumerate(names)}
+
+
+_READERS = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_frame, ".csv": _read_frame}
+_READERS[".txt"] = _read_text
 
 
 def _row_numbers(values: NDArray[np.generic], where: str) -> Ints:
@@ -127,11 +119,7 @@ def _row_numbers(values: NDArray[np.generic], where: str) -> Ints:
 LOOKUPS = ("aten::embedding_bag", "aten::embedding")
 _INDICES = 1
 """Which input of these ops holds the row numbers; the first is the table."""
-_FILE = re.compile(r"nid_(\d+)_tid_(\d+)\.dat")
-_TYPES: dict[str, np.dtype[np.signedinteger[Any]]] = {
-    "long": np.dtype("<i8"),
-    "int": np.dtype("<i4"),
-}
+_TYPES = {"long": "<i8", "int": "<i4"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,18 +145,12 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
 
     path = Path(path)
     folder = path.with_name(path.name.removesuffix(".json") + "_resources")
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    saved = {
-        tuple(map(int, match.groups())): file
-        for file in files
-        if (match := _FILE.fullmatch(file.name))
-    }
     trace = decode_execution_trace(read_bytes(path), str(path))
     names = np.array(trace.names(np.arange(len(trace))))
     streams: dict[tuple[int, int, int], list[Ints]] = {}
     for row in np.flatnonzero(np.isin(names, LOOKUPS)).tolist():
-        file = saved.get((int(trace.node_id[row]), _INDICES))
-        if file is None:
+        file = folder / f"nid_{trace.node_id[row]}_tid_{_INDICES}.dat"
+        if not file.is_file():
             continue
         shapes, values = trace.input_shapes(row), trace.input_values(row)
         kind = str(trace.input_types(row)[_INDICES]).removeprefix("Tensor(").split()[0].rstrip(")")
@@ -188,7 +170,7 @@ def traced_lookups(path: str | Path) -> list[TracedTable]:
 def _traced_row_numbers(file: Path, kind: str, count: int, table_rows: int) -> Ints:
     if kind not in _TYPES:
         raise WorkloadError(f"{file}: indices of type {kind}: expected int or long int")
-    raw, item = read_bytes(file), _TYPES[kind]
+    raw, item = read_bytes(file), np.dtype(_TYPES[kind])
     if len(raw) != count * item.itemsize:
         raise WorkloadError(f"{file}: {len(raw)} bytes for {count} indices of {item.itemsize}")
     rows = np.frombuffer(raw, item).astype(np.int64)
@@ -236,20 +218,26 @@ def last_lookups(popularity: Popularity, *, seed: int = 0) -> Ints:
 def draw_like(histogram: ReuseHistogram, rows_frac: float = 1.0, *, seed: int = 0) -> Ints:
     """A batch with the reuse of `histogram`, its lookups in random order, row numbers from 0.
 
-    `rows_frac` of the rows of each bin (rounded), each looked up as often as there; the lookups of
-    a bin come out within one row's worth of theirs.
+    `rows_frac` of the rows of each bin (rounded), each looked up as often as there, spread evenly
+    about the bin's mean; the lookups of a bin come out within one row's worth of theirs.
     """
     if not 0.0 < rows_frac <= 1.0:
         raise WorkloadError(f"index stream: {rows_frac:g} of the rows of a histogram")
     generator = np.random.default_rng(seed)
-    bins = np.flatnonzero(histogram.rows > 0).tolist()
-    counts = np.concatenate([_counts(histogram, place, rows_frac) for place in bins])
-    if not len(counts):
+    counts = [np.zeros(0, np.int64)]
+    columns = histogram.rows, histogram.bin_lookups, histogram.least + 1.0, histogram.most
+    for rows, looked_up, least, most in np.stack(columns, axis=1)[histogram.rows > 0].tolist():
+        mean, kept = looked_up / rows, round(rows * rows_frac)
+        steps = 2.0 * (np.arange(kept) + 0.5) / max(kept, 1) - 1.0
+        ends = np.round(np.cumsum(mean + min(mean - least, most - mean) * steps)).astype(np.int64)
+        counts.append(np.clip(np.diff(ends, prepend=0), int(least), int(most)))
+    of_row = np.concatenate(counts)
+    if not len(of_row):
         raise WorkloadError(
             f"index stream: {rows_frac:g} of {histogram.name!r} are not row numbers"
         )
-    generator.shuffle(counts)
-    stream = np.repeat(np.arange(len(counts)), counts)
+    generator.shuffle(of_row)
+    stream = np.repeat(np.arange(len(of_row)), of_row)
     generator.shuffle(stream)
     return stream
 
@@ -260,19 +248,6 @@ def scatter(ranks: Ints, rows: int) -> Ints:
     while math.gcd(step, rows) != 1:
         step += 1
     return np.asarray(ranks * step % rows, dtype=np.int64)
-
-
-def _counts(histogram: ReuseHistogram, place: int, rows_frac: float) -> Ints:
-    """How often each row of one bin is looked up: spread evenly about the bin's mean."""
-    rows = round(float(histogram.rows[place]) * rows_frac)
-    least = (histogram.most[place - 1] if place else 0.0) + 1.0
-    most = histogram.most[place]
-    mean = histogram.bin_lookups[place] / histogram.rows[place]
-    reach = min(mean - least, most - mean)
-    steps = (np.arange(rows) + 0.5) / max(rows, 1)
-    ends = np.round(np.cumsum(mean + reach * (2.0 * steps - 1.0))).astype(np.int64)
-    counts = np.diff(ends, prepend=0)
-    return np.clip(counts, int(least), int(most))
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def reordered(queries: Queries, kind: str = "walked") -> Reordering:
     return Reordering(find(graph), pairs, graph.nnz // 2)
 
 
-def query_graph(queries: Queries, most_queries: int = MAX_QUERIES) -> tuple[csr_matrix, int]:
+def query_graph(queries: Queries) -> tuple[csr_matrix, int]:
     """Rows that two queries have in common, `[queries, queries]`, and how many pairs were made."""
     from scipy.sparse import csr_matrix
 
@@ -93,12 +93,12 @@ def query_graph(queries: Queries, most_queries: int = MAX_QUERIES) -> tuple[csr_
     named = csr_matrix((np.ones(len(row), np.int32), (query, row)), shape=(len(queries), columns))
     named.data[:] = 1
     of_row = np.bincount(named.indices, minlength=columns)
-    named = named[:, (of_row > 1) & (of_row <= most_queries)]
+    is_shared = (of_row > 1) & (of_row <= MAX_QUERIES)
+    named = named[:, is_shared]
     graph = (named @ named.T).tocsr()
     graph.setdiag(0)
     graph.eliminate_zeros()
-    shared = of_row[(of_row > 1) & (of_row <= most_queries)].astype(np.int64)
-    return graph, int(np.sum(shared**2))
+    return graph, int(np.sum(of_row[is_shared].astype(np.int64) ** 2))
 
 
 @ORDERS.register("walked")
@@ -111,7 +111,12 @@ def walked(graph: csr_matrix) -> Ints:
     order = np.empty(count, np.int64)
     current = -1
     for place in range(count):
-        following = _heaviest(graph, current, visited) if current >= 0 else -1
+        following = -1
+        if current >= 0:
+            own = slice(graph.indptr[current], graph.indptr[current + 1])
+            shared = np.where(visited[graph.indices[own]], 0, graph.data[own])
+            best = int(np.argmax(shared)) if len(shared) else -1
+            following = int(graph.indices[own][best]) if best >= 0 and shared[best] > 0 else -1
         while following < 0:
             start = next(starts)
             following = -1 if visited[start] else start
@@ -138,12 +143,3 @@ def clustered(graph: csr_matrix) -> Ints:
     rooted = coo_matrix((np.ones(len(ends)), (begins, ends)), shape=(count + 1, count + 1))
     result = depth_first_order(rooted.tocsr(), count, directed=False, return_predecessors=False)
     return np.asarray(result[1:], np.int64)
-
-
-def _heaviest(graph: csr_matrix, query: int, visited: np.ndarray) -> int:
-    """The neighbour of `query` not yet visited that shares most rows with it; -1 without."""
-    begin, end = graph.indptr[query], graph.indptr[query + 1]
-    neighbours = graph.indices[begin:end]
-    shared = np.where(visited[neighbours], 0, graph.data[begin:end])
-    best = int(np.argmax(shared)) if len(shared) else -1
-    return int(neighbours[best]) if best >= 0 and shared[best] > 0 else -1

@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.coefficients import Group, coefficients
 from perfmodel.cost.cpu.drift import drifted_values, interval_ratio
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import host
-from perfmodel.ops.spec import Dims
+from perfmodel.ops.spec import OPS, Dims
 from perfmodel.schema import unknown_key
 
 ALONE = "alone."
@@ -83,12 +83,6 @@ def section_of(family: str, op: str, direction: str = "fwd") -> str:
     return f"{family}.{op}" if direction == "fwd" else f"{family}.{op}_{direction}"
 
 
-def tables_of(family: str, section: str, alone: bool) -> tuple[str, str, str, str]:
-    """The tables that hold for an op, those that go before others last."""
-    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
-    return (*within, *by_itself) if alone else (*by_itself, *within)
-
-
 def values_of(
     family: str, section: str, parameters: Sequence[Parameter], device: Device, alone: bool = False
 ) -> dict[str, float]:
@@ -97,28 +91,19 @@ def values_of(
     Raises `ModelError` where the device's calibration holds a name that there is not, or a value
     that cannot be.
     """
-    calibrated: dict[str, float] = {}
-    for table in tables_of(family, section, alone):
-        given = device.calibration.get(table, {})
-        _check(given, parameters, f"{device.name}: calibration.{table}")
-        calibrated |= given
-    values = {
-        each.name: calibrated[each.name]
-        if each.name in calibrated
-        else each.default_on(device, section)
-        for each in parameters
-    }
+    within, by_itself = (family, section), (f"{ALONE}{family}", f"{ALONE}{section}")
+    known = {each.name: each for each in parameters}
+    values = {name: each.default_on(device, section) for name, each in known.items()}
+    for table in (*within, *by_itself) if alone else (*by_itself, *within):
+        for name, value in device.calibration.get(table, {}).items():
+            where = f"{device.name}: calibration.{table}"
+            if name not in known:
+                raise ModelError(f"{where}: {unknown_key(name, known)}")
+            low, high = known[name].low, known[name].high
+            if not low <= value <= high:
+                raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
+            values[name] = value
     return drifted_values(values, device)
-
-
-def _check(given: Mapping[str, float], parameters: Sequence[Parameter], where: str) -> None:
-    known = {parameter.name: parameter for parameter in parameters}
-    for name, value in given.items():
-        if name not in known:
-            raise ModelError(f"{where}: {unknown_key(name, known)}")
-        low, high = known[name].low, known[name].high
-        if not low <= value <= high:
-            raise ModelError(f"{where}: {name}: expected {low:g} to {high:g}, got {value:g}")
 
 
 @cache
@@ -195,20 +180,20 @@ class Call:
     """Rows of one op: checked dims, bytes per element, state of the caches, and parameters."""
 
     op: str
+    direction: str
     section: str
     """Of the calibration: the op, and its direction where that is not `fwd`."""
     alone: bool
     """Whether the op is called alone, not within a program."""
     dims: Dims
     item_bytes: Floats
-    is_bf16: Floats
+    is_bf16: Mask
     in_step: Floats
     """1 where the op ran inside a program, 0 where it was called alone."""
-    unwatched: Floats
-    """1 where the whole program is timed, not each of its operators."""
+    unwatched: Mask
+    """Whether the whole program is timed, not each of its operators."""
     cold: Floats
     """1 where the caches had been emptied."""
-    direction: str
     flags: Dims
     """Whatever else the rows hold, where it is given: `fused`, `foreach`, `step_bytes`,
     `first_frac`."""
@@ -217,6 +202,35 @@ class Call:
 
     def __len__(self) -> int:
         return len(self.item_bytes)
+
+    @cached_property
+    def flop(self) -> Floats:
+        return OPS[self.op].of(self.direction).flop(self.dims)
+
+    @cached_property
+    def read_bytes(self) -> Floats:
+        return OPS[self.op].of(self.direction).read_bytes(self.dims, self.item_bytes)
+
+    @cached_property
+    def written_bytes(self) -> Floats:
+        return OPS[self.op].of(self.direction).written_bytes(self.dims, self.item_bytes)
+
+    @property
+    def moved_bytes(self) -> Floats:
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def all_cores(self) -> Floats:
+        return np.full(len(self), float(self.device.sm_count))
+
+    @property
+    def llc_bytes(self) -> float:
+        """Of the last cache before the memory."""
+        return float(self.device.llc_bytes or self.device.l2_bytes)
+
+    def by_dtype(self, bf16: float) -> Floats:
+        """That number for rows in bf16, 1 for others."""
+        return np.where(self.is_bf16, bf16, 1.0)
 
     def flag(self, name: str) -> Floats:
         """A dim that the op's spec does not know; 0 where it is not given."""
@@ -229,10 +243,9 @@ class Call:
         Alone and warm, what the call itself touches is cached; in a step, as much as the last-level
         cache holds of all that the step touches (`step_bytes`, at least the table).
         """
-        cache_bytes = float(self.device.llc_bytes or self.device.l2_bytes)
-        alone = np.maximum(1 - cache_bytes / np.maximum(touched_bytes, 1.0), 0.0)
+        alone = np.maximum(1 - self.llc_bytes / np.maximum(touched_bytes, 1.0), 0.0)
         held = np.maximum(self.flag("step_bytes"), np.maximum(table_bytes, 1.0))
-        stepping = np.maximum(1 - self.values["reuse_ratio"] * cache_bytes / held, 0.0)
+        stepping = np.maximum(1 - self.values["reuse_ratio"] * self.llc_bytes / held, 0.0)
         return np.where(self.cold > 0, 1.0, np.where(self.in_step > 0, stepping, alone))
 
     def memory_gb_per_s(self) -> Floats:
@@ -244,7 +257,7 @@ class Call:
         """What the op costs before it does anything."""
         values = self.values
         alone = (1 - self.in_step) * values["call_us"]
-        ratio = np.where(self.unwatched > 0, values["overhead_ratio"], 1.0)
+        ratio = np.where(self.unwatched, values["overhead_ratio"], 1.0)
         usual = values["floor_us"] * self.crowding() + self.first_us()
         return ratio * (usual + alone + self.cold * values["cold_us"])
 
@@ -263,9 +276,10 @@ class Call:
 
     def _evicted(self) -> tuple[Floats, Floats]:
         """What share of L2 and of the last-level cache the bytes of the step replace."""
-        step_bytes, device = self.flag("step_bytes"), self.device
-        llc_bytes = device.llc_bytes or device.l2_bytes
-        return step_bytes / (step_bytes + device.l2_bytes), step_bytes / (step_bytes + llc_bytes)
+        step_bytes = self.flag("step_bytes")
+        caches = self.device.l2_bytes, self.llc_bytes
+        beyond_l2, beyond_llc = (step_bytes / (step_bytes + each) for each in caches)
+        return beyond_l2, beyond_llc
 
     def moving_us(self, moved_bytes: Floats, held_bytes: Floats, threads: Floats) -> Floats:
         """Moving `moved_bytes` while `held_bytes` compete for the caches.
@@ -286,7 +300,7 @@ class Call:
         held = np.maximum(held_bytes, 1.0)
         warm = 1 - self.cold
         within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held) * warm
-        within_llc = np.minimum(1.0, (device.llc_bytes or device.l2_bytes) / held) * warm
+        within_llc = np.minimum(1.0, self.llc_bytes / held) * warm
         ns_per_byte: Floats = (
             within_l2 / (values["l2_gb_per_s"] * share_of_cores)
             + np.maximum(within_llc - within_l2, 0.0) / (values["llc_gb_per_s"] * share_of_cores)
@@ -300,10 +314,14 @@ class Call:
         pages = np.where(fresh_bytes > _C.fresh_bytes, fresh_bytes / _C.page_bytes, 0.0)
         return pages * self.values["page_us"]
 
-    def threads(self, elements: Floats, grain: float | None = None) -> Floats:
+    def threads(self, elements: Floats) -> Floats:
         """Threads that an op over so many elements is split over."""
-        grain = _C.grain_elements if grain is None else grain
-        return np.clip(np.ceil(elements / grain), 1.0, float(self.device.sm_count))
+        return np.clip(np.ceil(elements / _C.grain_elements), 1.0, float(self.device.sm_count))
+
+    def speed_up(self, split: Floats) -> Floats:
+        """Of an op whose parallel part takes `split` of its time (Amdahl)."""
+        share = self.values["parallel_frac"]
+        return 1 / (1 - share + share * split)
 
     def fork_us(self, threads: Floats) -> Floats:
         """Starting and joining, where there is more than one thread."""
@@ -323,8 +341,3 @@ def overlapped_us(first: Floats, second: Floats) -> Floats:
 
 WATCHED = "dispatch_mode"
 """`timing` of operators that `collect ops` timed one by one inside a step."""
-
-
-def timing_is_one_of(timing: tuple[str, ...], *kinds: str) -> Floats:
-    """1 for rows whose `timing` is one of `kinds`."""
-    return np.array([float(each in kinds) for each in timing])

@@ -22,11 +22,9 @@ from perfmodel.cost.cpu.call import (
     reference_cpu,
     section_of,
     spread_of,
-    timing_is_one_of,
 )
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
-from perfmodel.ops.spec import OPS
 
 Terms = Callable[[Call], Mapping[str, Floats]]
 """From the rows of one op to the terms of their duration, microseconds each."""
@@ -57,36 +55,42 @@ class CpuFamily:
         apart = (*UNWATCHED_PARAMETERS, SPREAD)
         return tuple(each for each in self.parameters if each not in apart)
 
-    def calls(self, rows: Rows, device: Device) -> list[tuple[Ints, Call]]:
-        """The rows by op, checked."""
-        calls = []
-        cold = rows.dims.get("cold")
-        for (op, direction, alone), index in _groups(rows):
-            numbers = index.tolist()
-            timing = tuple(rows.timing[i] for i in numbers)
-            section = section_of(self.family, op, direction)
+    def calls(self, rows: Rows, device: Device) -> Iterator[tuple[Ints, Call]]:
+        """The rows by op, direction and whether they are called alone, checked.
+
+        A dense gradient of a table is another algorithm than a sparse one: a direction of its own.
+        """
+        cold, dense = (
+            np.nan_to_num(rows.dims.get(name, np.zeros(len(rows)))) for name in ("cold", "dense")
+        )
+        groups: dict[tuple[str, str, bool], list[int]] = {}
+        for row, timing in enumerate(rows.timing):
+            direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
+            key = (rows.op[row], direction, timing not in (KERNEL, WATCHED))
+            groups.setdefault(key, []).append(row)
+        for (op, direction, alone), numbers in groups.items():
+            index, section = np.array(numbers, np.int64), section_of(self.family, op, direction)
             call = Call(
                 op=op,
+                direction=direction.removesuffix("_dense"),
                 section=section,
+                alone=alone,
                 dims=rows.dims_of(op, index),
                 item_bytes=rows.item_bytes[index],
-                is_bf16=np.array([float(rows.dtype[i] == "bf16") for i in numbers]),
-                in_step=timing_is_one_of(timing, KERNEL, WATCHED),
-                unwatched=timing_is_one_of(timing, KERNEL),
-                cold=np.zeros(len(index)) if cold is None else np.nan_to_num(cold[index]),
-                direction=direction.removesuffix("_dense"),
+                is_bf16=np.array([rows.dtype[row] == "bf16" for row in numbers]),
+                in_step=np.full(len(index), float(not alone)),
+                unwatched=np.array([rows.timing[row] == KERNEL for row in numbers]),
+                cold=cold[index],
                 flags={name: values[index] for name, values in rows.dims.items()},
-                alone=alone,
                 values=parameters_on(self.family, section, self.parameters, device, alone),
                 device=device,
             )
-            calls.append((index, call))
-        return calls
+            yield index, call
 
     def breakdown(self, call: Call) -> dict[str, Floats]:
         """Every term of `call`, microseconds, the op's overhead first."""
         before = {"overhead": call.overhead_us()} if self.called else {}
-        ratio = np.where(call.unwatched > 0, call.values["work_ratio"], 1.0)
+        ratio = np.where(call.unwatched, call.values["work_ratio"], 1.0)
         return {**before, **{name: ratio * term for name, term in self.terms(call).items()}}
 
     def estimate(self, rows: Rows, device: Device) -> Estimate:
@@ -107,49 +111,24 @@ class CpuFamily:
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """The terms, and which of them is the largest, per row."""
-        reasons: list[Explanation | None] = [None] * len(rows)
+        reasons: dict[int, Explanation] = {}
         for index, call in self.calls(rows, device):
-            terms = self.breakdown(call)
-            spec = OPS[call.op].of(call.direction)
-            flop = spec.flop(call.dims)
-            read = spec.read_bytes(call.dims, call.item_bytes)
-            written = spec.written_bytes(call.dims, call.item_bytes)
+            terms, moved_bytes = self.breakdown(call), call.moved_bytes
             for place, row in enumerate(index.tolist()):
                 own = {name: float(values[place]) for name, values in terms.items()}
                 total = sum(own.values())
                 largest = max(own, key=lambda name: own[name])
+                compute_us = call.flop[place] / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6
+                memory_us = moved_bytes[place] / device.hbm_gb_per_s / 1e3
+                used_us = float(max(compute_us, memory_us))
                 reasons[row] = Explanation(
                     duration_us=total,
                     bound_by=_BOUND.get(largest, largest),
-                    flop=float(flop[place]),
-                    read_bytes=float(read[place]),
-                    written_bytes=float(written[place]),
-                    utilisation_frac=_utilisation(
-                        float(flop[place]) / device.matrix_tflop_per_s(rows.dtype[row]) / 1e6,
-                        float(read[place] + written[place]) / device.hbm_gb_per_s / 1e3,
-                        total,
-                    ),
+                    flop=float(call.flop[place]),
+                    read_bytes=float(call.read_bytes[place]),
+                    written_bytes=float(call.written_bytes[place]),
+                    utilisation_frac=min(1.0, used_us / total) if total else 0.0,
                     terms=own,
                     formula=f"sum of the terms (us): {' + '.join(own)}",
                 )
-        return [each for each in reasons if each is not None]
-
-
-def _groups(rows: Rows) -> Iterator[tuple[tuple[str, str, bool], Ints]]:
-    """((op, direction, whether called alone), its rows), in order of first sight.
-
-    A dense gradient of a table is another algorithm than a sparse one: a direction of its own.
-    """
-    rows_of: dict[tuple[str, str, bool], list[int]] = {}
-    dense = np.nan_to_num(rows.dims.get("dense", np.zeros(len(rows))))
-    for row, timing in enumerate(rows.timing):
-        direction = f"{rows.direction[row]}_dense" if dense[row] > 0 else rows.direction[row]
-        key = (rows.op[row], direction, timing not in (KERNEL, WATCHED))
-        rows_of.setdefault(key, []).append(row)
-    for key, group in rows_of.items():
-        yield key, np.array(group, np.int64)
-
-
-def _utilisation(compute_us: float, memory_us: float, total_us: float) -> float:
-    """Of the peak rate or the peak memory bandwidth, whichever is used more; at most 1."""
-    return min(1.0, max(compute_us, memory_us) / total_us) if total_us else 0.0
+        return [reasons[row] for row in range(len(rows))]

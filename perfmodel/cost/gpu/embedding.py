@@ -103,7 +103,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     return {
         "memory": rows_memory_us(memory, _C.update_frac, device),
         "cache": rows_cache_us(through_cache + np.where(early, 0.0, blocks), early, device),
-        "latency": np.where(early, 0.0, _longest_run_us(dims, use) + _short_runs_us(use, device)),
+        "latency": np.zeros_like(memory),
         "start": np.where(early, _KERNEL.start_us, around),
     }
 
@@ -123,21 +123,6 @@ def _in_long_runs(use: RowUse) -> Floats:
     exponentially."""
     shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
     return np.asarray((1.0 + shortest) * np.exp(-shortest))
-
-
-def _longest_run_us(dims: Dims, use: RowUse) -> Floats:
-    """The block on the row that is looked up most, as far as one may be: every warp waits for
-    where a gradient lies, then for that."""
-    mean = use.lookups / use.tables
-    most = np.minimum(_C.most_popular_frac * mean, _C.longest_run)
-    taken = np.maximum(_C.long_run_us, _C.run_loads * _C.miss_us * most / _C.block_warps)
-    return np.where((dims["unique_rows"] == 0.0) & (mean > _C.long_run), taken, 0.0)
-
-
-def _short_runs_us(use: RowUse, device: Device) -> Floats:
-    """The kernel of warps: each waits for a row's run, its gradients, the row and its state."""
-    waves = use.distinct / (device.sm_count * _C.update_warps_per_sm)
-    return _C.short_run_loads * _C.miss_us * waves
 
 
 @analyse_by_group

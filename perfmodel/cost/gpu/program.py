@@ -18,7 +18,7 @@ from perfmodel.cost.gpu.analysis import Group, among_others, groups_of
 from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of, measured_us
 from perfmodel.cost.gpu.rates import stream_bytes_per_us, transfer_us
 from perfmodel.cost.gpu.reductions import reduced_us, softmax_us
-from perfmodel.cost.gpu.streaming import accumulated_us, added_us, indexing_us
+from perfmodel.cost.gpu.streaming import accumulated_us, added_us, indexing_us, programs_us
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
@@ -52,6 +52,7 @@ OP_BEHAVIOUR = {
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
     **dict.fromkeys(("index_add", "scatter_add"), replace(_SCATTER, whole_us=added_us)),
     **dict.fromkeys(("foreach", *_FUSED), OpBehaviour("foreach")),
+    "elementwise": OpBehaviour(whole_us=programs_us),
     "index_put_accumulate": OpBehaviour("accumulate", sectors=True, whole_us=accumulated_us),
 }
 """Of ops that do more than stream."""

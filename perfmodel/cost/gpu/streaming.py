@@ -18,6 +18,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
+from perfmodel.cost.gpu.reductions import resident_blocks
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import OPS
@@ -86,6 +87,18 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     added = np.where(dims["by_vectors"] > 0, 0.0, dims["rows"] * dims["cols"])
     added_us = added / (rate * device.sm_count * device.boost_mhz)
     return np.maximum(moving_us, np.maximum(queued, added_us))
+
+
+def programs_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Rows by a block of threads each: as fast as blocks start, or as many at once as there is room
+    for, each for as long as one lives; or by a few blocks, one after another."""
+    rows, resident = group.dims["by_rows"], group.dims["resident"]
+    one_us, next_us = _C.tuples("program_us")[device.target]
+    started = rows / (_C.blocks_per_clock * device.boost_mhz)
+    turns = np.maximum(rows / resident_blocks(group.dims["threads"], device), 1.0)
+    in_turn = one_us + next_us * rows / (np.maximum(resident, 1.0) * device.sm_count)
+    waited_us = np.where(resident > 0, in_turn, np.maximum(started, turns * one_us))
+    return np.maximum(moving_us, np.where(rows > 0, waited_us, 0.0))
 
 
 @analyse_by_group

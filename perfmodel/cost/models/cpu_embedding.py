@@ -18,7 +18,6 @@ from perfmodel.cost.cpu.call import (
 )
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
-from perfmodel.ops.spec import OPS, Dims
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 _C = coefficients("cpu.embedding")
@@ -80,22 +79,21 @@ def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
 def _terms(call: Call) -> Mapping[str, Floats]:
     """Rows by the cache level that their popularity keeps them in; all other bytes streamed."""
     values, dims, device = call.values, call.dims, call.device
-    spec = OPS[call.op].of(call.direction)
     lookups = dims["batch"] * dims["pooling"] if "pooling" in dims else dims["lookups"]
     tables = dims.get("tables", np.ones(len(call)))
     row_bytes = stored_row_bytes(dims, call.item_bytes)
-    distinct = _distinct(dims, lookups, tables)
+    distinct = tables * distinct_rows(dims["hash_size"], lookups / tables, dims["zipf_alpha"])
+    distinct = np.where(dims["unique_rows"] > 0, dims["unique_rows"], distinct)
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
-    share, split = values["parallel_frac"], 1 / threads
+    split = 1 / threads
     if call.direction == "update" and not call.alone:
         split = _busiest_frac(dims["hash_size"], lookups, distinct, threads)
-    speed_up = 1 / (1 - share + share * split)
+    speed_up = call.speed_up(split)
     per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
     compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
     compute_us = compute_us / speed_up
 
-    written = spec.written_bytes(dims, call.item_bytes)
-    streamed = spec.read_bytes(dims, call.item_bytes) + written
+    written, streamed = call.written_bytes, call.moved_bytes
     rows_us = np.zeros(len(call))
     held = streamed
     if call.direction != "bwd":
@@ -124,13 +122,6 @@ def _busiest_frac(rows: Floats, lookups: Floats, distinct: Floats, threads: Floa
     return popular_frac(part, rows, skew_of(rows, lookups, distinct))
 
 
-def _distinct(dims: Dims, lookups: Floats, tables: Floats) -> Floats:
-    """Distinct rows of all tables: as stated, else as many as are expected."""
-    told = dims["unique_rows"]
-    guess = tables * distinct_rows(dims["hash_size"], lookups / tables, dims["zipf_alpha"])
-    return np.where(told > 0, told, guess)
-
-
 def _rows_us(
     call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
 ) -> Floats:
@@ -139,7 +130,7 @@ def _rows_us(
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
     line_bytes = np.maximum(row_bytes, _C.line_bytes) * tables
-    levels = (device.l2_bytes / device.sm_count, float(device.llc_bytes or device.l2_bytes))
+    levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)
     table_bytes = tables * rows * row_bytes

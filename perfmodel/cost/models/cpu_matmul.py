@@ -19,7 +19,7 @@ from perfmodel.cost.cpu.call import (
 )
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.hardware import Device
-from perfmodel.ops.spec import OPS, Dims
+from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
 
 _C = coefficients("cpu.matmul")
@@ -54,32 +54,30 @@ MATMUL_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.matmul", _RATES))
 
 
 def _matmul_terms(call: Call) -> Mapping[str, Floats]:
-    values, dims, spec = call.values, call.dims, OPS[call.op]
+    values, dims, flop = call.values, call.dims, call.flop
     is_int8 = call.item_bytes == 1.0
     ratio = np.where(is_int8, int8_ratio(call.device), 1.0)
-    ratio = np.where(call.is_bf16 > 0, values["bf16_ratio"], ratio)
-    flop = spec.flop(dims)
+    ratio = np.where(call.is_bf16, values["bf16_ratio"], ratio)
     serial_us = flop / (values["core_gflop_per_s"] * ratio * _reached(call) * 1e3)
     serial_us = serial_us + np.where(dims["b"] > 1, dims["b"], 0.0) * values["matrix_us"]
     is_small = (dims["b"] > 1) & (dims["m"] * dims["n"] * dims["k"] < _C.small_product)
     serial_us = np.where(is_small, 5e-4 * flop * values["mac_ns"], serial_us)
     of_vector = (dims["b"] == 1) & (np.minimum(dims["m"], dims["n"]) == 1)
     serial_us = np.where(of_vector, 5e-4 * flop * values["vector_mac_ns"] / ratio, serial_us)
-    is_simple = (call.is_bf16 > 0) & (flop <= 2 * _C.smallest_library_product)
+    is_simple = call.is_bf16 & (flop <= 2 * _C.smallest_library_product)
     serial_us = np.where(is_simple, 5e-4 * flop * values["bf16_mac_ns"], serial_us)
     prepared_us = values["bf16_us"] + call.cold * values["bf16_cold_us"]
-    library_us = np.where((call.is_bf16 > 0) & ~is_simple, prepared_us, 0.0)
-    cores = np.full(len(call), float(call.device.sm_count))
+    library_us = np.where(call.is_bf16 & ~is_simple, prepared_us, 0.0)
+    cores = call.all_cores
     parallel_us = values["fork_us"] + serial_us / cores
     compute_us = np.minimum(serial_us, parallel_us) if call.device.sm_count > 1 else serial_us
-    moved_bytes = spec.read_bytes(dims, call.item_bytes) + spec.written_bytes(dims, call.item_bytes)
     rounded_bytes = _C.activation_bytes * dims["b"] * dims["m"] * (dims["k"] + dims["n"])
-    moved_bytes = moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
+    moved_bytes = call.moved_bytes + np.where(is_int8, rounded_bytes, 0.0)
     memory_us = call.moving_us(moved_bytes, moved_bytes, cores)
     return {
         "library": library_us,
         **bound_terms(compute_us, memory_us),
-        "faults": call.faults_us(spec.written_bytes(dims, call.item_bytes)),
+        "faults": call.faults_us(call.written_bytes),
     }
 
 
@@ -87,7 +85,7 @@ def _reached(call: Call) -> Floats:
     """Share of a core's rate that the dims reach, whole tiles of the output being computed."""
     values, dims = call.values, call.dims
     reached = np.ones(len(call))
-    halves = np.where(call.is_bf16 > 0, values["bf16_half_ratio"], 1.0)
+    halves = call.by_dtype(values["bf16_half_ratio"])
     for dim in ("m", "n", "k"):
         reached = reached / (1 + halves * values[f"{dim}_half"] / dims[dim])
     for dim, tile in _C.table("tile").items():
@@ -104,13 +102,10 @@ ATTENTION_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.attention", _RATES)
 
 
 def _attention_terms(call: Call) -> Mapping[str, Floats]:
-    spec = OPS[call.op].of(call.direction)
-    cores = np.full(len(call), float(call.device.sm_count))
-    written = spec.written_bytes(call.dims, call.item_bytes)
-    moved = spec.read_bytes(call.dims, call.item_bytes) + written
-    ratio = np.where(call.is_bf16 > 0, call.values["bf16_ratio"], 1.0)
-    compute_us = spec.flop(call.dims) / (call.values["core_gflop_per_s"] * ratio * cores * 1e3)
+    cores, moved = call.all_cores, call.moved_bytes
+    rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
     memory_us = call.moving_us(moved, moved, cores)
+    compute_us = call.flop / (rate * cores * 1e3)
     return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
 
 
@@ -125,27 +120,20 @@ _CONVOLUTION = coefficients("cpu.convolution")
 
 def _convolution_terms(call: Call) -> Mapping[str, Floats]:
     """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
-    values, dims = call.values, call.dims
-    spec = OPS[call.op].of(call.direction)
+    values, dims, written = call.values, call.dims, call.written_bytes
     more_in, more_out = _padding(dims, call.direction)
     reached = 1 / (1 + values["in_half"] * dims["groups"] / dims["in_channels"])
     reached = reached / (1 + values["out_half"] * dims["groups"] / dims["out_channels"])
-    ratio = np.where(call.is_bf16 > 0, values["bf16_ratio"], 1.0)
-    cores = np.full(len(call), float(call.device.sm_count))
+    cores, ratio = call.all_cores, call.by_dtype(values["bf16_ratio"])
     rate = values["core_gflop_per_s"] * ratio * reached * cores * 1e3
-    written = spec.written_bytes(dims, call.item_bytes)
-    moved = spec.read_bytes(dims, call.item_bytes) + written
-    item, batch = call.item_bytes, dims["batch"]
-    blocked = item * batch * more_in * dims["in_channels"] * input_area(dims)
-    blocked = blocked + item * batch * more_out * dims["out_channels"] * output_area(dims)
-    moved = moved + values["blocked_ratio"] * blocked
-    compute_us = spec.flop(dims) * more_in * more_out / rate
-    memory_us = call.moving_us(moved, moved, cores)
+    blocked = more_in * dims["in_channels"] * input_area(dims)
+    blocked = blocked + more_out * dims["out_channels"] * output_area(dims)
+    moved = call.moved_bytes + values["blocked_ratio"] * call.item_bytes * dims["batch"] * blocked
     more = more_out if call.direction == "fwd" else more_in
     return {
         "fork": call.fork_us(cores),
-        "compute": compute_us,
-        "memory": memory_us,
+        "compute": call.flop * more_in * more_out / rate,
+        "memory": call.moving_us(moved, moved, cores),
         "faults": call.faults_us(written) + call.faults_us(written * more),
     }
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
@@ -37,14 +36,12 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     assert spec.size is not None
     elements = spec.size(dims)
     threads = call.threads(elements)
-    share = values["parallel_frac"]
-    speed_up = 1 / (1 - share + share / threads)
-    ratio = np.where(call.is_bf16 > 0, values["bf16_ratio"], 1.0)
+    speed_up = call.speed_up(1 / threads)
     tensors = dims.get("tensors", np.ones(len(call)))
     chunks = dims.get("rows", np.zeros(len(call))) * tensors
     tails = chunks * (dims.get("cols", np.zeros(len(call))) % _C.vector_elements > 0)
     serial_us = 1e-3 * (
-        elements * values["element_ns"] * ratio
+        elements * values["element_ns"] * call.by_dtype(values["bf16_ratio"])
         + chunks * values["chunk_ns"]
         + tails * values["tail_ns"]
         + _walks(call) * values["walk_ns"]
@@ -89,7 +86,7 @@ def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
 
     A fused kernel passes once.
     """
-    values, dims, spec = call.values, call.dims, OPS[call.op]
+    values, dims, moved = call.values, call.dims, call.moved_bytes
     fused, foreach = call.flag("fused") > 0, call.flag("foreach") > 0
 
     def by_kind(loop: float, foreach_: float, fused_: float) -> Floats:
@@ -99,15 +96,13 @@ def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
     tensor_us = values["tensor_us"] * ratio + call.cold * values["cold_tensor_us"]
     passes = by_kind(values["passes_ratio"], values["passes_ratio"], 1.0)
     threads = call.threads(dims["elements"])
-    share = values["parallel_frac"]
-    speed_up = 1 / (1 - share + share / threads)
+    speed_up = call.speed_up(1 / threads)
     element_ns = values["element_ns"] * by_kind(1.0, 1.0, values["fused_element_ratio"])
     compute_us = 1e-3 * dims["elements"] * dims["tensors"] * element_ns / speed_up
-
-    moved = spec.read_bytes(dims, call.item_bytes) + spec.written_bytes(dims, call.item_bytes)
     again = np.where(foreach, moved, moved / dims["tensors"])
     memory_us = call.moving_us(moved, moved, speed_up)
-    memory_us = memory_us + (passes - 1) * _warm_us(call, moved, again, speed_up)
+    warm = replace(call, cold=np.zeros(len(call)))
+    memory_us = memory_us + (passes - 1) * warm.moving_us(moved, again, speed_up)
     loop, together = TEMPORARIES.get(call.op, USUAL_TEMPORARIES)
     tensor_bytes = dims["elements"] * call.item_bytes
     faults_us = dims["tensors"] * loop * call.faults_us(tensor_bytes)
@@ -120,11 +115,6 @@ def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
         "memory": overlapped_us(compute_us, np.maximum(memory_us, 0.0)),
         "faults": np.where(fused, 0.0, np.where(foreach, listed_us, faults_us)),
     }
-
-
-def _warm_us(call: Call, moved: Floats, held: Floats, threads: Floats) -> Floats:
-    """Moving what the same call moved before."""
-    return replace(call, cold=np.zeros(len(call))).moving_us(moved, held, threads)
 
 
 KERNELS.register("cpu/optimizer/heuristic")(
@@ -143,40 +133,25 @@ SORT_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.sort"))
 
 
 def _sort_terms(call: Call) -> Mapping[str, Floats]:
-    values, dims, spec = call.values, call.dims, OPS[call.op]
-    keys = dims["rows"] * dims["cols"]
-    cores = float(call.device.sm_count)
-    is_radix = np.full(len(call), call.op in RADIX) & (keys >= _CALL.grain_elements)
-    foreseen = np.where(_is_learnt(call, keys), values["learnt_ratio"], 1.0)
-    compared_ns = values["compare_ns"] * foreseen * _doublings(call, keys)
-    key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compared_ns)
-    threads = np.where(keys >= _CALL.grain_elements, np.minimum(dims["rows"], cores), 1.0)
+    """Of the same few keys sorted over and over, the branches are known."""
+    values, dims, moved = call.values, call.dims, call.moved_bytes
+    keys, cores = dims["rows"] * dims["cols"], float(call.device.sm_count)
+    is_large = keys >= _CALL.grain_elements
+    is_radix = is_large & (call.op in RADIX)
+    is_learnt = (keys <= _SORT.learnt_keys) & (call.in_step == 0)
+    among = keys if call.op in RADIX else dims.get("boundaries", dims["cols"])
+    doublings = 0.0 if call.op in LINEAR else np.log2(np.maximum(among, 2.0))
+    compare_ns = values["compare_ns"] * np.where(is_learnt, values["learnt_ratio"], 1.0) * doublings
+    key_ns = values["key_ns"] + np.where(is_radix, values["radix_ns"], compare_ns)
+    threads = np.where(is_large, np.minimum(dims["rows"], cores), 1.0)
     longest = np.ceil(dims["rows"] / threads) / dims["rows"]
-    share = values["parallel_frac"]
-    split = np.where(is_radix, 1 - share + share / cores, 1 - share + share * longest)
-    written = spec.written_bytes(dims, call.item_bytes)
-    moved = spec.read_bytes(dims, call.item_bytes) + written
+    split = np.where(is_radix, 1 / cores, longest)
     return {
         "fork": call.fork_us(np.where(is_radix, cores, threads)),
-        "compute": 1e-3 * keys * key_ns * split,
+        "compute": 1e-3 * keys * key_ns / call.speed_up(split),
         "memory": call.moving_us(moved, moved, np.ones(len(call))),
-        "faults": call.faults_us(written),
+        "faults": call.faults_us(call.written_bytes),
     }
-
-
-def _doublings(call: Call, keys: Floats) -> Floats:
-    """Comparisons per key."""
-    if call.op in LINEAR:
-        return np.zeros(len(call))
-    among = keys if call.op in RADIX else call.dims.get("boundaries", call.dims["cols"])
-    doublings: Floats = np.log2(np.maximum(among, 2.0))
-    return doublings
-
-
-def _is_learnt(call: Call, keys: Floats) -> NDArray[np.bool_]:
-    """Whether the branches of a sort are known: of the same few keys sorted over and over."""
-    learnt: NDArray[np.bool_] = (keys <= _SORT.learnt_keys) & (call.in_step == 0)
-    return learnt
 
 
 KERNELS.register("cpu/sort/heuristic")(CpuFamily("sort", SORT_PARAMETERS, _sort_terms))
@@ -189,12 +164,11 @@ COLLECTIVE_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.collective"))
 def _collective_terms(call: Call) -> Mapping[str, Floats]:
     """Calls, and copies through sockets: Gloo over loopback among processes of one CPU."""
     values, dims = call.values, call.dims
-    exchanged = OPS[call.op].written_bytes(dims, call.item_bytes)
     held = _COLLECTIVE.copies * dims["size_bytes"]
-    one = np.full(len(call), float(call.device.sm_count))
+    memory_us = call.moving_us(call.written_bytes, held, call.all_cores)
     return {
         "ranks": (dims["ranks"] - 1) * values["rank_us"],
-        "memory": values["copies_ratio"] * call.moving_us(exchanged, held, one),
+        "memory": values["copies_ratio"] * memory_us,
     }
 
 
@@ -207,9 +181,8 @@ def waiting_frac(device: Device, ranks: int) -> float:
 
     The largest of so many normal variables, by the median rank of Blom, 1958.
     """
-    values = parameters_on(
-        COLLECTIVE_MODEL.family, COLLECTIVE_MODEL.family, COLLECTIVE_MODEL.parameters, device
-    )
+    family = COLLECTIVE_MODEL.family
+    values = parameters_on(family, family, COLLECTIVE_MODEL.parameters, device)
     last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     return values["skew_frac"] * last if ranks > 1 else 0.0
 
