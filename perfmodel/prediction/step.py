@@ -25,8 +25,8 @@ from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
 from perfmodel.prediction.shapes import Noted, least_period_us, predict_shapes, scheduled_ranks
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.workload import Workload, op_graph
-from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import to_device
 from perfmodel.workload.memory_tiers import TierUse, require_tiers, tier_use, with_activations
 from perfmodel.workload.rank_work import RankClass, deciding_classes, loading_us, rank_classes
 from perfmodel.workload.settings import IMPLEMENTATIONS

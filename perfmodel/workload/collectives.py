@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.recorder import (
-    TYPE_CODES,
-    Gradients,
-    Node,
-    Recorder,
-    rule_of_one,
-    track,
-)
-from perfmodel.workload.eager.views import view
+from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder
+from perfmodel.workload.eager.tensors import view
 from perfmodel.workload.step import Run
 
 GROUP = "0"
@@ -76,8 +69,14 @@ def all_to_all(
     out = view(r, received, received.shape)
     r.end(out)
     r.end()
-    track(r, "_AlltoAllSingle", (sent,), out, own, splits)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        size, code = sum(own), TYPE_CODES[gradient.dtype]
+        given = ((size,), code, None, r.place, False, None)
+        returned = r.made("aten::empty", given, (size,), gradient.dtype)
+        return [all_to_all(r, gradient, returned, splits, own)]
+
+    return r.track("_AlltoAllSingleBackward", (sent,), out, backward)
 
 
 def all_to_all_call(
@@ -86,7 +85,6 @@ def all_to_all_call(
     received: Tensor,
     sent_sizes: Sequence[int],
     sizes: Sequence[int],
-    *,
     is_async: bool = False,
     nodes: int | None = None,
     group: str = GROUP,
@@ -135,20 +133,10 @@ def linked_collective(
     r.end(None, about=about)
 
 
-@rule_of_one("_AlltoAllSingle", "_AlltoAllSingleBackward")
-def _all_to_all_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    sent_sizes, sizes = node.saved
-    shape = (sum(sent_sizes),)
-    received = r.tensor(shape, gradient.dtype)
-    code = TYPE_CODES[gradient.dtype]
-    r.leaf("aten::empty", (shape, code, None, r.place, False, None), received)
-    return [all_to_all(r, gradient, received, sizes, sent_sizes)]
-
-
 def new_empty(r: Recorder, x: Tensor, size: int) -> Tensor:
     """`x.new_empty(size)`."""
     r.begin("aten::new_empty", x, (size,), None, None, None, False)
-    out = r.tensor((size,), x.dtype)
-    r.leaf("aten::empty", ((size,), TYPE_CODES[x.dtype], 0, r.place, False, None), out)
+    given = ((size,), TYPE_CODES[x.dtype], 0, r.place, False, None)
+    out = r.made("aten::empty", given, (size,), x.dtype)
     r.end(out)
     return out

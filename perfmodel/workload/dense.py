@@ -18,17 +18,15 @@ from perfmodel.workload.eager.arithmetic import (
     relu,
     sigmoid,
 )
-from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.embedding_bag import index_pairs
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
-from perfmodel.workload.eager.views import cat, reshape, select, t, transpose, unsqueeze
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import cast, cat, reshape, select, t, transpose, unsqueeze
 from perfmodel.workload.model import Workload
 
 QUANTISED, HALF = ("fp8", "int8"), ("fp16", "bf16")
 """Precisions of a layer whose operands are rounded to one byte, and those of what it then gives."""
 COMPUTE = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """Precision of a workload to the dtype that its activations have."""
-NORM = "hstu::norm"
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,7 @@ def layers(
         stored = own if own in QUANTISED or half else dtype
         of_bias = own if half else "fp16" if own in QUANTISED else dtype
         weight, bias = r.tensor((after, before), stored), r.tensor((after,), of_bias)
-        if r.tape is not None:
-            r.tape.parameter(weight)
-            r.tape.parameter(bias)
+        r.parameter(weight, bias)
         made.append(Layer(weight, bias, own))
     return tuple(made)
 
@@ -79,7 +75,7 @@ def mlp(
         if kind == "relu":
             x = relu(r, x)
         elif kind == "sigmoid":
-            x = sigmoid(r, to_dtype(r, x, "fp32") if x.dtype != "fp32" else x)
+            x = sigmoid(r, cast(r, x, "fp32"))
     return x
 
 
@@ -111,24 +107,13 @@ def norm_programs(x: Tensor, by_rows: bool, *, backward: bool = False) -> dict[s
 
 
 def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf(f"hstu::{name}", (x,), out, about=norm_programs(x, by_rows))
-    track(r, NORM, (x,), out, name, x, by_rows)
-    return out
+    out = r.made(f"hstu::{name}", (x,), x.shape, x.dtype, about=norm_programs(x, by_rows))
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        about = norm_programs(x, by_rows, backward=True)
+        return [r.made(f"hstu::{name}_backward", (gradient, x), x.shape, x.dtype, about=about)]
 
-@rule_of_one(NORM, "LayerNormFunctionBackward")
-def _normed_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    name, x, by_rows = node.saved
-    made = r.tensor(x.shape, x.dtype)
-    about = norm_programs(x, by_rows, backward=True)
-    r.leaf(f"hstu::{name}_backward", (gradient, x), made, about=about)
-    return [made]
-
-
-def cast(r: Recorder, x: Tensor, dtype: str) -> Tensor:
-    """`x` as autocast gives it to a matrix product."""
-    return x if x.dtype == dtype else to_dtype(r, x, dtype)
+    return r.track("LayerNormFunctionBackward", (x,), out, backward)
 
 
 def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
@@ -136,10 +121,8 @@ def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
         half = dtype if dtype in HALF else "fp16"
         return quantised_linear(r, cast(r, x, half), layer.weight, cast(r, layer.bias, half))
     dtype = COMPUTE.get(layer.precision, dtype)
-    if dtype == "fp32" and x.dtype != dtype:
-        x = to_dtype(r, x, dtype)
     if dtype == "fp32":
-        return linear(r, x, layer.weight, layer.bias)
+        return linear(r, cast(r, x, dtype), layer.weight, layer.bias)
     return linear(r, cast(r, x, dtype), cast(r, layer.weight, dtype), cast(r, layer.bias, dtype))
 
 
@@ -160,16 +143,9 @@ def cross_layers(r: Recorder, workload: Workload, dtype: str = "fp32") -> tuple[
     for _ in range(workload.interaction.layers):
         down = r.tensor((rank, width), dtype)
         up = Layer(r.tensor((width, rank), dtype), r.tensor((width,), dtype))
-        if r.tape is not None:
-            for parameter in (down, up.weight, up.bias):
-                r.tape.parameter(parameter)
+        r.parameter(down, up.weight, up.bias)
         made.append(Cross(down, up))
     return tuple(made)
-
-
-def cross_parameters(crosses: Sequence[Cross]) -> list[Tensor]:
-    """All their tensors, in the order of a module's `parameters()`."""
-    return [tensor for cross in crosses for tensor in (cross.down, cross.up.weight, cross.up.bias)]
 
 
 def dot(r: Recorder, features: Tensor, sparse: Tensor, pairs: Tensor) -> Tensor:
@@ -181,11 +157,6 @@ def dot(r: Recorder, features: Tensor, sparse: Tensor, pairs: Tensor) -> Tensor:
     products = bmm(r, joined, transpose(r, joined, 1, 2))
     flat = index_pairs(r, products, select(r, pairs, 0, 0), select(r, pairs, 0, 1))
     return cat(r, [features, flat], 1)
-
-
-def concatenated(r: Recorder, features: Tensor, sparse: Tensor) -> Tensor:
-    """Features `[b, d]` and sparse `[b, t, d]` in one row."""
-    return cat(r, [features, reshape(r, sparse, (features.shape[0], -1))], 1)
 
 
 def cross(r: Recorder, x: Tensor, crosses: Sequence[Cross], dtype: str) -> Tensor:
@@ -217,7 +188,8 @@ def interact(
     if workload.interaction.kind == "dot":
         out = dot(r, features, sparse, pairs or pair_indices(r, workload))
     else:
-        out = cross(r, concatenated(r, features, sparse), crosses, dtype)
+        joined = cat(r, [features, reshape(r, sparse, (features.shape[0], -1))], 1)
+        out = cross(r, joined, crosses, dtype)
     missing = workload.top_width - out.shape[1]
     return cat(r, [out, r.tensor((out.shape[0], missing), out.dtype)], 1) if missing else out
 
@@ -239,7 +211,8 @@ class Dense:
     @property
     def modules(self) -> list[list[Tensor]]:
         """The parameters of each of the three."""
-        return [parameters(self.bottom), cross_parameters(self.crosses), parameters(self.top)]
+        crosses = [x for each in self.crosses for x in (each.down, each.up.weight, each.up.bias)]
+        return [parameters(self.bottom), crosses, parameters(self.top)]
 
     @property
     def parameters(self) -> list[Tensor]:

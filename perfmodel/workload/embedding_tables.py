@@ -9,13 +9,11 @@ from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
-from perfmodel.workload.dense import cast
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE, scalar_in_place
-from perfmodel.workload.eager.creation import new_zeros, to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.eager.views import reshape, select
+from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, select, to_device
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
@@ -27,9 +25,7 @@ Bags = tuple[Tensor, ...]
 def weights(r: Recorder, run: Run) -> list[Tensor]:
     """The weights of this rank's tables."""
     made = [r.tensor((table.rows, table.dim)) for table in run.tables]
-    if r.tape is not None:
-        for weight in made:
-            r.tape.parameter(weight)
+    r.parameter(*made)
     return made
 
 
@@ -79,26 +75,21 @@ def sparse_sgd(
 
 
 def fused_tables(
-    r: Recorder, run: Run, tables: tuple[Table, ...], batch: int, *, is_modern: bool
+    r: Recorder, run: Run, tables: tuple[Table, ...], batch: int, *, is_modern: bool = True
 ) -> Batched:
     """The operator for `tables`, each looked up for `batch` samples."""
-    return batched(
-        r,
-        tuple(table.rows for table in tables),
-        tuple(table.dim for table in tables),
-        dtype=run.workload.implementation.table_precision,
-        optimizer=run.workload.training.table_optimizer,
-        is_modern=is_modern,
-        attributes=lookups(tables, batch).to_attributes(),
-    )
+    dtype = run.workload.implementation.table_precision
+    optimizer = run.workload.training.table_optimizer
+    about = lookups(tables, batch)
+    return batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=is_modern)
 
 
 def fused_embeddings(r: Recorder, run: Run) -> tuple[Batched, Batched | None]:
     """The operators for the rank's own tables, and for those that every rank holds."""
-    own = fused_tables(r, run, tables_of(run), run.global_batch, is_modern=True)
+    own = fused_tables(r, run, tables_of(run), run.global_batch)
     if not run.replicas:
         return own, None
-    return own, fused_tables(r, run, run.replicas, run.batch, is_modern=True)
+    return own, fused_tables(r, run, run.replicas, run.batch)
 
 
 def tables_of(run: Run) -> tuple[Table, ...]:
@@ -179,8 +170,7 @@ def _exchanged_ids(
     single = [1] * run.ranks
     all_to_all_call(r, sizes, counts, single, single, is_async=True)
     to_device(r, counts, "cpu")
-    given = r.tensor((sum(sent),), "int64")
-    r.leaf("aten::cat", (tuple(ids), 0), given)
+    given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
     to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
@@ -192,22 +182,12 @@ def _read(r: Recorder, run: Run, shard: Shard, ids: Tensor, asked: Sequence[Tens
     """Rows of one shard. Of those that several ranks ask for the update counts each once."""
     about, count = run.workload.sequence, ids.shape[0]
     table = replace(shard.of(run.workload.tables), pooling=1.0)
-    seen = lookups((table,), count).to_attributes()
+    own = fused_tables(r, run, (table,), count)
     if not about.index_dedup and about.unique_frac:
         distinct = about.unique_frac[shard.table] * asked[shard.table].shape[0]
-        seen = {**seen, "unique_rows": str(min(distinct, float(count)))}
-    own = batched(
-        r,
-        (table.rows,),
-        (table.dim,),
-        dtype=run.workload.implementation.table_precision,
-        optimizer=run.workload.training.table_optimizer,
-        is_modern=True,
-        attributes=seen,
-    )
-    offsets = r.tensor((count + 1,), "int32")
-    cumsum = "fbgemm::asynchronous_complete_cumsum"
-    r.leaf(cumsum, (r.tensor((count,), "int32"),), offsets)
+        own = own.described({"unique_rows": str(min(distinct, float(count)))})
+    lengths = (r.tensor((count,), "int32"),)
+    offsets = r.made("fbgemm::asynchronous_complete_cumsum", lengths, (count + 1,), "int32")
     return look_up(r, own, ids, offsets, count)
 
 
@@ -228,8 +208,7 @@ def _exchanged_rows(
     sizes = tuple(count * dim for count in sent)
     parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
     r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
-    if r.tape is not None:
-        r.tape.add("aten::split_with_sizes", (back,), parts, (0,))
+    r.track_all("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
     rows = [
         cast(r, reshape(r, part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)
@@ -243,22 +222,20 @@ def _exchanged_rows(
 
 def _by_rank(r: Recorder, run: Run, read: Sequence[Tensor]) -> Tensor:
     """Rows of all own shards, which come table by table, in the order of the ranks they go to."""
-    out = r.tensor((sum(rows.elements for rows in read),), read[0].dtype if read else "fp32")
-    if read:
-        r.leaf(BY_RANK, tuple(read), out)
-        track(r, BY_RANK, tuple(read), out, run)
-    return out
+    if not read:
+        return r.tensor((0,))
+    shape = (sum(rows.elements for rows in read),)
+    out = r.made(BY_RANK, tuple(read), shape, read[0].dtype)
 
+    def backward(gradient: Tensor) -> Gradients:
+        """Back to the order of tables, then the mean over ranks."""
+        made = tuple(map(r.like, read))
+        r.leaf(BY_RANK, (gradient,), made)
+        for each in made:
+            scalar_in_place(r, "aten::div_", each, run.ranks)
+        return made
 
-@rule_of_one(BY_RANK, "All2All_Seq_ReqBackward")
-def _by_rank_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Back to the order of tables, then the mean over ranks."""
-    (run,) = node.saved
-    made = tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
-    r.leaf(BY_RANK, (gradient,), made)
-    for each in made:
-        scalar_in_place(r, "aten::div_", each, run.ranks)
-    return list(made)
+    return r.track("All2All_Seq_ReqBackward", tuple(read), out, backward)
 
 
 def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
@@ -269,14 +246,11 @@ def _selected(r: Recorder, run: Run, rows: Tensor, count: int) -> Tensor:
     out = r.tensor((count, rows.shape[1]))
     place = r.tensor((count,), "int64")
     r.leaf(select, (rows, 0, place), out, about=AS_OFTEN if select == SELECT else {})
-    track(r, SELECT, (rows,), out, place)
-    return out
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """Gradients of repeats are added up."""
+        made = new_zeros(r, gradient, rows.shape, rows.dtype)
+        r.leaf("aten::index_add", (made, 0, place, gradient, 1), made)
+        return [made]
 
-@rule_of_one(SELECT, "IndexSelectBackward0")
-def _select_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Gradients of repeats are added up."""
-    (rows,) = node.inputs
-    made = new_zeros(r, gradient, rows.shape, rows.dtype)
-    r.leaf("aten::index_add", (made, 0, node.saved[0], gradient, 1), made)
-    return [made]
+    return r.track("IndexSelectBackward0", (rows,), out, backward)

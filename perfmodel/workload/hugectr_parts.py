@@ -26,9 +26,9 @@ from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.collectives import DENSE, GROUP, even_all_to_all
 from perfmodel.workload.dense import Cross, Layer
 from perfmodel.workload.eager.arithmetic import mm
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.eager.views import t
+from perfmodel.workload.eager.tensors import t
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, expected_unique_rows, popular_share, rows_above
 
@@ -38,11 +38,9 @@ def streaming_kernel(r: Recorder, name: str, inputs: tuple[Tensor, ...], *output
     r.leaf(f"hugectr::{name}", inputs, *outputs)
 
 
-LAYER = "aten::_addmm_activation"
 DOT = "hugectr::interaction"
 JOIN = "hugectr::concat"
 CROSS = "hugectr::multi_cross"
-LOSS = "aten::binary_cross_entropy"
 
 
 def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> Tensor:
@@ -51,86 +49,63 @@ def fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> T
     `last` (`relu none`) is what ends the last layer.
     """
     for number, layer in enumerate(stack, 1):
-        ending = last if number == len(stack) else "relu"
-        out = _product(r, x, layer, f"bias_{ending}")
-        track(r, LAYER, (x, layer.weight, layer.bias), out, x, layer.weight)
-        x = out
+        x = _fused_layer(r, x, layer, last if number == len(stack) else "relu")
     return x
 
 
-@rule_of_one(LAYER, "fused_layer_backward")
-def _layer_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Two products: the bias the ReLU mask ride along."""
-    x, weight = node.saved
-    wants_x = node.wants[0]
-    weight_gradient = mm(r, t(r, gradient), x)
-    bias = r.tensor((weight.shape[0],), gradient.dtype)
-    return [mm(r, gradient, weight) if wants_x else None, weight_gradient, bias]
+def _fused_layer(r: Recorder, x: Tensor, layer: Layer, ending: str) -> Tensor:
+    out = _product(r, x, layer, f"bias_{ending}")
+    wants_x = r.needs_gradient(x)
+
+    def backward(gradient: Tensor) -> Gradients:
+        """Two products: the bias and the ReLU mask ride along."""
+        of_weight = mm(r, t(r, gradient), x)
+        of_bias = r.tensor((layer.weight.shape[0],), gradient.dtype)
+        return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
+
+    return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
 
 
-def fused_dot(r: Recorder, features: Tensor, sparse: Tensor, width: int) -> Tensor:
-    """The dot interaction `[batch, width]`: one kernel multiplies all pairs and keeps a half."""
-    return _fused_interaction(r, DOT, features, sparse, width)
+def fused_interaction(r: Recorder, features: Tensor, sparse: Tensor, dot_width: int) -> Tensor:
+    """Of features `[b, d]` and sparse `[b, t, d]` the dot interaction `[b, dot_width]`: one kernel
+    multiplies all pairs and keeps a half; with a width of 0, both in one row."""
+    name, width = DOT, dot_width
+    if not width:
+        name, width = JOIN, (sparse.elements + features.elements) // sparse.shape[0]
+    both = (features, sparse)
+    out = r.made(name, both, (sparse.shape[0], width), sparse.dtype)
 
+    def backward(gradient: Tensor) -> Gradients:
+        """One kernel, from the gradient (of products with both inputs) to gradients in places."""
+        made = tuple(map(r.like, both))
+        r.leaf(f"{name}_backward", (gradient, *(both if dot_width else ())), made)
+        return made
 
-def fused_join(r: Recorder, features: Tensor, sparse: Tensor) -> Tensor:
-    """Features `[b, d]` and sparse `[b, t, d]` in one row."""
-    return _fused_interaction(
-        r, JOIN, features, sparse, (sparse.elements + features.elements) // sparse.shape[0]
-    )
-
-
-def _fused_interaction(
-    r: Recorder, name: str, features: Tensor, sparse: Tensor, width: int
-) -> Tensor:
-    out = r.tensor((sparse.shape[0], width), sparse.dtype)
-    r.leaf(name, (features, sparse), out)
-    track(r, name, (features, sparse), out)
-    return out
-
-
-@rule(DOT, "hugectr::interaction_backward")
-def _dot_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """One kernel, from the gradient and both inputs to gradients in their places."""
-    made = _like(r, node)
-    r.leaf(f"{DOT}_backward", (gradients[0], *node.inputs), made)
-    return made
-
-
-@rule_of_one(JOIN, "hugectr::concat_backward")
-def _join_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    made = _like(r, node)
-    r.leaf(f"{JOIN}_backward", (gradient,), made)
-    return made
-
-
-def _like(r: Recorder, node: Node) -> tuple[Tensor, ...]:
-    return tuple(r.tensor(x.shape, x.dtype) for x in node.inputs)
+    return r.track(f"{name}_backward", both, out, backward)
 
 
 def fused_cross(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
     """Low-rank cross layers: two products each, and one kernel for x0 * high + x."""
     first, kept = x, []
     for layer in crosses:
-        low = r.tensor((x.shape[0], layer.down.shape[0]), x.dtype)
-        r.leaf("aten::mm", (x, _transposed(r, layer.down)), low)
+        shape, down = (x.shape[0], layer.down.shape[0]), _transposed(r, layer.down)
+        low = r.made("aten::mm", (x, down), shape, x.dtype)
         high = _product(r, low, layer.up, "bias")
-        out = r.tensor(x.shape, x.dtype)
-        r.leaf("aten::addcmul", (x, first, high, 1), out)
         kept.append((layer, x, low, high))
-        x = out
+        x = r.made("aten::addcmul", (x, first, high, 1), x.shape, x.dtype)
     weights = [part for each in crosses for part in (each.down, each.up.weight, each.up.bias)]
-    track(r, CROSS, (first, *weights), x, kept)
-    return x
+    node = "hugectr::multi_cross_backward"
+    return r.track(node, (first, *weights), x, lambda g: _cross_backward(r, first, kept, g))
 
 
-@rule_of_one(CROSS, "hugectr::multi_cross_backward")
-def _cross_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
+Kept = Sequence[tuple[Cross, Tensor, Tensor, Tensor]]
+"""Per cross layer its parameters, its input and what both products made."""
+
+
+def _cross_backward(r: Recorder, first: Tensor, kept: Kept, gradient: Tensor) -> list[Tensor]:
     """Per layer one kernel for two products with what came, and four matrix products; what comes is
     added to the gradient of a layer's input in the epilogue of the last of them."""
-    first, (kept,) = node.inputs[0], node.saved
-    total = r.tensor(first.shape, first.dtype)
-    r.leaf("hugectr::zero", (), total)
+    total = r.made("hugectr::zero", (), first.shape, first.dtype)
     made: list[Tensor] = []
     for layer, x, low, high in reversed(kept):
         of_high, summed = (r.tensor(first.shape, first.dtype) for _ in range(2))
@@ -142,30 +117,21 @@ def _cross_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
         of_down = mm(r, t(r, of_low), x)
         gradient = mm(r, of_low, layer.down)
         made = [of_down, of_up, bias, *made]
-    out = r.tensor(first.shape, first.dtype)
-    r.leaf("aten::add", (total, gradient, 1), out)
+    out = r.made("aten::add", (total, gradient, 1), first.shape, first.dtype)
     return [out, *made]
 
 
 def fused_loss(r: Recorder, logits: Tensor, labels: Tensor) -> Tensor:
     """Loss and its gradient at once."""
-    out = r.tensor((), "fp32")
-    r.leaf(LOSS, (logits, labels, None, 1), out)
-    track(r, "fused_loss", (logits,), out)
-    return out
-
-
-@rule("fused_loss", "fused_loss_backward")
-def _loss_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    logits = node.inputs[0]
-    return [r.tensor(logits.shape, logits.dtype)]
+    out = r.made("aten::binary_cross_entropy", (logits, labels, None, 1), ())
+    return r.track("fused_loss_backward", (logits,), out, lambda _: [r.like(logits)])
 
 
 def _product(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
-    out = r.tensor((x.shape[0], layer.weight.shape[0]), x.dtype)
+    shape = (x.shape[0], layer.weight.shape[0])
     inputs = (layer.bias, x, _transposed(r, layer.weight), 1, 1, False)
-    r.leaf(LAYER, inputs, out, about={"epilogue": epilogue})
-    return out
+    about = {"epilogue": epilogue}
+    return r.made("aten::_addmm_activation", inputs, shape, x.dtype, about=about)
 
 
 def _transposed(r: Recorder, x: Tensor) -> Tensor:
@@ -222,11 +188,6 @@ def split_of(run: Run) -> Split:
 def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
     """Distinct ones of the `rows` most popular that `batch` samples name."""
     return expected_unique_rows(rows, table.alpha, max(1, round(batch * share))) if rows else 0.0
-
-
-def hybrid(r: Recorder, run: Run, dtype: str) -> Linked | Networked:
-    """The embedding as it is within one group of linked ranks, or between several."""
-    return (Linked if run.groups == 1 else Networked)(r, run, dtype)
 
 
 class _Hybrid:
@@ -365,15 +326,8 @@ def _gathered(r: Recorder, run: Run, dtype: str, rows: int, vectors: int, unique
     """`rows` that are read one by one, `vectors` of them in a batch, `unique` of these distinct."""
     dim = run.workload.dim
     looked_up = Lookups((rows,), (dim,), (vectors,), (1.0,), (min(unique, vectors),), (0.0,))
-    return batched(
-        r,
-        (rows,),
-        (dim,),
-        dtype=dtype,
-        optimizer=run.workload.training.table_optimizer,
-        is_modern=True,
-        attributes=looked_up.to_attributes(),
-    )
+    optimizer = run.workload.training.table_optimizer
+    return batched(r, looked_up, dtype=dtype, optimizer=optimizer)
 
 
 def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:

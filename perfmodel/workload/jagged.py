@@ -14,8 +14,8 @@ from perfmodel.workload.collectives import (
     group_of,
     linked_collective,
 )
-from perfmodel.workload.eager.creation import send_from_host, to_device, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import send_from_host, to_device, to_dtype
 from perfmodel.workload.embedding_tables import total_lookups
 from perfmodel.workload.step import Run
 
@@ -199,10 +199,8 @@ def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
 
 def offsets(r: Recorder, jagged: Jagged) -> Tensor:
     """Where each table's and sample's indices begin, one more than there are lengths."""
-    shape = (jagged.lengths.shape[0] + 1,)
-    out = r.tensor(shape, "int32")
-    r.leaf("fbgemm::asynchronous_complete_cumsum", (jagged.lengths,), out)
-    return out
+    name, count = "fbgemm::asynchronous_complete_cumsum", jagged.lengths.shape[0] + 1
+    return r.made(name, (jagged.lengths,), (count,), "int32")
 
 
 def _values(run: Run) -> list[int]:

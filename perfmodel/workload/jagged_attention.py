@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.dense import Layer
-from perfmodel.workload.eager.creation import copy, zero
 from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import copy, zero
 from perfmodel.workload.model import Workload
 from perfmodel.workload.rank_work import Lengths
 
@@ -25,9 +25,7 @@ def bias_tables(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
     if not workload.sequence.relative_bias:
         return ()
     places, times = r.tensor((2 * workload.sequence.max_length - 1,)), r.tensor((TIME_BUCKETS,))
-    if r.tape is not None:
-        r.tape.parameter(places)
-        r.tape.parameter(times)
+    r.parameter(places, times)
     return (Layer(places, times),)
 
 
@@ -59,7 +57,7 @@ def attention_backward(
 
     `given`: the gradient of what was attended to, and queries, keys and values.
     """
-    of_bias = tuple(r.tensor(x.shape, x.dtype) for each in bias for x in (each.weight, each.bias))
+    of_bias = tuple(r.like(x) for each in bias for x in (each.weight, each.bias))
     if kept:
         _unfused_backward(r, kept, given[0], out, of_bias)
     else:
@@ -112,8 +110,7 @@ def _unfused(
     r.leaf("aten::silu", (scores,), gated)
     mask = r.tensor((length, length), qkv.dtype)
     r.leaf("aten::mul", (gated, mask), weights)
-    attended = r.tensor(v.shape, qkv.dtype)
-    r.leaf("aten::bmm", (weights, v), attended)
+    attended = r.made("aten::bmm", (weights, v), v.shape, qkv.dtype)
     r.leaf("hstu::split_jagged", (attended,), out)
     return q, k, v, scores, weights, mask, *buckets
 
@@ -147,10 +144,9 @@ def _unfused_backward(
     of_bias: tuple[Tensor, ...],
 ) -> None:
     q, k, v, scores, weights, mask, *buckets = kept
-    padded = r.tensor(v.shape, v.dtype)
-    r.leaf("hstu::pad_jagged", (gradient,), padded)
-    of_q, of_k, of_v = (r.tensor(each.shape, each.dtype) for each in (q, k, v))
-    of_weights, of_gated, of_scores = (r.tensor(scores.shape, scores.dtype) for _ in range(3))
+    padded = r.made("hstu::pad_jagged", (gradient,), v.shape, v.dtype)
+    of_q, of_k, of_v = map(r.like, (q, k, v))
+    of_weights, of_gated, of_scores = (r.like(scores) for _ in range(3))
     r.leaf("aten::bmm", (_transposed(r, weights), padded), of_v)
     r.leaf("aten::bmm", (padded, _transposed(r, v)), of_weights)
     r.leaf("aten::mul", (of_weights, mask), of_gated)

@@ -25,8 +25,8 @@ from perfmodel.ops.rows import Rows
 from perfmodel.workload import Workload
 from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import COMPUTE, cross_layers, interact, layers, mlp
-from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.tensors import cast
 from perfmodel.workload.training import LAST
 
 GIVEN = "fp32"
@@ -96,18 +96,17 @@ def _record(
     widths = (*pairwise(workload.bottom_widths), *pairwise(workload.top_widths))
     width = workload.bottom_widths[-1] if number == first else widths[number][0]
     x = r.tensor((samples, width), given)
-    if r.tape is not None and number:
-        r.tape.parameter(x)
+    if number:
+        r.parameter(x)
     if number == first:
         dims = [table.dim for table in workload.tables]
         alike = (len(dims), dims[0]) if len(set(dims)) == 1 else (sum(dims),)
         pooled = r.tensor((samples, *alike), GIVEN)
-        if r.tape is not None:
-            r.tape.parameter(pooled)
-        pooled = pooled if given == GIVEN else to_dtype(r, pooled, given)
+        r.parameter(pooled)
+        pooled = cast(r, pooled, given)
         x = interact(r, workload, x, pooled, cross_layers(r, workload), usual)
     is_last = number == len(widths) - 1
     stack = layers(r, widths[number], precisions=(dtype,))
     last = LAST[workload.training.loss] if is_last else "relu"
     out = mlp(r, x, stack, last=last, dtype=usual)
-    return to_dtype(r, out, GIVEN) if is_last and out.dtype != GIVEN else out
+    return cast(r, out, GIVEN) if is_last else out

@@ -10,9 +10,8 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call
 from perfmodel.workload.eager.arithmetic import scalar_in_place
-from perfmodel.workload.eager.creation import copy, to_dtype
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one, track
-from perfmodel.workload.eager.views import cat, narrow, view
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import cast, cat, copy, narrow, view
 from perfmodel.workload.jagged import add_remote_rows
 from perfmodel.workload.step import Run
 
@@ -44,13 +43,11 @@ def wire_dtype(wire: str) -> str:
 def encode_wire(r: Recorder, values: Tensor, wire: str) -> Tensor:
     """`values` `[n]` as they go out."""
     if wire not in ROWWISE:
-        return to_dtype(r, values, wire) if wire != values.dtype else values
+        return cast(r, values, wire)
     name, scale = ROWWISE[wire]
     rows = -(-values.elements // ROW)
-    out = r.tensor((rows, ROW + scale), "uint8")
     given = r.view(values, (rows, ROW), (ROW, 1))
-    to = "FloatToFP8RowwiseQuantized" if name == "FP8" else "FloatToFused8BitRowwiseQuantized"
-    r.leaf(f"fbgemm::{to}", (given,), out)
+    out = r.made(f"fbgemm::FloatTo{name}RowwiseQuantized", (given,), (rows, ROW + scale), "uint8")
     return r.view(out, (wire_elements(values.elements, wire),), (1,))
 
 
@@ -58,11 +55,8 @@ def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tenso
     """What came in, as values `[elements]`; of a plain type as it is."""
     if wire not in ROWWISE:
         return payload
-    name, _ = ROWWISE[wire]
-    of = "FP8RowwiseQuantizedToFloat" if name == "FP8" else "Fused8BitRowwiseQuantizedToFloat"
-    out = r.tensor((elements,))
-    r.leaf(f"fbgemm::{of}", (payload,), out)
-    return out
+    name = f"fbgemm::{ROWWISE[wire][0]}RowwiseQuantizedToFloat"
+    return r.made(name, (payload,), (elements,))
 
 
 @dataclass
@@ -127,9 +121,16 @@ def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
     own = [wire_elements(pooled.elements // ranks, wire)] * ranks
     _sent(r, buffer, link, own)
     r.end()
-    token = r.tensor((1,))
-    track(r, "All2All_Pooled_Req", (pooled,), token, link)
-    return token
+
+    def backward(_: Tensor) -> list[Tensor]:
+        """Waits for what came back, and divides by the number of ranks."""
+        assert link.returned is not None
+        out = decode_wire(r, link.returned, pooled.elements, link.wire)
+        out = view(r, cast(r, out, pooled.dtype), pooled.shape)
+        scalar_in_place(r, "aten::div_", out, link.ranks)
+        return [out]
+
+    return r.track("All2All_Pooled_ReqBackward", (pooled,), r.tensor((1,)), backward)
 
 
 def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
@@ -150,9 +151,7 @@ def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
         )
         buffer = r.view(buffer, (sum(own),), (1,))
         received = r.view(received, (sum(sizes),), (1,))
-    all_to_all_call(
-        r, buffer, received, own, sizes, is_async=True, nodes=link.nodes, group=link.group
-    )
+    all_to_all_call(r, buffer, received, own, sizes, True, link.nodes, link.group)
 
 
 def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
@@ -162,10 +161,21 @@ def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
     pieces = zip(_split(r, received, link.sizes), link.dims, strict=True)
     parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
     out = cat(r, parts, 1, tracked=False)
-    out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else out
+    out = cast(r, out, "fp32")
     r.end(out)
-    track(r, "All2All_Pooled_Wait", (token,), out, link)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """The gradients of each rank's tables start on their way back to it."""
+        parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
+        back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
+        back = encode_wire(r, back, link.wire)
+        own, given = link.on_wire[link.rank], link.on_wire
+        link.returned = got = r.tensor((own * link.ranks,), back.dtype)
+        own_sizes, where = [own] * link.ranks, (link.nodes, link.group)
+        all_to_all_call(r, back, got, given, own_sizes, True, *where)
+        return [r.tensor((1,))]
+
+    return r.track("All2All_Pooled_WaitBackward", (token,), out, backward)
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -181,13 +191,9 @@ def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[T
 def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     """A keyed tensor taken apart by feature and put together in the model's order."""
     r.begin("aten::split_with_sizes", pooled, tuple(sizes), 1)
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(r.view(pooled, (pooled.shape[0], size), pooled.strides))
-        start += size
+    parts = [r.view(pooled, (pooled.shape[0], size), pooled.strides) for size in sizes]
     r.end(tuple(parts))
-    if r.tape is not None:
-        r.tape.add("aten::split_with_sizes", (pooled,), tuple(parts), (1,))
+    r.track_all("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
     return cat(r, parts, 1)
 
 
@@ -196,55 +202,8 @@ def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:
     out = r.tensor((x.shape[0], tables, x.shape[2]), x.dtype)
     table_of = r.tensor((x.shape[1],), "int64")
     r.leaf("aten::index_add", (out, 1, table_of, x, 1), out)
-    track(r, "aten::index_add", (x,), out, table_of)
-    return out
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        return [r.made("aten::index_select", (gradient, 1, table_of), x.shape, x.dtype)]
 
-@rule_of_one("aten::index_add", "IndexAddBackward0")
-def _add_up_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    out = r.tensor(node.inputs[0].shape, node.inputs[0].dtype)
-    r.leaf("aten::index_select", (gradient, 1, node.saved[0]), out)
-    return [out]
-
-
-@rule("aten::split_with_sizes", "SplitWithSizesBackward0")
-def _split_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    given = [gradient for gradient in gradients if gradient is not None]
-    return [cat(r, given, node.saved[0])]
-
-
-@rule("All2All_Pooled_Wait", "All2All_Pooled_WaitBackward")
-def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """The gradients of each rank's tables start on their way back to it."""
-    (gradient,) = gradients
-    assert gradient is not None
-    (link,) = node.saved
-    parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
-    back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
-    back = encode_wire(r, back, link.wire)
-    own = link.on_wire[link.rank]
-    link.returned = r.tensor((own * link.ranks,), back.dtype)
-    sizes = [own] * link.ranks
-    all_to_all_call(
-        r,
-        back,
-        link.returned,
-        link.on_wire,
-        sizes,
-        is_async=True,
-        nodes=link.nodes,
-        group=link.group,
-    )
-    return [r.tensor((1,))]
-
-
-@rule("All2All_Pooled_Req", "All2All_Pooled_ReqBackward")
-def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Waits for them, and divides by the number of ranks."""
-    (link,) = node.saved
-    pooled, out = node.inputs[0], link.returned
-    out = decode_wire(r, out, pooled.elements, link.wire)
-    out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
-    out = view(r, out, pooled.shape)
-    scalar_in_place(r, "aten::div_", out, link.ranks)
-    return [out]
+    return r.track("IndexAddBackward0", (x,), out, backward)

@@ -10,9 +10,8 @@ from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
 from perfmodel.workload.eager.arithmetic import optimizer_step
-from perfmodel.workload.eager.creation import copy, to_dtype
 from perfmodel.workload.eager.recorder import Recorder, contiguous
-from perfmodel.workload.eager.views import as_strided
+from perfmodel.workload.eager.tensors import as_strided, copy, to_dtype
 from perfmodel.workload.step import Run
 
 FIRST_BUCKET_BYTES = 1 << 20

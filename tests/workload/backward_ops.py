@@ -8,7 +8,7 @@ from typing import Any
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
 from perfmodel.workload.autograd import backward
-from perfmodel.workload.eager import arithmetic, views
+from perfmodel.workload.eager import arithmetic, tensors
 from perfmodel.workload.eager.recorder import Recorder, Tape, contiguous
 
 FORWARD: dict[str, Callable[..., Tensor]] = {
@@ -20,12 +20,12 @@ FORWARD: dict[str, Callable[..., Tensor]] = {
     "aten::sigmoid": arithmetic.sigmoid,
     "aten::add": arithmetic.add,
     "aten::mul": arithmetic.mul,
-    "aten::cat": views.cat,
-    "aten::stack": views.stack,
-    "aten::t": views.t,
-    "aten::transpose": views.transpose,
-    "aten::reshape": views.reshape,
-    "aten::unsqueeze": views.unsqueeze,
+    "aten::cat": tensors.cat,
+    "aten::stack": tensors.stack,
+    "aten::t": tensors.t,
+    "aten::transpose": tensors.transpose,
+    "aten::reshape": tensors.reshape,
+    "aten::unsqueeze": tensors.unsqueeze,
     "aten::binary_cross_entropy": arithmetic.binary_cross_entropy,
     "aten::binary_cross_entropy_with_logits": arithmetic.binary_cross_entropy_with_logits,
     "aten::mse_loss": arithmetic.mse_loss,

@@ -5,51 +5,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.creation import copy, empty_like, fill, resize, to_dtype
-from perfmodel.workload.eager.recorder import Recorder, Shape, track
-from perfmodel.workload.eager.views import CONTIGUOUS, as_strided, expand, squeeze, t, view
+from perfmodel.workload.eager.recorder import Recorder, Shape
+from perfmodel.workload.eager.tensors import (
+    CONTIGUOUS,
+    as_strided,
+    copy,
+    empty_like,
+    expand,
+    fill,
+    resize,
+    squeeze,
+    t,
+    to_dtype,
+    transpose,
+    view,
+    zero,
+)
+
+Both = list[Tensor | None]
+"""Gradients of two operands, None for one that needs none."""
 
 
 def relu(r: Recorder, x: Tensor) -> Tensor:
     """max(x, 0)."""
     r.begin("aten::relu", x)
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf("aten::clamp_min", (x, 0), out)
+    out = r.made("aten::clamp_min", (x, 0), x.shape, x.dtype)
     r.end(out)
-    track(r, "aten::relu", (x,), out, out)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        given = (gradient, r.view(out, out.shape, out.strides), 0)
+        return [r.made("aten::threshold_backward", given, out.shape, out.dtype)]
+
+    return r.track("ReluBackward0", (x,), out, backward)
 
 
 def sigmoid(r: Recorder, x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf("aten::sigmoid", (x,), out)
-    track(r, "aten::sigmoid", (x,), out, out)
-    return out
+    out = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        given = (gradient, r.view(out, out.shape, out.strides))
+        return [r.made("aten::sigmoid_backward", given, out.shape, out.dtype)]
+
+    return r.track("SigmoidBackward0", (x,), out, backward)
 
 
 def add(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     """x + y."""
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf("aten::add", (x, y, 1), out)
-    track(r, "aten::add", (x, y), out)
-    return out
+    out = r.made("aten::add", (x, y, 1), x.shape, x.dtype)
+    return r.track("AddBackward0", (x, y), out, lambda g: [g, g])
 
 
 def mul(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     """x * y, elementwise."""
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf("aten::mul", (x, y), out)
-    track(r, "aten::mul", (x, y), out, x, y)
-    return out
+    out = r.made("aten::mul", (x, y), x.shape, x.dtype)
+    wanted = r.needs_gradient(x), r.needs_gradient(y)
+
+    def backward(gradient: Tensor) -> Both:
+        pairs = zip((y, x), wanted, strict=True)
+        return [mul(r, gradient, other) if wants else None for other, wants in pairs]
+
+    return r.track("MulBackward0", (x, y), out, backward)
 
 
 def dropout(r: Recorder, x: Tensor) -> Tensor:
     """Some elements of x, scaled; which ones stays as a mask of bytes."""
-    out, mask = r.tensor(x.shape, x.dtype), r.tensor(x.shape, "bool")
+    out, mask = r.like(x), r.tensor(x.shape, "bool")
     r.leaf("aten::native_dropout", (x,), out, mask)
-    track(r, "aten::native_dropout", (x,), out, mask)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        given = (gradient, mask)
+        return [r.made("aten::native_dropout_backward", given, gradient.shape, gradient.dtype)]
+
+    return r.track("NativeDropoutBackward0", (x,), out, backward)
 
 
 def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int, *rest: int) -> None:
@@ -102,9 +130,8 @@ def linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def quantised_linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`linear` of 16-bit x and one-byte weight: x rounded per row, its product scaled back."""
-    out = r.tensor((x.shape[0], weight.shape[0]), x.dtype)
-    r.leaf("quantised::linear", (x, weight, bias), out)
-    return out
+    shape = (x.shape[0], weight.shape[0])
+    return r.made("quantised::linear", (x, weight, bias), shape, x.dtype)
 
 
 def addmm(r: Recorder, bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -119,8 +146,13 @@ def addmm(r: Recorder, bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     else:
         out = r.tensor(shape, x.dtype)
     r.end(out)
-    track(r, "aten::addmm", (bias, x, y), out, x, y)
-    return out
+    wants_x, wants_y = r.needs_gradient(x), r.needs_gradient(y)
+
+    def backward(gradient: Tensor) -> Both:
+        of_x = _of_left(r, gradient, x, y) if wants_x else None
+        return [gradient, of_x, _of_right(r, gradient, x, y) if wants_y else None]
+
+    return r.track("AddmmBackward0", (bias, x, y), out, backward)
 
 
 def mm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
@@ -130,8 +162,27 @@ def mm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     if r.is_cpu:
         _resolve(r, out, x, y)
     r.end(out)
-    track(r, "aten::mm", (x, y), out, x, y)
-    return out
+    wants_x, wants_y = r.needs_gradient(x), r.needs_gradient(y)
+
+    def backward(gradient: Tensor) -> Both:
+        of_y = _of_right(r, gradient, x, y) if wants_y else None
+        return [_of_left(r, gradient, x, y) if wants_x else None, of_y]
+
+    return r.track("MmBackward0", (x, y), out, backward)
+
+
+def _of_left(r: Recorder, gradient: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The gradient of `x`, in the layout of `x`."""
+    if x.strides == (1, x.shape[0]):
+        return t(r, mm(r, y, t(r, gradient)))
+    return mm(r, gradient, t(r, y))
+
+
+def _of_right(r: Recorder, gradient: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The gradient of `y`, in the layout of `y`: of a transposed weight, transposed."""
+    if y.strides == (1, y.shape[0]):
+        return t(r, mm(r, t(r, gradient), x))
+    return mm(r, t(r, x), gradient)
 
 
 def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
@@ -142,8 +193,12 @@ def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
         for operand in (y, x):
             r.leaf("aten::resolve_conj", (operand,), operand)
     r.end(out)
-    track(r, "aten::bmm", (x, y), out, x, y)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        of_y = bmm(r, transpose(r, x, 1, 2), gradient)
+        return [bmm(r, gradient, transpose(r, y, 1, 2)), of_y]
+
+    return r.track("BmmBackward0", (x, y), out, backward)
 
 
 def _resolve(r: Recorder, out: Tensor, x: Tensor, y: Tensor) -> None:
@@ -163,9 +218,9 @@ def _resolve(r: Recorder, out: Tensor, x: Tensor, y: Tensor) -> None:
         for tensor, leading in as_they_are
         if tensor.strides[0] == 1 and tensor.strides[1] >= max(1, leading)
     ]
+    given = {x.tensor_id: x, y.tensor_id: y}
     for tensor in resolved:
-        original = x if tensor.tensor_id == x.tensor_id else tensor
-        original = y if tensor.tensor_id == y.tensor_id else original
+        original = given.get(tensor.tensor_id, tensor)
         r.leaf("aten::resolve_conj", (original,), original)
 
 
@@ -188,8 +243,17 @@ def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     r.end(out)
     copy(r, out, average)
     r.end(out)
-    track(r, "aten::binary_cross_entropy", (x,), out, x, target)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        r.begin("aten::binary_cross_entropy_backward", gradient, x, target, None, MEAN)
+        of_x = empty_like(r, x, None)
+        for operand in (of_x, gradient, x, target):
+            squeeze(r, operand)
+        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        r.end(of_x)
+        return [of_x]
+
+    return r.track("BinaryCrossEntropyBackward0", (x,), out, backward)
 
 
 def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
@@ -209,8 +273,15 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
     r.leaf("aten::sub_", (each, log, 1), each)
     out = mean(r, each)
     r.end(out)
-    track(r, "aten::binary_cross_entropy_with_logits", (x,), out, x, target)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        of_x = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
+        r.leaf("aten::sub_", (of_x, target, 1), of_x)
+        r.leaf("aten::mul_", (of_x, gradient), of_x)
+        scalar_in_place(r, "aten::div_", of_x, of_x.elements)
+        return [of_x]
+
+    return r.track("BinaryCrossEntropyWithLogitsBackward0", (x,), out, backward)
 
 
 def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
@@ -219,8 +290,14 @@ def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     r.begin("aten::mse_loss", x, target, MEAN)
     out = mean(r, empty_like(r, x, CONTIGUOUS))
     r.end(out)
-    track(r, "aten::mse_loss", (x,), out, x, target)
-    return out
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        r.begin("aten::mse_loss_backward", gradient, x, target, MEAN)
+        of_x = zero(r, empty_like(r, x, CONTIGUOUS))
+        r.end(of_x)
+        return [of_x]
+
+    return r.track("MseLossBackward0", (x,), out, backward)
 
 
 LOSSES = {

@@ -7,35 +7,32 @@ from dataclasses import replace
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.arithmetic import scalar_in_place
-from perfmodel.workload.eager.creation import (
-    arange,
-    copy,
-    empty,
-    empty_like,
-    fill,
-    new_zeros,
-    ones_like,
-    resize,
-    to_device,
-    to_dtype,
-    zero,
-)
 from perfmodel.workload.eager.recorder import (
     TYPE_CODES,
     Recorder,
     Shape,
     contiguous,
     is_contiguous,
-    track,
 )
-from perfmodel.workload.eager.views import (
+from perfmodel.workload.eager.tensors import (
     CONTIGUOUS,
+    arange,
     as_strided,
     clone,
+    copy,
+    empty,
+    empty_like,
+    fill,
+    new_zeros,
+    ones_like,
     reshape,
+    resize,
     select,
     slice_,
+    to_device,
+    to_dtype,
     view,
+    zero,
 )
 
 ENDLESS = 2**63 - 1
@@ -51,22 +48,19 @@ def index_pairs(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor
     _views(r, x, _on_device(r, rows), _on_device(r, columns))
     out = r.tensor((x.shape[0], rows.shape[0]), x.dtype)
     r.end(out)
-    track(r, "aten::index", (x,), out, rows, columns)
-    return out
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """Zeros, and `gradient` added where its elements came from."""
+        of_x = new_zeros(r, gradient, x.shape, gradient.dtype)
+        r.begin("aten::_index_put_impl_", of_x, (None, rows, columns), gradient, True, True)
+        if r.is_cpu:
+            _views(r, of_x, rows, columns)
+        else:
+            _sorted_put(r, of_x, gradient, rows, columns)
+        r.end(of_x)
+        return [of_x]
 
-def index_backward(
-    r: Recorder, gradient: Tensor, x: Tensor, rows: Tensor, columns: Tensor
-) -> Tensor:
-    """Zeros, and `gradient` added where its elements came from."""
-    out = new_zeros(r, gradient, x.shape, gradient.dtype)
-    r.begin("aten::_index_put_impl_", out, (None, rows, columns), gradient, True, True)
-    if r.is_cpu:
-        _views(r, out, rows, columns)
-    else:
-        _sorted_put(r, out, gradient, rows, columns)
-    r.end(out)
-    return out
+    return r.track("IndexBackward0", (x,), out, backward)
 
 
 def full_slice(r: Recorder, x: Tensor) -> Tensor:
@@ -74,25 +68,19 @@ def full_slice(r: Recorder, x: Tensor) -> Tensor:
     r.begin("aten::slice", x, 0, 0, ENDLESS, 1)
     out = as_strided(r, x, x.shape, x.strides, 0)
     r.end(out)
-    track(r, "aten::slice", (x,), out)
-    return out
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """A copy into zeros."""
+        shape = gradient.shape
+        r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
+        r.begin("aten::zeros", shape, TYPE_CODES[gradient.dtype], 0, r.place, None)
+        of_x = zero(r, empty(r, shape, gradient.dtype))
+        r.end(of_x)
+        copy(r, full_slice(r, of_x), gradient)
+        r.end(of_x)
+        return [of_x]
 
-def full_slice_backward(r: Recorder, gradient: Tensor) -> Tensor:
-    """A copy into zeros."""
-    shape = gradient.shape
-    r.begin("aten::slice_backward", gradient, shape, 0, 0, ENDLESS, 1)
-    code = TYPE_CODES[gradient.dtype]
-    r.begin("aten::zeros", shape, code, 0, r.place, None)
-    out = empty(r, shape, gradient.dtype)
-    zero(r, out)
-    r.end(out)
-    r.begin("aten::slice", out, 0, 0, ENDLESS, 1)
-    part = as_strided(r, out, shape, out.strides, 0)
-    r.end(part)
-    copy(r, part, gradient)
-    r.end(out)
-    return out
+    return r.track("SliceBackward0", (x,), out, backward)
 
 
 def _views(r: Recorder, x: Tensor, rows: Tensor, columns: Tensor) -> None:
@@ -120,8 +108,7 @@ def _sorted_put(r: Recorder, x: Tensor, gradient: Tensor, rows: Tensor, columns:
     empty_like(r, places, CONTIGUOUS)
     empty_like(r, places, CONTIGUOUS)
     r.leaf("aten::divide_", (places, 1, "trunc"), places)
-    order = r.tensor(places.shape, "int64")
-    r.leaf("aten::arange", (places.shape[0], 4, 0, r.place, None), order)
+    r.made("aten::arange", (places.shape[0], 4, 0, r.place, None), places.shape, "int64")
 
 
 def _on_device(r: Recorder, index: Tensor) -> Tensor:
@@ -231,8 +218,13 @@ def embedding_bag(
     out = (_cpu if r.is_cpu else _gpu)(r, weight, flat, offsets)
     r.end(*out, about=attributes)
     r.end(*out, about=attributes)
-    track(r, "aten::embedding_bag", (weight,), out[0], flat, offsets, *out[1:], attributes)
-    return out[0]
+    bag_of, sizes, most = out[1:]
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        saved = (flat, offsets, bag_of, sizes, most)
+        return [embedding_bag_backward(r, gradient, weight, saved, attributes)]
+
+    return r.track("EmbeddingBagBackward0", (weight,), out[0], backward)
 
 
 def embedding_bag_backward(
@@ -287,8 +279,7 @@ def _cpu(
     if bags > 1:
         starts = slice_(r, offsets, 0, 0, bags - 1)
         ends = slice_(r, offsets, 0, 1, bags)
-        lengths = r.tensor((bags - 1,), "int64")
-        r.leaf("aten::sub", (ends, starts, 1), lengths)
+        lengths = r.made("aten::sub", (ends, starts, 1), (bags - 1,), "int64")
         copy(r, slice_(r, sizes, 0, 0, bags - 1), lengths)
     start = select(r, offsets, 0, bags - 1)
     last = empty_like(r, start)
@@ -318,15 +309,10 @@ def _index_select(r: Recorder, x: Tensor, index: Tensor) -> Tensor:
     r.begin("aten::index_select", x, 0, index)
     shape = (index.shape[0], *x.shape[1:])
     if r.is_cpu:
-        out = _shaped(empty(r, (0,), x.dtype), shape)
+        out = replace(empty(r, (0,), x.dtype), shape=shape, strides=contiguous(shape))
         select(r, x, 0, 0)
         select(r, out, 0, 0)
     else:
         out = r.tensor(shape, x.dtype)
     r.end(out)
     return out
-
-
-def _shaped(x: Tensor, shape: Shape) -> Tensor:
-    """A tensor made without elements, with the `shape` that a kernel gives it."""
-    return replace(x, shape=shape, strides=contiguous(shape))

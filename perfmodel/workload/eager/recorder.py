@@ -12,120 +12,42 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
-from perfmodel.registry import Registry
 
 LEAF_SEQUENCE = 1 << 62
 """Gradients of parameters are accumulated before anything else that is ready."""
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 Gradients: TypeAlias = "Sequence[Tensor | None]"
+Backward: TypeAlias = "Callable[[Tensor], Gradients]"
+"""Records what a node of the backward pass runs; from the gradient of what its op made to those of
+the op's inputs."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node of the backward graph. `wants` tells which inputs of the op need a gradient."""
+    """One node of the backward graph; `next` are those of its inputs that need a gradient."""
 
     name: str
     sequence: int
-    saved: tuple[Any, ...] = ()
     inputs: tuple[Tensor, ...] = ()
     next: tuple[tuple[Node, int] | None, ...] = ()
-    rule: Backward | None = None
+    backward: Callable[[list[Tensor]], Gradients] | None = None
     outputs: int = 1
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
-
-    @property
-    def wants(self) -> tuple[bool, ...]:
-        return tuple(edge is not None for edge in self.next)
-
-
-Backward: TypeAlias = "Callable[[Recorder, Node, Gradients], Gradients]"
-"""Records what the node runs; from the gradients of its outputs to those of its inputs."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How one forward op is differentiated: the name of its node, and what that runs."""
-
-    node: str
-    backward: Backward
-
-
-AUTOGRAD: Registry[Rule] = Registry(
-    "autograd rule", "perfmodel.autograd", "perfmodel.workload.autograd"
-)
-"""By the name of the forward op."""
-
-
-def rule(op: str, node: str) -> Callable[[Backward], Backward]:
-    """File the decorated function as the backward of `op`; PyTorch calls its node `node`."""
-
-    def add(backward: Backward) -> Backward:
-        AUTOGRAD.register(op)(Rule(node, backward))
-        return backward
-
-    return add
-
-
-OfOne: TypeAlias = "Callable[[Recorder, Node, Tensor], Gradients]"
-
-
-def rule_of_one(op: str, node: str) -> Callable[[OfOne], OfOne]:
-    """As `rule`, for an op with one output: its gradient is handed over; of none follows none."""
-
-    def add(backward: OfOne) -> OfOne:
-        def of_all(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-            (gradient,) = gradients
-            return [None] * len(node.inputs) if gradient is None else backward(r, node, gradient)
-
-        rule(op, node)(of_all)
-        return backward
-
-    return add
 
 
 class Tape:
     """Which node made each tensor; parameters have a node that accumulates their gradient."""
 
     def __init__(self) -> None:
-        self._made_by: dict[int, tuple[Node, int]] = {}
-        self._sequence = 0
+        self.made_by: dict[int, tuple[Node, int]] = {}
+        self.sequence = 0
 
-    def parameter(self, tensor: Tensor) -> Tensor:
-        """From now on `tensor` gets a gradient."""
-        node = Node(ACCUMULATE, LEAF_SEQUENCE, inputs=(tensor,))
-        self._made_by[tensor.tensor_id] = (node, 0)
-        return tensor
-
-    def maker(self, tensor: Tensor) -> tuple[Node, int] | None:
-        """The node that a gradient of `tensor` goes to, or None where it needs none."""
-        return self._made_by.get(tensor.tensor_id)
-
-    def add(
-        self,
-        op: str,
-        inputs: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
-        saved: tuple[Any, ...],
-        node_name: str = "",
-    ) -> None:
-        """`op` made `outputs` of `inputs`; `node_name` where the rule's own does not say it."""
-        edges = tuple(self._made_by.get(x.tensor_id) for x in inputs)
-        if not any(edges):
-            return
-        formula = AUTOGRAD[op]
-        self._sequence += 1
-        name = node_name or formula.node
-        node = Node(name, self._sequence, saved, inputs, edges, formula.backward, len(outputs))
-        for number, output in enumerate(outputs):
-            self._made_by[output.tensor_id] = (node, number)
-
-
-def track(r: Recorder, op: str, inputs: tuple[Tensor, ...], output: Tensor, *saved: Any) -> None:
-    """Tell the tape of `r`, where it has one, that `op` made `output` of `inputs`."""
-    if r.tape is not None:
-        r.tape.add(op, inputs, (output,), saved)
+    def parameter(self, *tensors: Tensor) -> None:
+        """From now on `tensors` get gradients."""
+        for tensor in tensors:
+            self.made_by[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
 
 
 Shape = tuple[int, ...]
@@ -184,6 +106,10 @@ class Recorder:
         strides = contiguous(shape)
         return Tensor(shape, dtype, number, number + 1, place or self.place, layout, strides)
 
+    def like(self, x: Tensor) -> Tensor:
+        """A new contiguous tensor of the shape and dtype of `x`."""
+        return self.tensor(x.shape, x.dtype)
+
     def view(self, of: Tensor, shape: Shape, strides: Shape) -> Tensor:
         """Another tensor on the storage of `of`."""
         self._last_id = number = self._last_id + 2
@@ -223,6 +149,69 @@ class Recorder:
     ) -> None:
         """An op that calls no other."""
         self._ops.append(self._op(name, inputs, outputs, self._at, about))
+
+    def made(
+        self,
+        name: str,
+        inputs: tuple[Argument, ...],
+        shape: Shape,
+        dtype: str = "fp32",
+        *,
+        place: str = "",
+        about: Mapping[str, str] = NOTHING,
+    ) -> Tensor:
+        """The new tensor that an op gives which calls no other."""
+        out = self.tensor(shape, dtype, place=place)
+        self._ops.append(self._op(name, inputs, (out,), self._at, about))
+        return out
+
+    def parameter(self, *tensors: Tensor) -> None:
+        """From now on `tensors` get gradients, where the step is trained."""
+        if self.tape is not None:
+            self.tape.parameter(*tensors)
+
+    def needs_gradient(self, x: Tensor) -> bool:
+        """Whether `x` is a parameter, or was made of one."""
+        return self.tape is not None and x.tensor_id in self.tape.made_by
+
+    def track(
+        self,
+        node: str,
+        inputs: tuple[Tensor, ...],
+        output: Tensor,
+        backward: Backward,
+    ) -> Tensor:
+        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives."""
+        if self.tape is not None:
+            self.track_all(node, inputs, (output,), lambda gradients: backward(gradients[0]))
+        return output
+
+    def track_all(
+        self,
+        node: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        backward: Callable[[list[Tensor]], Gradients],
+    ) -> None:
+        """As `track`, of an op with any number of outputs: `backward` is given the gradients of
+        those that have one."""
+        if self.tape is None:
+            return
+        made_by = self.tape.made_by
+        edges = tuple(made_by.get(x.tensor_id) for x in inputs)
+        if not any(edges):
+            return
+        self.tape.sequence += 1
+        made = Node(node, self.tape.sequence, inputs, edges, backward, len(outputs))
+        for number, output in enumerate(outputs):
+            made_by[output.tensor_id] = (made, number)
+
+    @contextmanager
+    def untracked(self) -> Iterator[None]:
+        """What is recorded meanwhile is differentiated as a whole, by who calls this."""
+        tape, self.tape = self.tape, None
+        yield
+        self.tape = tape
 
     def _op(
         self,

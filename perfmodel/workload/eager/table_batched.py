@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import QUANTISED, row_bytes
 from perfmodel.ops.graph import Tensor
-from perfmodel.workload.eager.creation import to_dtype, zero
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, rule_of_one
+from perfmodel.ops.read.attributes import Lookups
+from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.tensors import to_dtype, zero
 
 SUM = 0
 WARN = 1
@@ -36,43 +37,39 @@ class Batched:
     is_modern: bool
     attributes: dict[str, str]
 
+    def described(self, about: dict[str, str]) -> Batched:
+        """The operator, its lookups described by `about`."""
+        return replace(self, attributes={**self.attributes, **about})
+
 
 def batched(
-    r: Recorder,
-    rows: tuple[int, ...],
-    dims: tuple[int, ...],
-    *,
-    dtype: str,
-    optimizer: str,
-    is_modern: bool,
-    attributes: dict[str, str],
+    r: Recorder, about: Lookups, *, dtype: str, optimizer: str, is_modern: bool = True
 ) -> Batched:
-    """The operator for tables of `rows` and `dims`."""
-    elements = sum(count * dim for count, dim in zip(rows, dims, strict=True))
-    state = sum(rows) if optimizer == "rowwise_adagrad" else elements
-    about = {**attributes, "weights_dtype": dtype, "optimizer": optimizer}
+    """The operator for the tables that `about` looks up."""
+    rows, dims = np.array(about.hash_size), np.array(about.dim)
+    tables, elements = len(rows), int(np.dot(rows, dims))
+    state = int(rows.sum()) if optimizer == "rowwise_adagrad" else elements
+    attributes = about.to_attributes() | {"weights_dtype": dtype, "optimizer": optimizer}
     if dtype in QUANTISED:
         if r.tape is not None:
             raise WorkloadError(f"rows of {dtype} can be read, but not trained")
         stored = row_bytes(dtype, dims)
         weights = r.tensor((int(np.dot(stored, rows)),), "uint8")
-        optimizer, about = "sgd", about | {"row_bytes": str(float(np.average(stored)))}
+        optimizer, attributes["row_bytes"] = "sgd", str(float(np.average(stored)))
     else:
         weights = r.tensor((elements,), dtype)
-    if r.tape is not None:
-        r.tape.parameter(weights)
-    tables = len(rows)
+    r.parameter(weights)
     return Batched(
         weights,
         r.tensor((tables,), "int64"),
         r.tensor((tables + 1,), "int32"),
         r.tensor((tables + 1,), "int64"),
         tuple(r.tensor((state,)) for _ in range(_STATE[optimizer])),
-        sum(dims),
-        max(dims),
+        int(dims.sum()),
+        int(dims.max()),
         optimizer,
         is_modern,
-        about,
+        attributes,
     )
 
 
@@ -100,13 +97,8 @@ def look_up(
         wrapped = (tables.weights, None, None, None, tables.offsets, tables.offsets, tables.dims)
         rest = (tables.total_dim, tables.widest, tables.hash_sizes, flat, starts, SUM)
         r.begin("fbgemm::split_embedding_codegen_forward_unweighted_pt2_wrapper", *wrapped, *rest)
-        kind = "cpu" if r.is_cpu else "cuda"
-        r.leaf(
-            f"fbgemm::split_embedding_codegen_forward_unweighted_{kind}",
-            (*wrapped, *rest),
-            out,
-            about=about,
-        )
+        kernel = f"split_embedding_codegen_forward_unweighted_{'cpu' if r.is_cpu else 'cuda'}"
+        r.leaf(f"fbgemm::{kernel}", (*wrapped, *rest), out, about=about)
         r.end(out, about=about)
     else:
         placeholders = (nothing, tables.weights, r.tensor((0,)), r.tensor((0, 0)))
@@ -114,12 +106,26 @@ def look_up(
         r.begin(name, *placeholders, *places, *_sizes(tables), flat, starts, SUM)
         r.leaf("aten::empty", (out.shape, 6, 0, r.place, None, None), out)
     r.end(out, about=about)
-    if r.tape is not None:
-        version = "_pt2" if tables.is_modern else ""
-        node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
-        saved = (tables, flat, starts)
-        r.tape.add(f"fbgemm::lookup{version}", (tables.weights,), (out,), saved, node)
-    return out
+
+    def backward(gradient: Tensor) -> Gradients:
+        if tables.is_modern:
+            update(r, tables, flat, starts, gradient)
+        else:
+            _room_for_sort(r, flat)
+        r.now(about)
+        return [None]
+
+    version = "_pt2" if tables.is_modern else ""
+    node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
+    return r.track(node, (tables.weights,), out, backward)
+
+
+def _room_for_sort(r: Recorder, flat: Tensor) -> None:
+    """The operator of 2022 sorts indices, sums gradients per row and updates rows by itself."""
+    for _ in range(5):
+        r.made("aten::empty_like", (flat, None, None, None, None, None), flat.shape)
+    for shape in (flat.shape, (1,), (), (1,)):
+        zero(r, r.tensor(shape, "int32"))
 
 
 def _look_up_quantised(
@@ -127,12 +133,11 @@ def _look_up_quantised(
 ) -> Tensor:
     """The operator for rows that are unpacked as they are added up; its indices are int32."""
     flat, starts = (to_dtype(r, each, "int32") for each in (indices, offsets))
-    out = r.tensor((bags, tables.total_dim), output)
     wrapped = (tables.weights, None, None, None, tables.offsets, tables.offsets, tables.dims)
     rest = (tables.total_dim, tables.widest, tables.hash_sizes, flat, starts, SUM)
     name = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
-    r.leaf(name, (*wrapped, *rest), out, about=tables.attributes)
-    return out
+    shape = (bags, tables.total_dim)
+    return r.made(name, (*wrapped, *rest), shape, output, about=tables.attributes)
 
 
 def _sizes(tables: Batched) -> tuple[int, int, Tensor, int]:
@@ -140,29 +145,8 @@ def _sizes(tables: Batched) -> tuple[int, int, Tensor, int]:
     return tables.total_dim, tables.widest, tables.hash_sizes, rows.bit_length()
 
 
-@rule("fbgemm::lookup", "torch::autograd::CppNode<SplitLookupFunction>")
-def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Sorts the indices, sums gradients per row, updates rows: one node, several kernels."""
-    tables, flat, _ = node.saved
-    for _ in range(5):
-        r.leaf("aten::empty_like", (flat, None, None, None, None, None), r.tensor(flat.shape))
-    for shape in (flat.shape, (1,), (), (1,)):
-        zero(r, r.tensor(shape, "int32"))
-    r.now(tables.attributes)
-    return [None]
-
-
-@rule_of_one("fbgemm::lookup_pt2", "torch::autograd::CppNode<SplitLookupFunction_pt2>")
-def _backward_pt2(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """The same, through a wrapper that picks the kernel."""
-    tables, flat, starts = node.saved
-    update(r, tables, flat, starts, gradient)
-    r.now(tables.attributes)
-    return [None]
-
-
 def update(
-    r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, gradient: Tensor | None
+    r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, gradient: Tensor
 ) -> None:
     """From the gradient of pooled rows to updated tables: the modern backward operator."""
     kind = "cpu" if r.is_cpu else "exact_cuda"

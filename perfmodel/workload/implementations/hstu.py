@@ -10,6 +10,7 @@ Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
@@ -18,7 +19,6 @@ from perfmodel.ops.rows import FRAMEWORK
 from perfmodel.workload.dense import (
     COMPUTE,
     Layer,
-    cast,
     layers,
     mlp,
     norm_programs,
@@ -26,17 +26,18 @@ from perfmodel.workload.dense import (
     parameters,
 )
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
-from perfmodel.workload.eager.creation import empty_like, new_zeros, send_from_host, to_dtype
-from perfmodel.workload.eager.recorder import (
-    Gradients,
-    Node,
-    Recorder,
-    contiguous,
-    rule,
-    rule_of_one,
-    track,
+from perfmodel.workload.eager.recorder import Gradients, Recorder, contiguous
+from perfmodel.workload.eager.tensors import (
+    cast,
+    cat,
+    clone,
+    empty_like,
+    new_zeros,
+    send_from_host,
+    squeeze,
+    t,
+    to_dtype,
 )
-from perfmodel.workload.eager.views import cat, clone, squeeze, t
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
 from perfmodel.workload.jagged_attention import attention, attention_backward, bias_tables
@@ -49,8 +50,6 @@ from perfmodel.workload.training import LABEL, backward_and_update
 
 WAVE = 64
 LAYOUTS = ("row_wise", "table_wise", "balanced")
-LAYER, JOINED, LAST = "hstu::layer", "hstu::joined", "hstu::last_positions"
-POSITIONS = "hstu::position_time_embedding"
 BUCKETS = (8192, 2048)
 """Rows of the position and of the time embedding. Source: recommendation_v4, README."""
 TIMES = 3
@@ -133,8 +132,7 @@ def _content(
     """
     merged = [_joined(r, run, (each,), each.shape[0]) for each in rows]
     others = merged[1:]
-    actions = r.tensor((rows[0].shape[0], ACTION_WIDTH))
-    r.leaf("hstu::action_encoder", (), actions)
+    actions = r.made("hstu::action_encoder", (), (rows[0].shape[0], ACTION_WIDTH))
     parts = [merged[0], *([cat(r, others, 1)] if others else []), actions]
     collected = _is_collected(run.workload)
     total = normed_mlp(r, parts[0], branches[0], dtype, by_rows=collected)
@@ -147,19 +145,14 @@ def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
     """The candidates' positions; a kernel parts them from all others, which it writes too."""
     left = r.tensor((x.shape[0] - run.batch, x.shape[1]), x.dtype)
     right = r.tensor((run.batch, x.shape[1]), x.dtype)
-    r.leaf("hstu::split_jagged", (x,), left, right, about=_by_rows(run, x.shape[0]))
-    track(r, LAST, (x,), right, run)
-    return right
+    r.leaf("hstu::split_jagged", (x,), left, right, about=_by_rows(run, x))
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """Zeros for the other positions, then all in one tensor."""
+        both, about = (new_zeros(r, gradient, left.shape, x.dtype), gradient), _by_rows(run, x)
+        return [r.made("hstu::concat_jagged", both, x.shape, x.dtype, about=about)]
 
-@rule_of_one(LAST, "Split2DJaggedBackward")
-def _last_positions_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Zeros for the other positions, then all beside one another."""
-    (x,), (run,) = node.inputs, node.saved
-    left = new_zeros(r, gradient, (x.shape[0] - gradient.shape[0], x.shape[1]), x.dtype)
-    made = r.tensor(x.shape, x.dtype)
-    r.leaf("hstu::concat_jagged", (left, gradient), made, about=_by_rows(run, x.shape[0]))
-    return [made]
+    return r.track("Split2DJaggedBackward", (x,), right, backward)
 
 
 def _check_layout(run: Run) -> None:
@@ -190,56 +183,46 @@ def _is_collected(workload: Workload) -> bool:
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
     """Rows of jagged tensors sequence by sequence; backward parted, the first into zeros."""
     out = r.tensor((rows, inputs[0].shape[1]), inputs[0].dtype)
-    r.leaf("hstu::concat_jagged", inputs, out, about=_by_rows(run, rows))
-    track(r, JOINED, inputs, out, run)
-    return out
+    r.leaf("hstu::concat_jagged", inputs, out, about=_by_rows(run, out))
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        first, *others = inputs
+        if _is_collected(run.workload):
+            is_even = gradient.strides == contiguous(gradient.shape)
+            gradient = gradient if is_even else clone(r, gradient)
+            made = [r.like(first)]
+        else:
+            made = [new_zeros(r, gradient, first.shape, first.dtype)]
+        made += map(r.like, others)
+        r.leaf("hstu::split_jagged", (gradient,), *made, about=_by_rows(run, gradient))
+        return made
+
+    return r.track("Concat2DJaggedBackward", inputs, out, backward)
 
 
-@rule_of_one(JOINED, "Concat2DJaggedBackward")
-def _joined_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    (run,) = node.saved
-    first, *others = node.inputs
-    if _is_collected(run.workload):
-        gradient = (
-            gradient if gradient.strides == contiguous(gradient.shape) else clone(r, gradient)
-        )
-        made = [r.tensor(first.shape, first.dtype)]
-    else:
-        made = [new_zeros(r, gradient, first.shape, first.dtype)]
-    made += [r.tensor(x.shape, x.dtype) for x in others]
-    about = _by_rows(run, gradient.shape[0])
-    r.leaf("hstu::split_jagged", (gradient,), *made, about=about)
-    return made
-
-
-def _by_rows(run: Run, rows: int) -> dict[str, str]:
+def _by_rows(run: Run, x: Tensor) -> dict[str, str]:
     """Joins and splits have a block of four warps per row. On NVIDIA's GPUs those of several rows
     are compiled, or bytes take longer."""
     if run.target != "rocm" or _is_collected(run.workload):
         return {}
-    return {"by_rows": repr(float(rows)), "threads": repr(4.0 * WAVE)}
+    return {"by_rows": repr(float(x.shape[0])), "threads": repr(4.0 * WAVE)}
 
 
 def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
     """Rows by position and by age added."""
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf(POSITIONS, (x, times), out)
-    track(r, POSITIONS, (x,), out)
-    return out
+    out = r.made("hstu::position_time_embedding", (x, times), x.shape, x.dtype)
 
+    def backward(gradient: Tensor) -> list[Tensor]:
+        """Positions are sorted by row of either table, then gradients of the same row added up."""
+        for rows in BUCKETS:
+            ids = r.tensor((gradient.shape[0],), "int32")
+            ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
+            r.leaf("aten::sort", (ids, 0, False), ordered, order)
+            table = (rows, gradient.shape[1])
+            r.made("hstu::add_sorted_rows", (gradient, order), table, gradient.dtype)
+        return [gradient]
 
-@rule(POSITIONS, "PositionTimeEmbeddingBackward")
-def _positions_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Positions are sorted by row of either table, then gradients of the same row added up."""
-    (gradient,) = gradients
-    assert gradient is not None
-    for rows in BUCKETS:
-        ids = r.tensor((gradient.shape[0],), "int32")
-        ordered, order = (r.tensor(ids.shape, dtype) for dtype in ("int32", "int64"))
-        r.leaf("aten::sort", (ids, 0, False), ordered, order)
-        table = r.tensor((rows, gradient.shape[1]), gradient.dtype)
-        r.leaf("hstu::add_sorted_rows", (gradient, order), table)
-    return [gradient]
+    return r.track("PositionTimeEmbeddingBackward", (x,), out, backward)
 
 
 def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
@@ -250,6 +233,23 @@ def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
     (uvqk,) = layers(r, (workload.dim, wide))
     (out,) = layers(r, (3 * about.heads * about.hidden_dim, workload.dim))
     return uvqk, out, *bias_tables(r, workload)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the backward pass of a layer needs of the forward pass."""
+
+    workload: Workload
+    x: Tensor
+    weights: tuple[Layer, ...]
+    lengths: Lengths
+    normed: Tensor
+    uvqk: Tensor
+    u: Tensor
+    attended: Tensor
+    joined: Tensor
+    mask: Tensor | None
+    scores: tuple[Tensor, ...]
 
 
 def _layer(
@@ -264,12 +264,10 @@ def _layer(
     mask = _mask(r, workload, u)
     joined = _gated(r, u, attended, mask)
     low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
-    out = r.tensor(x.shape, x.dtype)
-    r.leaf("aten::add", (low, x, 1), out)
-    given = (x, *(p for layer in weights for p in (layer.weight, layer.bias)))
-    kept = (workload, weights, lengths, normed, uvqk, u, attended, joined, mask, scores)
-    track(r, LAYER, given, out, *kept)
-    return out
+    out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
+    kept = _Kept(workload, x, weights, lengths, normed, uvqk, u, attended, joined, mask, scores)
+    given = (x, *parameters(weights))
+    return r.track("HstuLayerBackward", given, out, lambda g: _layer_backward(r, kept, g))
 
 
 def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
@@ -277,9 +275,8 @@ def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
 
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    normed = r.tensor(x.shape, x.dtype)
     about = norm_programs(x, _is_collected(workload))
-    r.leaf("hstu::layer_norm", (x,), normed, about=about)
+    normed = r.made("hstu::layer_norm", (x,), x.shape, x.dtype, about=about)
     return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
 
 
@@ -287,11 +284,9 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
     """`x` times `y`; in fp8, rounding `x` as a quantised layer does, and `y` in a pass ahead."""
     if workload.implementation.precision != "fp8":
         return mm(r, x, y)
-    rounded = r.tensor((y.shape[1], y.shape[0]), "fp8")
-    r.leaf("hstu::to_fp8", (y,), rounded)
-    out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
-    r.leaf("quantised::linear", (x, rounded), out, about={FRAMEWORK: ROUNDING_LIKE})
-    return out
+    rounded = r.made("hstu::to_fp8", (y,), (y.shape[1], y.shape[0]), "fp8")
+    shape, about = (x.shape[0], y.shape[1]), {FRAMEWORK: ROUNDING_LIKE}
+    return r.made("quantised::linear", (x, rounded), shape, x.dtype, about=about)
 
 
 def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
@@ -322,45 +317,34 @@ def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
     """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
     if not workload.sequence.separate_random or r.tape is None:
         return None
-    mask = r.tensor(like.shape, "bool")
-    r.leaf("hstu::dropout_mask", (), mask, about=DRAWS_AHEAD)
-    return mask
+    return r.made("hstu::dropout_mask", (), like.shape, "bool", about=DRAWS_AHEAD)
 
 
-@rule_of_one(LAYER, "HstuLayerBackward")
-def _layer_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    workload, (first, second, *bias), lengths, normed, uvqk, u, attended, joined, *rest = node.saved
-    mask, scores = rest
-    x = node.inputs[0]
+def _layer_backward(r: Recorder, kept: _Kept, gradient: Tensor) -> Gradients:
+    workload, x, u, joined = kept.workload, kept.x, kept.u, kept.joined
+    first, second, *bias = kept.weights
+    normed, uvqk = kept.normed, kept.uvqk
     of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
     made = [of_u, of_attended]
     if workload.sequence.recompute:
-        joined = r.tensor(joined.shape, joined.dtype)
+        joined = r.like(joined)
         made.append(joined)
         normed, uvqk = _into_layer(r, workload, x, first)
     of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
-    given = (of_joined, u, attended)
+    given = (of_joined, u, kept.attended)
     name = "hstu::norm_mul_dropout_backward"
-    _with_dropout(r, name, given, mask, NORM_BACKWARD_FLOP, *made)
+    _with_dropout(r, name, given, kept.mask, NORM_BACKWARD_FLOP, *made)
     of_out = _product(r, workload, t(r, gradient), joined)
     of_uvqk = empty_like(r, uvqk)
     part = _queries(r, of_uvqk, u.shape[1])
     both = of_attended, _queries(r, uvqk, u.shape[1])
-    of_bias = attention_backward(r, workload, lengths, scores, both, part, bias)
+    of_bias = attention_backward(r, workload, kept.lengths, kept.scores, both, part, bias)
     gates = r.view(uvqk, u.shape, uvqk.strides)
     r.leaf("aten::silu_backward", (of_u, gates), r.view(of_uvqk, u.shape, of_uvqk.strides))
     of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
     of_first = _product(r, workload, t(r, of_uvqk), normed)
-    shift = r.tensor(first.bias.shape, x.dtype)
-    r.leaf("aten::sum", (of_uvqk, (0,), True), shift)
-    of_x = r.tensor(x.shape, x.dtype)
+    shift = r.made("aten::sum", (of_uvqk, (0,), True), first.bias.shape, x.dtype)
     about = norm_programs(x, _is_collected(workload), backward=True)
-    r.leaf("hstu::layer_norm_backward", (of_normed, x), of_x, about=about)
-    return [
-        add(r, of_x, gradient),
-        of_first,
-        shift,
-        of_out,
-        r.tensor(second.bias.shape, x.dtype),
-        *of_bias,
-    ]
+    of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype, about=about)
+    total = add(r, of_x, gradient)
+    return [total, of_first, shift, of_out, r.tensor(second.bias.shape, x.dtype), *of_bias]

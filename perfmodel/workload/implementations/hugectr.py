@@ -23,19 +23,17 @@ from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import GROUP, all_reduce, even_all_to_all, linked_collective
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers
 from perfmodel.workload.eager.arithmetic import optimizer_step
-from perfmodel.workload.eager.creation import send_from_host, to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
+from perfmodel.workload.eager.tensors import send_from_host, to_dtype
 from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
 from perfmodel.workload.hugectr_parts import (
     Linked,
     Networked,
     fused_cross,
-    fused_dot,
-    fused_join,
+    fused_interaction,
     fused_loss,
     fused_mlp,
-    hybrid,
     streaming_kernel,
 )
 from perfmodel.workload.jagged import PREFETCHED
@@ -152,15 +150,17 @@ def hugectr(r: Recorder, run: Run) -> None:
     r.is_bare = True
     dtype = COMPUTE[software.precision]
     layers = dense_layers(r, run.workload, dtype)
-    kind = hybrid if software.sharding == "hybrid" and run.ranks > 1 else Collection
-    embeddings: Embeddings = kind(r, run, software.exchange_precision)
+    kind: type[Embeddings] = Collection
+    if software.sharding == "hybrid" and run.ranks > 1:
+        kind = Linked if run.groups == 1 else Networked
+    embeddings = kind(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
         features = run.workload.model.dense_features
         dense = send_from_host(r, (run.batch, features), "fp32", pinned=True)
         labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
         send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
-        dense, labels = (r.tensor(x.shape, x.dtype) for x in (dense, labels))
+        dense, labels = r.like(dense), r.like(labels)
     weights = layers.parameters
     if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
         copies = r.tensor((_elements(weights),), dtype)
@@ -181,12 +181,11 @@ def _forward(
     embeddings.local(r)
     features = fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
     sparse = embeddings.arrive(r)
-    if r.tape is not None:
-        r.tape.parameter(sparse)
-    if workload.interaction.kind == "dot":
-        joined = fused_dot(r, features, sparse, workload.top_width)
-    else:
-        joined = fused_cross(r, fused_join(r, features, sparse), layers.crosses)
+    r.parameter(sparse)
+    is_dot = workload.interaction.kind == "dot"
+    joined = fused_interaction(r, features, sparse, workload.top_width if is_dot else 0)
+    if not is_dot:
+        joined = fused_cross(r, joined, layers.crosses)
     return sparse, fused_mlp(r, joined, layers.top, last="none")
 
 

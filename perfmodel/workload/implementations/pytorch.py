@@ -20,11 +20,20 @@ from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, new_empty
 from perfmodel.workload.dense import COMPUTE, Layer, dense_layers, interact, mlp, pair_indices
 from perfmodel.workload.eager.arithmetic import LOSSES, bmm
-from perfmodel.workload.eager.creation import copy, send_from_host, to_device
 from perfmodel.workload.eager.embedding_bag import embedding_bag, full_slice, index_pairs
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import look_up
-from perfmodel.workload.eager.views import cat, detach, reshape, select, stack, transpose
+from perfmodel.workload.eager.tensors import (
+    cat,
+    copy,
+    detach,
+    reshape,
+    select,
+    send_from_host,
+    stack,
+    to_device,
+    transpose,
+)
 from perfmodel.workload.embedding_tables import (
     fused_tables,
     index_tensors,

@@ -16,13 +16,8 @@ from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
 from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import Dense, dense_layers
 from perfmodel.workload.eager.recorder import Recorder, Tape
-from perfmodel.workload.eager.views import cat
-from perfmodel.workload.implementations.torchrec import (
-    forward,
-    from_earlier_step,
-    loss_of,
-    sums_by_table,
-)
+from perfmodel.workload.eager.tensors import cat
+from perfmodel.workload.implementations.torchrec import forward, loss_of, sums_by_table
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
     INPUT_STREAM,
@@ -39,7 +34,14 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import finish_writes
 from perfmodel.workload.tiered.output_distribution import distribute_pooled, output_routes
-from perfmodel.workload.tiered.source import TIERED, Group, Shared, Source, groups_of, output_route
+from perfmodel.workload.tiered.source import (
+    Group,
+    Shared,
+    Source,
+    groups_of,
+    output_route,
+    source_of,
+)
 from perfmodel.workload.training import LABEL, backward_and_update
 
 
@@ -61,7 +63,7 @@ def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     model = _Model(
         dense_layers(r, run.workload),
-        tuple(TIERED[group.way](r, group) for group in groups_of(run)),
+        tuple(source_of(r, group) for group in groups_of(run)),
     )
     parts = micro_batches(run)
     before: list[Tensor] = []
@@ -73,8 +75,7 @@ def tiered(r: Recorder, run: Run) -> None:
     for number, part in enumerate(parts):
         if run.train:
             r.tape = Tape()
-            for parameter in model.parameters:
-                r.tape.parameter(parameter)
+            r.parameter(*model.parameters)
         before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
     if run.train:
         with r.during(OPTIMIZER):
@@ -112,8 +113,8 @@ def _micro_batch(
     with r.with_attributes(PREFETCHED if is_ahead else {}):
         dense, local, labels = local_batch(r, run)
     if is_ahead:
-        dense, labels = from_earlier_step(r, dense), from_earlier_step(r, labels)
-        local = Jagged(from_earlier_step(r, local.values), from_earlier_step(r, local.lengths))
+        dense, labels = r.like(dense), r.like(labels)
+        local = Jagged(r.like(local.values), r.like(local.lengths))
     keys = local
     if is_sharded:
         with r.with_attributes(DISTRIBUTED if is_ahead else {}):

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
 from perfmodel.workload.eager.arithmetic import LOSSES
-from perfmodel.workload.eager.creation import to_dtype
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, look_up
-from perfmodel.workload.eager.views import cat, detach, reshape, squeeze
+from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
 from perfmodel.workload.embedding_tables import fused_embeddings, total_lookups
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
@@ -48,9 +47,9 @@ def torchrec(r: Recorder, run: Run) -> None:
     prefetched = workload.implementation.prefetch
     with r.with_attributes(PREFETCHED if prefetched else {}):
         dense, local, labels = local_batch(r, run)
-    if prefetched:
-        dense, labels = from_earlier_step(r, dense), from_earlier_step(r, labels)
-        local = Jagged(from_earlier_step(r, local.values), from_earlier_step(r, local.lengths))
+    if prefetched:  # an earlier step brought this one's
+        dense, labels = r.like(dense), r.like(labels)
+        local = Jagged(r.like(local.values), r.like(local.lengths))
     jagged = local
     if run.ranks > 1:
         with r.with_attributes(DISTRIBUTED if prefetched else {}):
@@ -77,12 +76,10 @@ def forward(
     workload = run.workload
     dtype = COMPUTE[workload.implementation.precision]
     features = mlp(r, dense, layers.bottom, dtype=dtype)
-    sparse = look_up()
-    sparse = sparse if sparse.dtype == features.dtype else to_dtype(r, sparse, features.dtype)
+    sparse = cast(r, look_up(), features.dtype)
     joined = interact(r, workload, features, sparse, layers.crosses, dtype)
     output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
-    output = to_dtype(r, output, "fp32") if output.dtype != "fp32" else output
-    return squeeze(r, output, -1)
+    return squeeze(r, cast(r, output, "fp32"), -1)
 
 
 def loss_of(r: Recorder, run: Run, output: Tensor, labels: Tensor) -> Tensor:
@@ -129,8 +126,3 @@ def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
     if vectors == tables:
         return out
     return sum_parts(r, out, tables)
-
-
-def from_earlier_step(r: Recorder, x: Tensor) -> Tensor:
-    """What an earlier step made that is like `x`."""
-    return r.tensor(x.shape, x.dtype)

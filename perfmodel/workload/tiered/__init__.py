@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from perfmodel.workload.tiered.source import TIERED, Group, Shared, Source, groups_of, output_route
+from perfmodel.workload.tiered.source import (
+    TIERED,
+    Group,
+    Shared,
+    Source,
+    groups_of,
+    output_route,
+    source_of,
+)
 
-__all__ = ["TIERED", "Group", "Shared", "Source", "groups_of", "output_route"]
+__all__ = ["TIERED", "Group", "Shared", "Source", "groups_of", "output_route", "source_of"]

@@ -26,9 +26,9 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.adapter_caches import REMOTE, AdapterUse, adapter_use, is_across_network
 from perfmodel.workload.collectives import all_to_all_call, linked_collective
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import look_up, update
-from perfmodel.workload.eager.views import view
+from perfmodel.workload.eager.tensors import view
 from perfmodel.workload.jagged import (
     ITEM_BYTES,
     KEY_BYTES,
@@ -41,10 +41,8 @@ from perfmodel.workload.jagged import (
 from perfmodel.workload.pooled_exchange import decode_wire, encode_wire, wire_dtype, wire_elements
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import lookups
-from perfmodel.workload.tiered.device_kernels import DeviceTables, table_batched, with_attributes
+from perfmodel.workload.tiered.device_kernels import DeviceTables, table_batched
 from perfmodel.workload.tiered.source import TIERED, Group
-
-LOOK_UP = "tiered::nic_look_up"
 
 
 @dataclass(frozen=True)
@@ -57,37 +55,32 @@ class AdapterCachedTables(DeviceTables):
         left = _device_lookups(self.use, group)
         asked = _asked(group)
         hits = asked - sum(left.lookups)
-        tape, r.tape = r.tape, None
-        tables = with_attributes(self.tables, left.to_attributes())
         rest = r.view(keys.values, (max(round(sum(left.lookups)), 1),), (1,))
-        out = look_up(r, tables, rest, offsets(r, keys), group.samples)
-        r.tape = tape
+        with r.untracked():
+            tables = self.tables.described(left.to_attributes())
+            out = look_up(r, tables, rest, offsets(r, keys), group.samples)
         if hits >= 1:
             probes = asked * (1 - _linked_frac(group))
             dims = {"probes": max(probes, 1.0), "lookups": hits, "row_bytes": _row_bytes(group)}
             dims |= {"bags": min(hits, group.bags), "dim": group.total_dim / len(group.tables)}
             dims["messages"] = self.use.messages(group.run, probes * KEY_BYTES)
             record_row_op(r, "nic_lookup", (keys.values,), out, stream=NIC, dims=dims)
-        saved = (self.tables, keys, group, self.use)
-        track(r, LOOK_UP, (self.tables.weights,), out, *saved)
-        return out
+        weights = (self.tables.weights,)
+        return r.track("NicLookUpBackward", weights, out, lambda g: self.learn(r, group, keys, g))
 
-
-@rule_of_one(LOOK_UP, "NicLookUpBackward")
-def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """All rows updated; those that adapters hold written through."""
-    tables, keys, group, use = node.saved
-    about = lookups(group.tables, group.samples).to_attributes()
-    update(r, with_attributes(tables, about), keys.values, offsets(r, keys), gradient)
-    dim = group.total_dim / len(group.tables)
-    own = sum(use.tables[number].local_rows for number, _ in _shards(group))
-    if own >= 1:
-        given = r.tensor((round(own * dim),))
-        r.leaf("aten::index_select", (tables.weights, 0, keys.values), given)
-        _write(r, given, own, _row_bytes(group), bus=True)
-    if _is_remote(group.run, group.placed.caches) and _is_everywhere(group.run):
-        _write_through(r, group.run, (tables.weights,))
-    return [None]
+    def learn(self, r: Recorder, group: Group, keys: Jagged, gradient: Tensor) -> Gradients:
+        """All rows updated; those that adapters hold written through."""
+        tables = self.tables.described(lookups(group.tables, group.samples).to_attributes())
+        update(r, tables, keys.values, offsets(r, keys), gradient)
+        dim = group.total_dim / len(group.tables)
+        own = sum(self.use.tables[number].local_rows for number, _ in _shards(group))
+        if own >= 1:
+            given = (tables.weights, 0, keys.values)
+            rows = r.made("aten::index_select", given, (round(own * dim),))
+            _write(r, rows, own, _row_bytes(group), bus=True)
+        if _is_remote(group.run, group.placed.caches) and _is_everywhere(group.run):
+            _write_through(r, group.run, (tables.weights,))
+        return [None]
 
 
 def finish_writes(r: Recorder, run: Run, sources: Sequence[object]) -> None:
@@ -184,9 +177,11 @@ def _row_bytes(group: Group) -> float:
     return group.mean(float(row_bytes(group.placed.dtype, table.dim)) for table in group.tables)
 
 
-@TIERED.register("hbm/nic_local", "hbm/nic_remote", "hbm/nic_local/nic_remote")
-def adapter_cached_tables(r: Recorder, group: Group) -> AdapterCachedTables:
-    """Weights in device memory; adapters hold their hot rows as well."""
+@TIERED.register("hbm")
+def device_tables(r: Recorder, group: Group) -> DeviceTables:
+    """Weights in device memory, whose hot rows adapters may hold as well."""
+    if not group.cached_at:
+        return DeviceTables(table_batched(r, group))
     use = adapter_use(group.run)
     if use is None or group.replicated:
         raise WorkloadError("a cache in an adapter: there is no other rank that looks rows up")
@@ -198,7 +193,6 @@ def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
     samples, `[batch, dim]`. The adapter adds up vectors while others still arrive."""
     use = adapter_use(run)
     assert use is not None
-    tape, r.tape = r.tape, None
     wire = run.workload.implementation.exchange_precision
     share = sent_frac(run, use)
     each = pooled.elements // run.ranks
@@ -206,7 +200,8 @@ def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
         wire_elements(round(each * share) if is_across_network(run, rank) else each, wire)
         for rank in range(run.ranks)
     ]
-    flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
+    with r.untracked():
+        flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
     received = r.tensor((sum(sizes),), wire_dtype(wire))
     dim = run.workload.tables[run.plan.shards[run.rank][0].table].dim
     out = r.tensor((run.batch, pooled.shape[1]))
@@ -226,7 +221,6 @@ def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
     all_to_all_call(r, sent, received, sizes, sizes, is_async=True)
     values = decode_wire(r, received, received.elements, wire)
     record_row_op(r, "nic_lookup", (values,), out, stream=NIC, dims={"probes": 1.0})
-    r.tape = tape
     return out
 
 

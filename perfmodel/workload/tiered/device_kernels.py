@@ -13,23 +13,20 @@ without asynchronous copies; `torch.isin` by sorting, as PyTorch does where both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE
-from perfmodel.workload.eager.creation import to_device
 from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, embedding_bag_backward
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.eager.views import reshape, transpose
+from perfmodel.workload.eager.tensors import reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.tables import lookups
 from perfmodel.workload.tiered.source import (
     HOST_MEMORY,
-    TIERED,
     Group,
     RowCacheUse,
     Source,
@@ -50,39 +47,19 @@ class DeviceTables(Source):
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         read, bags = group.read
-        tables = with_attributes(self.tables, lookups(read, bags).to_attributes())
+        tables = self.tables.described(lookups(read, bags).to_attributes())
         return look_up(r, tables, keys.values, offsets(r, keys), bags)
-
-
-def with_attributes(tables: Batched, about: dict[str, str]) -> Batched:
-    """The operator, its lookups described by `about`."""
-    return replace(tables, attributes={**tables.attributes, **about})
-
-
-@TIERED.register("hbm")
-def device_tables(r: Recorder, group: Group) -> DeviceTables:
-    """Weights in device memory."""
-    return DeviceTables(table_batched(r, group))
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
     """The tables of a group as one operator."""
-    tables = group.tables
-    return batched(
-        r,
-        tuple(table.rows for table in tables),
-        tuple(table.dim for table in tables),
-        dtype=group.placed.dtype,
-        optimizer=group.run.workload.training.table_optimizer,
-        is_modern=True,
-        attributes=lookups(*group.read).to_attributes(),
-    )
+    optimizer = group.run.workload.training.table_optimizer
+    return batched(r, lookups(*group.read), dtype=group.placed.dtype, optimizer=optimizer)
 
 
 HOST = "cpu"
 
 
-@TIERED.register("host")
 def tables_over_bus(r: Recorder, group: Group) -> DeviceTables:
     """The operator of device memory, its weights on the host."""
     tables = table_batched(r, group)
@@ -148,9 +125,6 @@ def _about(use: RowCacheUse, state: Tensor) -> dict[str, str]:
     return {name: repr(value) for name, value in figures.items()}
 
 
-LOOK_UP = "tiered::cached_bag"
-
-
 @dataclass(frozen=True)
 class OperatorCache(Source):
     """See `source.Source`; the maps have an int64 for every row there is."""
@@ -191,28 +165,23 @@ class OperatorCache(Source):
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places = _select(r, self.place_of, _select(r, self.number_of, keys.values))
         about = lookups(group.tables, group.samples).to_attributes()
-        tape, r.tape = r.tape, None
-        starts = offsets(r, keys)
-        bags = r.view(starts, (group.bags,), (1,))
-        pooled = embedding_bag(r, self.cache, places, bags, about)
-        by_table = reshape(r, pooled, (len(group.tables), group.samples, -1))
-        out = reshape(r, transpose(r, by_table, 0, 1), (group.samples, -1))
-        r.tape = tape
-        track(r, LOOK_UP, (self.cache,), out, self.cache, places, bags, about)
-        return out
+        with r.untracked():
+            bags = r.view(offsets(r, keys), (group.bags,), (1,))
+            pooled = embedding_bag(r, self.cache, places, bags, about)
+            by_table = reshape(r, pooled, (len(group.tables), group.samples, -1))
+            out = reshape(r, transpose(r, by_table, 0, 1), (group.samples, -1))
 
+        def backward(gradient: Tensor) -> Gradients:
+            """A sparse gradient of the rows in the cache, and SGD on them."""
+            by_sample = reshape(r, gradient, (group.samples, len(group.tables), -1))
+            each = reshape(r, transpose(r, by_sample, 0, 1), (group.bags, -1))
+            nothing = r.tensor((0,), "int64")
+            saved = (places, bags, nothing, bags, nothing)
+            sparse = embedding_bag_backward(r, each, self.cache, saved, about)
+            add_sparse(r, self.cache, sparse, -LEARNING_RATE, about)
+            return [None]
 
-@rule_of_one(LOOK_UP, "EmbeddingBagBackward0")
-def _backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """A sparse gradient of the rows in the cache, and SGD on them."""
-    cache, places, bags, about = node.saved
-    tables = bags.shape[0] // gradient.shape[0]
-    by_sample = reshape(r, gradient, (gradient.shape[0], tables, -1))
-    each = reshape(r, transpose(r, by_sample, 0, 1), (bags.shape[0], -1))
-    nothing = r.tensor((0,), "int64")
-    sparse = embedding_bag_backward(r, each, cache, (places, bags, nothing, bags, nothing), about)
-    add_sparse(r, cache, sparse, -LEARNING_RATE, about)
-    return [None]
+        return r.track("EmbeddingBagBackward0", (self.cache,), out, backward)
 
 
 def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) -> None:
@@ -226,14 +195,13 @@ def _prepare(r: Recorder, cache: OperatorCache, use: RowCacheUse, keys: Tensor) 
     absent = _is_in(r, distinct, held)
     wanted = _masked(r, distinct, absent, max(missed, 1))
     counts = _masked(r, r.tensor((unique,), "int64"), absent, max(missed, 1))
-    r.leaf("aten::sum", (counts,), r.tensor((), "int64"))
+    r.made("aten::sum", (counts,), (), "int64")
     if not missed:
         return
     wanted_host = to_device(r, wanted, HOST)
     _evict(r, cache, held, distinct, missed, use.row_bytes)
-    is_free = r.tensor(held.shape, "bool")
-    r.leaf("aten::eq", (held, -1), is_free)
-    slots = _nonzero(r, is_free, missed)
+    is_free = r.made("aten::eq", (held, -1), held.shape, "bool")
+    slots = r.made("aten::nonzero", (is_free,), (missed,), "int64")
     _admit(r, cache, wanted, wanted_host, slots, use.row_bytes)
 
 
@@ -243,9 +211,9 @@ def _evict(
     """As many of the least frequent rows as come, none of the batch's, back to the host."""
     kept = max(distinct.shape[0] - missed, 1)
     in_batch = _is_in(r, held, distinct)
-    barred = _nonzero(r, in_batch, kept)
+    barred = r.made("aten::nonzero", (in_batch,), (kept,), "int64")
     saved = _masked(r, held, in_batch, kept)
-    r.leaf("aten::clone", (saved, None), r.tensor(saved.shape, "int64"))
+    r.made("aten::clone", (saved, None), saved.shape, "int64")
     r.leaf("aten::index_fill_", (held, 0, barred, -2), held)
     values, leaving = r.tensor((missed,), "int64"), r.tensor((missed,), "int64")
     r.leaf("aten::topk", (held, missed, -1, True, True), values, leaving)
@@ -286,9 +254,8 @@ def _host(
 
 
 def _select(r: Recorder, table: Tensor, index: Tensor) -> Tensor:
-    out = r.tensor((index.shape[0], *table.shape[1:]), table.dtype)
-    r.leaf("aten::index_select", (table, 0, index), out)
-    return out
+    shape = (index.shape[0], *table.shape[1:])
+    return r.made("aten::index_select", (table, 0, index), shape, table.dtype)
 
 
 def _is_in(r: Recorder, x: Tensor, among: Tensor) -> Tensor:
@@ -308,35 +275,12 @@ def _is_in(r: Recorder, x: Tensor, among: Tensor) -> Tensor:
     left, right = (r.view(ordered, (both - 1,), (1,)) for _ in range(2))
     r.leaf("aten::ne", (left, right), same)
     r.leaf("aten::index_copy_", (mask, 0, order, mask), mask)
-    out = r.tensor((n,), "bool")
-    r.leaf("aten::index_select", (mask, 0, inverse), out)
+    out = r.made("aten::index_select", (mask, 0, inverse), (n,), "bool")
     r.end(out)
-    return out
-
-
-def _nonzero(r: Recorder, mask: Tensor, count: int) -> Tensor:
-    out = r.tensor((count,), "int64")
-    r.leaf("aten::nonzero", (mask,), out)
     return out
 
 
 def _masked(r: Recorder, x: Tensor, mask: Tensor, count: int) -> Tensor:
     """`x[mask]`: where the mask is true, counted by the host, then those values."""
-    places = _nonzero(r, mask, count)
-    out = r.tensor((count,), x.dtype)
-    r.leaf("aten::index", (x, (places,)), out)
-    return out
-
-
-CACHES: Mapping[str, Callable[[Recorder, Group], Source]] = {
-    "kernels": KernelCache.of,
-    "operators": OperatorCache.of,
-}
-"""By `RowCache.kept_by`."""
-
-
-@TIERED.register("host/hbm")
-def cached_tables(r: Recorder, group: Group) -> Source:
-    """Weights in host memory, the cache's part of them in the device's."""
-    (name,) = group.placed.caches
-    return CACHES[row_cache_use(group, name).cache.kept_by](r, group)
+    places = r.made("aten::nonzero", (mask,), (count,), "int64")
+    return r.made("aten::index", (x, (places,)), (count,), x.dtype)

@@ -29,12 +29,19 @@ from dataclasses import dataclass, replace
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import OPERATOR, PROCESSES
-from perfmodel.workload.eager.creation import copy, to_device
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule_of_one, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.tensors import copy, to_device
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
-from perfmodel.workload.tiered.device_kernels import FETCH_STREAM, KernelCache, device_use
+from perfmodel.workload.tiered.device_kernels import (
+    FETCH_STREAM,
+    KernelCache,
+    OperatorCache,
+    device_use,
+    tables_over_bus,
+)
+from perfmodel.workload.tiered.hot_rows import hot_rows
 from perfmodel.workload.tiered.source import (
     HOST_MEMORY,
     TIERED,
@@ -47,7 +54,6 @@ from perfmodel.workload.tiered.source import (
 )
 
 HOST = "cpu"
-POOL = "tier::host_pool"
 
 
 @dataclass(frozen=True)
@@ -65,27 +71,16 @@ class PooledOnHost(Source):
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
         record_on_host(r, "host_pool", group, (self.weights, values), pooled)
         out = to_device(r, pooled, r.place, non_blocking=True)
-        track(r, POOL, (self.weights,), out, self.weights, values, group)
-        return out
+
+        def backward(gradient: Tensor) -> Gradients:
+            """Gradients of pooled rows to the host, which applies them to the rows."""
+            given = (to_device(r, gradient, HOST), values, self.weights)
+            record_on_host(r, "host_apply", group, given, self.weights, group.waits_for_writes)
+            return [None]
+
+        return r.track("HostPoolBackward", (self.weights,), out, backward)
 
 
-@rule_of_one(POOL, "HostPoolBackward")
-def _pooled_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Gradients of pooled rows to the host, which applies them to the rows."""
-    weights, values, group = node.saved
-    given = (to_device(r, gradient, HOST), values, weights)
-    record_on_host(r, "host_apply", group, given, weights, group.waits_for_writes)
-    return [None]
-
-
-@TIERED.register("host_pooled")
-def pooled_tables(r: Recorder, group: Group) -> PooledOnHost:
-    """Weights in host memory."""
-    elements = sum(table.rows * table.dim for table in group.tables)
-    return PooledOnHost(r.tensor((elements,), group.placed.dtype, place=HOST))
-
-
-LOOK_UP = "tier::host_operators"
 Weights = tuple[Tensor, ...]
 
 
@@ -117,8 +112,20 @@ class OperatorsOnHost(Source):
         if every.samples > group.samples:
             out, sent = r.tensor((group.samples, group.total_dim)), out
             _copied(r, group, out, sent)
-        track(r, LOOK_UP, (self.weights[0],), out, self, values, group)
-        return out
+
+        def backward(gradient: Tensor) -> Gradients:
+            """Gradients of pooled rows to the host, and there per table to a sparse gradient."""
+            if every.samples > group.samples:
+                own, gradient = gradient, r.tensor((every.samples, group.total_dim))
+                _copied(r, group, gradient, own)
+            given = to_device(r, gradient, HOST)
+            for table in group.tables:
+                of_rows = r.tensor((table.lookups(every.samples), table.dim), place=HOST)
+                self.operator(r, every, table, (given, values), of_rows, "bwd")
+            self.looked_up.append(every)
+            return [None]
+
+        return r.track("HostOperatorsBackward", (self.weights[0],), out, backward)
 
     def finish(self, r: Recorder, run: Run) -> None:
         for group in self.looked_up:
@@ -155,47 +162,11 @@ class OperatorsOnHost(Source):
             )
 
 
-@rule_of_one(LOOK_UP, "HostOperatorsBackward")
-def _operators_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Gradients of pooled rows to the host, and there per table to a sparse gradient."""
-    source, values, group = node.saved
-    every = source.every(group)
-    if every.samples > group.samples:
-        own, gradient = gradient, r.tensor((every.samples, group.total_dim))
-        _copied(r, group, gradient, own)
-    given = to_device(r, gradient, HOST)
-    for table in group.tables:
-        out = r.tensor((table.lookups(every.samples), table.dim), place=HOST)
-        source.operator(r, every, table, (given, values), out, "bwd")
-    source.looked_up.append(every)
-    return [None]
-
-
 def _copied(r: Recorder, group: Group, to: Tensor, source: Tensor) -> None:
     """One GPU's part of every table's pooled rows, from or to the first GPU."""
     for table in group.tables:
         shape, strides = (group.samples, table.dim), (table.dim, 1)
         copy(r, r.view(to, shape, strides), r.view(source, shape, strides), non_blocking=True)
-
-
-def _weights(r: Recorder, group: Group) -> Weights:
-    dtype = group.placed.dtype
-    return tuple(r.tensor((table.rows, table.dim), dtype, place=HOST) for table in group.tables)
-
-
-@TIERED.register("host_operators")
-def operator_tables(r: Recorder, group: Group) -> OperatorsOnHost:
-    """A process per GPU."""
-    return OperatorsOnHost(_weights(r, group), [], by_one=False)
-
-
-@TIERED.register("host_one_process")
-def one_process_tables(r: Recorder, group: Group) -> OperatorsOnHost:
-    """One process for all GPUs of a node."""
-    return OperatorsOnHost(_weights(r, group), [], by_one=True)
-
-
-STORED_POOL = "tier::storage_pool"
 
 
 @dataclass(frozen=True)
@@ -224,21 +195,18 @@ class OnDrives(Source):
         pooled = r.tensor((group.samples, group.total_dim), place=HOST)
         record_on_host(r, "host_pool", group, (self.cache, self.reads), pooled)
         out = to_device(r, pooled, r.place, non_blocking=True)
-        track(r, STORED_POOL, (self.rows,), out, self, group)
-        return out
 
+        def backward(gradient: Tensor) -> Gradients:
+            """Gradients applied to rows in the cache; as many rows as came leave it for drives."""
+            given, waits = (to_device(r, gradient, HOST), self.cache), group.waits_for_writes
+            record_on_host(r, "host_apply", group, given, self.cache, waits)
+            missed = _missed(group)
+            if missed["rows"]:
+                left = (self.cache,)
+                _record(r, group, "storage_write", left, self.rows, missed, blocks=waits)
+            return [None]
 
-@rule_of_one(STORED_POOL, "StoragePoolBackward")
-def _stored_backward(r: Recorder, node: Node, gradient: Tensor) -> Gradients:
-    """Gradients applied to rows in the cache; as many rows as came leave it for the drives."""
-    source, group = node.saved
-    given, waits = (to_device(r, gradient, HOST), source.cache), group.waits_for_writes
-    record_on_host(r, "host_apply", group, given, source.cache, waits)
-    missed = _missed(group)
-    if missed["rows"]:
-        left = (source.cache,)
-        _record(r, group, "storage_write", left, source.rows, missed, blocks=waits)
-    return [None]
+        return r.track("StoragePoolBackward", (self.rows,), out, backward)
 
 
 def _record(
@@ -267,19 +235,6 @@ def _missed(group: Group) -> dict[str, float]:
     total = sum(counts)
     mean = sum(size * count for size, count in zip(sizes, counts, strict=True)) / total
     return {"rows": total, "row_bytes": mean}
-
-
-def _on_drives(r: Recorder, group: Group) -> OnDrives:
-    """Tensors that stand for the rows there and in the cache: what those take, the placement's
-    tiers say (`memory_tiers`), so that a machine of CPUs has them once."""
-    dtype = group.placed.dtype
-    rows, cache = (r.tensor((1,), dtype, place=HOST) for _ in range(2))
-    return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))
-
-
-for _tier in (STORAGE, EXPANSION):
-    TIERED.register(f"{_tier}_pooled")(_on_drives)
-    TIERED.register(f"{_tier}_pooled/host")(_on_drives)
 
 
 @dataclass(frozen=True)
@@ -345,6 +300,31 @@ def _read_rows(group: Group, missed: int) -> int:
     return min(round(row_cache_use(group, group.placed.caches[1]).missed_rows), missed)
 
 
-for _tier in (STORAGE, EXPANSION):
-    TIERED.register(f"{_tier}/hbm")(KernelCacheOverDrives.of)
-    TIERED.register(f"{_tier}/hbm/host")(KernelCacheOverDrives.of)
+@TIERED.register("host")
+def host_tables(r: Recorder, group: Group) -> Source:
+    """Weights in host memory, with a cache or hot rows in the device's or none."""
+    placed, dtype = group.placed, group.placed.dtype
+    if placed.hot_rows:
+        return hot_rows(r, group)
+    if placed.pooled_on == "host":
+        elements = sum(table.rows * table.dim for table in group.tables)
+        return PooledOnHost(r.tensor((elements,), dtype, place=HOST))
+    if placed.pooled_on != "device":
+        shapes = [(table.rows, table.dim) for table in group.tables]
+        weights = tuple(r.tensor(shape, dtype, place=HOST) for shape in shapes)
+        return OperatorsOnHost(weights, [], by_one=placed.pooled_on == "one_process")
+    if not placed.caches:
+        return tables_over_bus(r, group)
+    by_kernels = device_use(group).cache.kept_by == "kernels"
+    return (KernelCache if by_kernels else OperatorCache).of(r, group)
+
+
+@TIERED.register(STORAGE, EXPANSION)
+def stored_tables(r: Recorder, group: Group) -> Source:
+    """Rows on drives or in expansion memory. Tensors stand for those pooled by the host: what they
+    take, the placement's tiers say (`memory_tiers`), so that a machine of CPUs has them once."""
+    if group.placed.pooled_on == "device":
+        return KernelCacheOverDrives.of(r, group)
+    dtype = group.placed.dtype
+    rows, cache = (r.tensor((1,), dtype, place=HOST) for _ in range(2))
+    return OnDrives(rows, cache, r.tensor((group.lookups,), dtype, place=HOST))

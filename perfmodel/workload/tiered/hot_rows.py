@@ -22,13 +22,12 @@ from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.ops.vocabulary.tiers import ACCELERATOR
 from perfmodel.workload.collectives import linked_collective
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up, update
 from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes, state_bytes
-from perfmodel.workload.tiered.device_kernels import with_attributes
-from perfmodel.workload.tiered.source import TIERED, Group
+from perfmodel.workload.tiered.source import Group
 
 _LEAST = 0.5
 """Fewer rows than this are none."""
@@ -133,7 +132,6 @@ def _alphas(
 
 
 HOST = "cpu"
-LOOK_UP = "tier::hot_rows"
 
 
 @dataclass
@@ -186,14 +184,31 @@ class HotRows:
         slots = r.tensor((max(use.fetched, 1),), "int64")
         if use.fetched:
             r.leaf("aten::index_copy_", (self.places, 0, slots, self.arrived.pop(0)), self.places)
-        tables = with_attributes(self.tables, hot_lookups(group, use).to_attributes())
+        tables = self.tables.described(hot_lookups(group, use).to_attributes())
         starts = offsets(r, keys)
-        tape, r.tape = r.tape, None
-        pooled = look_up(r, tables, keys.values, starts, group.samples)
-        r.tape = tape
-        saved = (self, tables, keys.values, starts, slots, use, group)
-        track(r, LOOK_UP, (self.tables.weights,), pooled, *saved)
-        return pooled
+        with r.untracked():
+            pooled = look_up(r, tables, keys.values, starts, group.samples)
+
+        def backward(gradient: Tensor) -> Gradients:
+            """Gradients summed per row; those of rows that were fetched go to the host."""
+            update(r, tables, keys.values, starts, gradient)
+            r.now(tables.attributes)
+            self.sums.append(r.tensor((use.distinct_hot, self.places.shape[1])))
+            if use.fetched:
+                self._return_gradients(r, slots, use, group)
+            return [None]
+
+        return r.track("HotRowsBackward", (self.tables.weights,), pooled, backward)
+
+    def _return_gradients(self, r: Recorder, slots: Tensor, use: HotUse, group: Group) -> None:
+        dim, pipeline = self.places.shape[1], group.run.pipeline or Pipeline()
+        sums = r.tensor((use.distinct_hot + use.fetched, dim))
+        own = r.made("aten::index_select", (sums, 0, slots), (use.fetched, dim))
+        if pipeline.popular_frac:
+            return
+        given, dims = (own, self.host_rows), _dims(group, use.fetched)
+        waits, to = not pipeline.writes_behind, self.host_rows
+        record_row_op(r, "rows_to_host", given, to, stream=ACCELERATOR, dims=dims, blocks=waits)
 
     def finish(self, r: Recorder, run: Run) -> None:
         dim, count = self.places.shape[1], sum(sums.shape[0] for sums in self.sums)
@@ -208,32 +223,6 @@ class HotRows:
             to = r.view(changed, (self.places.shape[0], width), (width, 1))
             r.leaf("aten::index_add_", (to, 0, keys, rows, 1), to)
         self.sums.clear()
-
-
-@rule(LOOK_UP, "HotRowsBackward")
-def _backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Gradients summed per row; those of rows that were fetched go to the host."""
-    source, tables, values, starts, slots, use, group = node.saved
-    update(r, tables, values, starts, gradients[0])
-    r.now(tables.attributes)
-    dim = source.places.shape[1]
-    source.sums.append(r.tensor((use.distinct_hot, dim)))
-    if use.fetched:
-        _return_gradients(r, source, slots, use, group)
-    return [None]
-
-
-def _return_gradients(
-    r: Recorder, source: HotRows, slots: Tensor, use: HotUse, group: Group
-) -> None:
-    sums = r.tensor((use.distinct_hot + use.fetched, source.places.shape[1]))
-    own = r.tensor((use.fetched, source.places.shape[1]))
-    r.leaf("aten::index_select", (sums, 0, slots), own)
-    pipeline = group.run.pipeline or Pipeline()
-    if pipeline.popular_frac:
-        return
-    rows, dims, waits = source.host_rows, _dims(group, use.fetched), not pipeline.writes_behind
-    record_row_op(r, "rows_to_host", (own, rows), rows, stream=ACCELERATOR, dims=dims, blocks=waits)
 
 
 def _parted(group: Group) -> dict[str, float]:
@@ -256,19 +245,11 @@ def _dims(group: Group, rows: float) -> dict[str, float]:
     }
 
 
-@TIERED.register("host+hot")
 def hot_rows(r: Recorder, group: Group) -> HotRows:
     """Weights in host memory; hot rows, and room for as many as a step fetches, in the device's."""
     about = hot_lookups(group, largest_use(group))
-    tables = batched(
-        r,
-        about.hash_size,
-        about.dim,
-        dtype=group.placed.dtype,
-        optimizer=group.run.workload.training.table_optimizer,
-        is_modern=True,
-        attributes=about.to_attributes(),
-    )
+    optimizer = group.run.workload.training.table_optimizer
+    tables = batched(r, about, dtype=group.placed.dtype, optimizer=optimizer)
     dim = group.total_dim // len(group.tables)
     places = r.view(tables.weights, (tables.weights.elements // dim, dim), (dim, 1))
     elements = sum(table.rows * table.dim for table in group.tables)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.collectives import GROUP, linked_collective
 from perfmodel.workload.eager.arithmetic import scalar_in_place
-from perfmodel.workload.eager.creation import to_dtype
-from perfmodel.workload.eager.recorder import Gradients, Node, Recorder, rule, track
-from perfmodel.workload.eager.views import view
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import cast, to_dtype, view
 from perfmodel.workload.pooled_exchange import Link, exchanged_rows, features_of
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import sum_in_adapters
@@ -25,13 +24,33 @@ REQUEST, WAIT = "ReduceScatter_Req", "ReduceScatter_Wait"
 
 @dataclass
 class _Sum:
-    """What a request and its wait share: ranks that add up, and what came either way."""
+    """A sum over ranks: how it travels, and the gradients that came back."""
 
     ranks: int
     wire: str
     group: str = GROUP
-    received: Tensor | None = None
     returned: Tensor | None = None
+
+    def track(self, r: Recorder, pooled: Tensor, out: Tensor) -> Tensor:
+        """`out` made of `pooled` by a request and a wait for it; backward is an all-gather."""
+
+        def started(gradient: Tensor) -> list[Tensor]:
+            """The gradients of all ranks' samples start on their way to each."""
+            samples, dim = gradient.shape
+            sent = cast(r, gradient, self.wire)
+            self.returned = r.tensor((samples * self.ranks, dim), self.wire)
+            linked_collective(r, "all_gather", sent, self.returned, self.ranks, self.group)
+            return [r.tensor((1,))]
+
+        def arrived(_: Tensor) -> list[Tensor]:
+            """Waits for them, and divides by the number of ranks."""
+            assert self.returned is not None
+            of_pooled = cast(r, self.returned, pooled.dtype)
+            scalar_in_place(r, "aten::div_", of_pooled, self.ranks)
+            return [of_pooled]
+
+        token = r.track(f"{REQUEST}Backward", (pooled,), r.tensor((1,)), arrived)
+        return r.track(f"{WAIT}Backward", (token,), out, started)
 
 
 def output_routes(run: Run) -> list[str]:
@@ -52,10 +71,7 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
         return features_of(r, _reduce_scattered(r, pooled, _Sum(run.ranks, wire)), widths[run.rank])
     if way == ADDED:
         out = sum_in_adapters(r, run, pooled)
-        about, token = _Sum(run.ranks, wire), r.tensor((1,))
-        track(r, REQUEST, (pooled,), token, about)
-        track(r, WAIT, (token,), out, about)
-        return features_of(r, out, widths[run.rank])
+        return features_of(r, _Sum(run.ranks, wire).track(r, pooled, out), widths[run.rank])
     if not widths[run.rank]:
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == POOLED:
@@ -66,19 +82,13 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
     place = run.rank % run.linked
     alike = widths[place :: run.linked]
     if alike[run.rank // run.linked]:
-        pooled = _reduce_scattered(
-            r, pooled, _Sum(run.linked, wire, f"linked {run.rank // run.linked}")
-        )
+        group = f"linked {run.rank // run.linked}"
+        pooled = _reduce_scattered(r, pooled, _Sum(run.linked, wire, group))
     else:
         pooled = _empty_pooled(r, run.batch * run.groups)
     dims = tuple(map(sum, alike))
-    link = Link(
-        run.batch,
-        dims,
-        run.rank // run.linked,
-        nodes=run.groups,
-        group=f"place {run.rank % run.linked}",
-    )
+    group = f"place {place}"
+    link = Link(run.batch, dims, run.rank // run.linked, nodes=run.groups, group=group)
     out = exchanged_rows(r, pooled, link, wire)
     return features_of(r, out, [width for own in alike for width in own])
 
@@ -86,8 +96,7 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
 def _empty_pooled(r: Recorder, samples: int) -> Tensor:
     """What a rank without tables sends, as a parameter, so that it takes part in backward too."""
     empty = r.tensor((samples, 0))
-    if r.tape is not None:
-        r.tape.parameter(empty)
+    r.parameter(empty)
     return empty
 
 
@@ -113,38 +122,11 @@ def _widths(run: Run, way: str) -> list[list[int]]:
 def _reduce_scattered(r: Recorder, pooled: Tensor, about: _Sum) -> Tensor:
     """`[samples, dim]` on each rank -> the sums of the own part of the samples."""
     r.begin(REQUEST, pooled)
-    sent = to_dtype(r, pooled, about.wire) if pooled.dtype != about.wire else pooled
-    about.received = r.tensor((pooled.shape[0] // about.ranks, pooled.shape[1]), about.wire)
-    linked_collective(r, "reduce_scatter", sent, about.received, about.ranks, about.group)
+    sent = cast(r, pooled, about.wire)
+    out = r.tensor((pooled.shape[0] // about.ranks, pooled.shape[1]), about.wire)
+    linked_collective(r, "reduce_scatter", sent, out, about.ranks, about.group)
     r.end()
-    token = r.tensor((1,))
-    track(r, REQUEST, (pooled,), token, about)
-    r.begin(WAIT, token)
-    out = about.received
+    r.begin(WAIT, r.tensor((1,)))
     out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
     r.end(out)
-    track(r, WAIT, (token,), out, about)
-    return out
-
-
-@rule(WAIT, "ReduceScatter_WaitBackward")
-def _wait_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """The gradients of all ranks' samples start on their way to each."""
-    (gradient,) = gradients
-    assert gradient is not None
-    (about,) = node.saved
-    sent = to_dtype(r, gradient, about.wire) if gradient.dtype != about.wire else gradient
-    samples, dim = gradient.shape
-    about.returned = r.tensor((samples * about.ranks, dim), about.wire)
-    linked_collective(r, "all_gather", sent, about.returned, about.ranks, about.group)
-    return [r.tensor((1,))]
-
-
-@rule(REQUEST, "ReduceScatter_ReqBackward")
-def _request_backward(r: Recorder, node: Node, gradients: Gradients) -> Gradients:
-    """Waits for them, and divides by the number of ranks."""
-    (about,) = node.saved
-    pooled, out = node.inputs[0], about.returned
-    out = to_dtype(r, out, pooled.dtype) if out.dtype != pooled.dtype else out
-    scalar_in_place(r, "aten::div_", out, about.ranks)
-    return [out]
+    return about.track(r, pooled, out)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from perfmodel.embedding import RowCache, TableAccess, TablePlacement
+from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
@@ -45,15 +46,11 @@ class Group:
     """How many of the rank's tables before its own are equal to it."""
 
     @property
-    def way(self) -> str:
-        """How rows are reached, a name of `TIERED`: the tier, `host` read by the device over its
-        bus; by whom rows are pooled, if not by the device (`host_pooled`, `host_operators`,
-        `host_one_process`); `+hot` with hot rows in device memory; where caches lie, each behind
-        the one before (`host/hbm`, `hbm/nic_local`)."""
-        placed, placement = self.placed, self.run.placement
+    def cached_at(self) -> tuple[str, ...]:
+        """Where the caches of its rows lie, each behind the one before."""
+        placement = self.run.placement
         assert placement is not None
-        tier = placed.tier + _POOLED[placed.pooled_on] + ("+hot" if placed.hot_rows else "")
-        return "/".join((tier, *(placement.cache(name).at for name in placed.caches)))
+        return tuple(placement.cache(name).at for name in self.placed.caches)
 
     @property
     def read(self) -> tuple[tuple[Table, ...], int]:
@@ -134,17 +131,32 @@ SourceFactory: TypeAlias = Callable[[Recorder, Group], Source]
 """Makes the weights of a group's tables, and what reads them."""
 
 TIERED: Registry[SourceFactory] = Registry(
-    "way to rows", "perfmodel.tiered", "perfmodel.workload.tiered"
+    "memory of rows", "perfmodel.tiered", "perfmodel.workload.tiered"
 )
-"""By `Group.way`."""
-
-
-_POOLED = {
-    "device": "",
-    "host": "_pooled",
-    "operators": "_operators",
-    "one_process": "_one_process",
+"""By the tier of a table's placement."""
+_IN_ADAPTERS = (("nic_local",), ("nic_remote",), ("nic_local", "nic_remote"))
+_CACHED_AT = {
+    ("hbm", "device"): ((), *_IN_ADAPTERS),
+    ("host", "device"): ((), ("hbm",)),
+    **{("host", by): ((),) for by in ("host", "operators", "one_process")},
+    **{(tier, "device"): (("hbm",), ("hbm", "host")) for tier in (STORAGE, EXPANSION)},
+    **{(tier, "host"): ((), ("host",)) for tier in (STORAGE, EXPANSION)},
 }
+"""Of a tier, by who pools: places of the caches that its rows can lie behind."""
+
+
+def source_of(r: Recorder, group: Group) -> Source:
+    """The source of a group's rows. Raises `WorkloadError` for a placement that has none."""
+    placed, known = group.placed, _CACHED_AT
+    at = group.cached_at if placed.caches else ()
+    is_ours = any(tier == placed.tier for tier, _ in known)
+    is_hot = placed.hot_rows > 0 and (placed.tier, placed.pooled_on, at) != ("host", "device", ())
+    if is_ours and (is_hot or at not in known.get((placed.tier, placed.pooled_on), ())):
+        raise WorkloadError(
+            f"placement: no software reads rows of tier {placed.tier} that are pooled on "
+            f"{placed.pooled_on}, with {placed.hot_rows} hot rows and caches at {at or 'none'}"
+        )
+    return TIERED[placed.tier](r, group)
 
 
 def output_route(placed: TablePlacement, run: Run) -> str:
@@ -198,10 +210,6 @@ def _grouped(
     return groups
 
 
-_ONE_BY_ONE = ("hbm", "host", "host/hbm")
-"""Ways to rows whose kernels give each row by itself."""
-
-
 def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
     """Rows of a shard for `ids`, unpooled, from where the run's placement has them.
 
@@ -214,17 +222,17 @@ def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
     place = sum(each.of(run.workload.tables) == table for each in before)
     group = Group(run, placed, (table,), run.global_batch, False, vectors=count, place=place)
     kept = {run.placement.cache(name).kept_by for name in placed.caches}
-    if group.way not in _ONE_BY_ONE or kept - {"kernels"}:
+    by_row = {("hbm", ()), ("host", ()), ("host", ("hbm",))}  # what kernels give row by row
+    is_pooled = placed.pooled_on != "device" or placed.hot_rows > 0
+    if is_pooled or (placed.tier, group.cached_at) not in by_row or kept - {"kernels"}:
         raise WorkloadError(
             f"tables[{shard.table}] of sequences, whose rows are not summed on their way: the host "
             "adding up, drives and caches kept by operators are not modelled, device memory or the "
             "host's are, there behind a cache kept by kernels or none"
         )
     keys = Jagged(ids, r.tensor((count,), "int32"))
-    source = TIERED[group.way](r, group)
-    if r.tape is not None:
-        for parameter in source.parameters:
-            r.tape.parameter(parameter)
+    source = source_of(r, group)
+    r.parameter(*source.parameters)
     source.fetch(r, group, keys)
     return source.look_up(r, group, keys)
 
