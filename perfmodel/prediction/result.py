@@ -223,8 +223,15 @@ def _left_out(
     steps = []
     for number, step in enumerate(rank.steps):
         low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        nulls = (None, None, None) if naive is None else naive.of(at, number)
-        steps.append(replace(step, left_out=LeaveOneOut(low, high, *nulls)))
+        nulls = [np.nan] * 3
+        if naive is not None:
+            columns = (naive.mean_us, naive.mean_gpu_us, naive.last_us)
+            nulls = [float(column[at, number]) for column in columns]
+        steps.append(
+            replace(
+                step, left_out=LeaveOneOut(low, high, *(None if us != us else us for us in nulls))
+            )
+        )
     return replace(rank, steps=steps)
 
 
