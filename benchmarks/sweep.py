@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import read
-from perfmodel.explore.axes import Points
+from perfmodel.explore.axes import Machines, Points
 from perfmodel.explore.evaluate import WIDTH, TraceSteps
-from perfmodel.explore.machines import Machines
 from perfmodel.explore.periods import many_periods_us
 from perfmodel.graph import build_graph
 from perfmodel.graph.types import ExecutionGraph

@@ -1,18 +1,21 @@
-"""Axes of a sweep and its points: a full grid, a Latin hypercube, or a table."""
+"""Axes of a sweep, its points (a full grid, a Latin hypercube, or a table), and their machines."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.errors import UsageError
+from perfmodel.errors import HardwareError, UsageError
+from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
+from perfmodel.hardware.reads import figure_values
+from perfmodel.hardware.schema import CONSISTENCY_RULES
 from perfmodel.schema import Limits
 
 Value = float | int | str | bool | tuple[Any, ...]
@@ -192,3 +195,143 @@ class Space:
             return axis.at(share)
         place = np.minimum((share * len(axis)).astype(np.int64), len(axis) - 1)
         return [axis[at] for at in place.tolist()]
+
+
+HARDWARE, NODES = "hardware", "nodes"
+_PROBES = 3
+"""Values of a numeric axis that are looked at for which figures it changes."""
+_MAX_REMEMBERED = 20_000
+
+T = TypeVar("T")
+
+
+def is_axis(name: str) -> bool:
+    """Whether an axis of that name is one of machines."""
+    return name in (HARDWARE, NODES) or name.partition(".")[0] in KINDS
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machine of each point: `base` (a name, a file), unless an axis `hardware` names it.
+
+    Axes `KIND.KEY` set figures and parts as `--set` does, `nodes` how many equal nodes. With
+    `alone`, a device by itself is one rank, as for workloads.
+    """
+
+    axes: Mapping[str, Sequence[Any]]
+    """Name to the values that occur, or to the ends of a range."""
+    base: str | None = None
+    alone: bool = False
+    affected: Mapping[str, frozenset[str]] = field(init=False, compare=False)
+    """Per axis, the figures that it changes, by key."""
+    _made: dict[tuple[Any, ...], Cluster] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "affected", {axis: self._affected(axis) for axis in self.axes})
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The first value of every axis."""
+        return {axis: values[0] for axis, values in self.axes.items()}
+
+    def remembered(self, values: Mapping[str, Any]) -> Cluster:
+        """`at`, built once while not too many others come between."""
+        key = tuple(values[axis] for axis in self.axes)
+        if key not in self._made:
+            if len(self._made) >= _MAX_REMEMBERED:
+                self._made.clear()
+            self._made[key] = self.at(values)
+        return self._made[key]
+
+    def at(self, values: Mapping[str, Any]) -> Cluster:
+        """The machine with the values of its axes. Raises `HardwareError` that names the axis."""
+        changes = {axis: values[axis] for axis in self.axes if axis in values}
+        named = changes.pop(HARDWARE, self.base)
+        if named is None:
+            raise UsageError("no machine: name one as hardware, or make it an axis")
+        if not isinstance(named, str):
+            raise UsageError(f"axis {HARDWARE}: expected names or files, got {str(named)[:30]}")
+        nodes = changes.pop(NODES, None)
+        part = load(named)
+        settings = [
+            f"{axis}={value!r}" if isinstance(value, float) else f"{axis}={value}"
+            for axis, value in changes.items()
+        ]
+        if isinstance(part, Device) and self.alone:
+            part = replace(node_of(part), gpus=1)
+        try:
+            machine = cluster(part, None if nodes is None else whole_number(NODES, nodes))
+            changed = with_settings(machine, settings)
+        except HardwareError as error:
+            raise HardwareError(error.args[0].replace("--set", "axis", 1)) from None
+        if not isinstance(part, Device):
+            return changed
+        node = replace(changed.node, name=changed.node.device.name)
+        return replace(changed, node=node)
+
+    def _affected(self, axis: str) -> frozenset[str]:
+        values = list(dict.fromkeys(self.axes[axis]))
+        if len(values) > _PROBES and all(isinstance(value, (int, float)) for value in values):
+            values = [min(values), values[len(values) // 2], max(values)]
+        every: list[dict[str, Any]] = []
+        for value in values:
+            try:
+                every.append(figure_values(self.at({**self.usual, axis: value})))
+            except HardwareError as error:
+                if value == values[-1] and not every:
+                    raise
+                if not any(text in str(error) for _, _, text in CONSISTENCY_RULES):
+                    raise
+        keys = {name for each in every for name in each}
+        changed = {n for n in keys if any(each.get(n) != every[0].get(n) for each in every)}
+        if len(every) < len(values):
+            changed |= {axis} if axis in keys else keys
+        return frozenset(changed)
+
+
+MUST_FIT = (
+    *("cluster", "node", "nic", "storage"),
+    *("device.l2_bytes", "device.hbm_bytes", "device.base_mhz", "device.boost_mhz"),
+    *("device.pcie_gb_per_s", "device.target"),
+)
+"""What `CONSISTENCY_RULES` look at: a machine is built for each value of these."""
+
+
+@dataclass
+class MemoizedFigures(Generic[T]):
+    """What `evaluate` says of machines, asked once for all that agree on the `parts` it uses: kinds
+    of parts (`link`) and single figures (`device.tdp_w`)."""
+
+    machines: Machines
+    evaluate: Callable[[Cluster], T]
+    parts: Collection[str]
+    _answers: dict[tuple[Any, ...], T] = field(default_factory=dict)
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Those that change one of the parts."""
+        return tuple(
+            axis
+            for axis, changed in self.machines.affected.items()
+            if any(key in self.parts or key.partition(".")[0] in self.parts for key in changed)
+        )
+
+    def of(self, points: Points) -> tuple[list[T], Ints]:
+        """(one answer per group of points that agree, the group of each point)."""
+        keys, first, group = points.groups(self.axes)
+        if len(self._answers) > max(_MAX_REMEMBERED, 2 * len(keys)):
+            self._answers.clear()
+        for key, at in zip(keys, first.tolist(), strict=True):
+            if key not in self._answers:
+                self._answers[key] = self.evaluate(self._machine(key, points, at))
+        return [self._answers[key] for key in keys], group
+
+    def _machine(self, key: tuple[Any, ...], points: Points, at: int) -> Cluster:
+        """One of the group's: other axes have their first values, or those of a point of the group
+        where the first values make no machine."""
+        try:
+            return self.machines.remembered(
+                self.machines.usual | dict(zip(self.axes, key, strict=True))
+            )
+        except HardwareError:
+            return self.machines.remembered(points.at(at))

@@ -10,8 +10,15 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.axes import Points, whole_number
-from perfmodel.explore.machines import HARDWARE, MUST_FIT, Machines, MemoizedFigures, is_axis
+from perfmodel.explore.axes import (
+    HARDWARE,
+    MUST_FIT,
+    Machines,
+    MemoizedFigures,
+    Points,
+    is_axis,
+    whole_number,
+)
 from perfmodel.explore.periods import Durations, many_periods_us
 from perfmodel.explore.spec import (
     OBJECTIVES,

@@ -11,9 +11,8 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.errors import UsageError
-from perfmodel.explore.axes import TABLE, Points, Range, Space
+from perfmodel.explore.axes import HARDWARE, TABLE, Machines, Points, Range, Space
 from perfmodel.explore.evaluate import evaluation_of
-from perfmodel.explore.machines import HARDWARE, Machines
 from perfmodel.explore.spec import ALIASES, OBJECTIVES, Spec
 from perfmodel.hardware.reads import figure_values
 
@@ -72,13 +71,9 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
         ]
 
     at_base = float(at(np.array([own]))[0]) if first <= own <= last else float("nan")
-    low, high, crossings, value = first, last, -1, None
+    low, high, crossings = first, last, -1
     while True:
-        grid = (
-            np.geomspace(low, high, _GRID_VALUES)
-            if low > 0
-            else np.linspace(low, high, _GRID_VALUES)
-        )
+        grid = (np.geomspace if low > 0 else np.linspace)(low, high, _GRID_VALUES)
         grid[0], grid[-1] = low, high
         grid = np.unique(np.round(grid)) if whole else grid
         found = at(grid)
@@ -87,7 +82,7 @@ def reach(spec: Spec, target: str, axis: str) -> Reach:
         crossings = len(crossed) if crossings < 0 else crossings
         if not len(crossed):
             best = int(np.nanargmin(np.abs(found - wanted)))
-            closest, there = float(grid[best]), float(found[best])
+            value, closest, there = None, float(grid[best]), float(found[best])
             break
         bracket = int(crossed[np.argmin(np.abs((grid[crossed] + grid[crossed + 1]) / 2 - own))])
         low, high = grid[bracket], grid[bracket + 1]
@@ -219,13 +214,12 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
     axes = [axis for axis in spec.space.axes if is_number(base[axis])]
     if not axes:
         raise UsageError(f"{spec.where}: no axis has numbers")
-    ends = []
     for axis in axes:
         if base[axis] <= 0:
             raise UsageError(
                 f"{spec.where}: axis {axis} is {base[axis]:g}: elasticities need it above 0"
             )
-        ends.append(_ends(axis, base[axis], step_frac))
+    ends = [_ends(axis, base[axis], step_frac) for axis in axes]
     points = [base | {axis: end} for axis, pair in zip(axes, ends, strict=True) for end in pair]
     moved = []
     for name, (at_base, *values) in figures_at(spec, [base, *points]).items():
@@ -234,12 +228,7 @@ def sensitivity(spec: Spec, step_frac: float = STEP_FRAC) -> Sensitivity:
         for axis, (low, high), at_low, at_high in pairs:
             is_known = at_low > 0 and at_high > 0
             change = np.log(at_high / at_low) / np.log(high / low) if is_known else np.nan
-            row: dict[str, float] = {
-                "base": base[axis],
-                "low": low,
-                "high": high,
-                "at_base": at_base,
-            }
+            row = {"base": base[axis], "low": low, "high": high, "at_base": at_base}
             row |= {"at_low": at_low, "at_high": at_high, "elasticity": change}
             plain = {key: None if value != value else float(value) for key, value in row.items()}
             rows.append({"axis": axis, "objective": name, **plain})

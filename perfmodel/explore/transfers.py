@@ -20,8 +20,7 @@ from perfmodel.arrays import Floats, Ints
 from perfmodel.cost.basis import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
-from perfmodel.explore.axes import Points
-from perfmodel.explore.machines import Machines, MemoizedFigures
+from perfmodel.explore.axes import Machines, MemoizedFigures, Points
 from perfmodel.graph.kinds import Scope
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of

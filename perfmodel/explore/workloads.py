@@ -11,8 +11,7 @@ from perfmodel.arrays import Floats
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.explore.axes import Points, whole_number
-from perfmodel.explore.machines import HARDWARE, Machines, is_axis
+from perfmodel.explore.axes import HARDWARE, Machines, Points, is_axis, whole_number
 from perfmodel.explore.planner.document import read_plan
 from perfmodel.explore.planner.planned import ESTIMATORS, plan_deployment
 from perfmodel.explore.spec import Spec, figures, running_figures

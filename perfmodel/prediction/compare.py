@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from math import ceil, inf
 from operator import itemgetter
+
+import numpy as np
 
 from perfmodel.cost.host import load_profile
 from perfmodel.designs import Deployment, deployment_of
@@ -28,7 +31,6 @@ from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
 
 _MIN_FRAC = 1e-3
-_STEPS = 12
 
 
 def break_even_frac(
@@ -44,17 +46,9 @@ def break_even_frac(
     def is_enough(share: float) -> bool:
         return predict(with_share(share)).results[0].step_us <= limit_us
 
-    if is_enough(_MIN_FRAC):
-        return _MIN_FRAC
-    if not is_enough(most_frac):
-        return None
-    low, high = _MIN_FRAC, most_frac
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-        if high - low < _MIN_FRAC:
-            break
-    return high
+    shares = [*np.arange(_MIN_FRAC, most_frac, _MIN_FRAC).tolist(), most_frac]
+    least = bisect_left(shares, True, key=is_enough)
+    return shares[least] if least < len(shares) else None
 
 
 PredictedDeployment = tuple[Deployment, Prediction]

@@ -104,14 +104,6 @@ class NaivePredictions:
     last_us: Floats
     """The steady step before it."""
 
-    def of(self, rank: int, step: int) -> tuple[float | None, float | None, float | None]:
-        """The three of one step (indices), None for nan."""
-        columns = (self.mean_us, self.mean_gpu_us, self.last_us)
-        mean, mean_gpu, last = (
-            None if np.isnan(each[rank, step]) else float(each[rank, step]) for each in columns
-        )
-        return mean, mean_gpu, last
-
 
 def naive_predictions(measured: Timeline, steady: Ints) -> NaivePredictions:
     """Naive predictions of every step of a measured trace, from its `steady` steps."""

@@ -25,6 +25,7 @@ from perfmodel.prediction.types import (
     Result,
     StepPrediction,
 )
+from perfmodel.prediction.what_if import HOST_CAUSES
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.period import DeviceLags, device_lag_us
@@ -37,19 +38,6 @@ from perfmodel.timeline.steps import (
     step_roles,
 )
 from perfmodel.trace.columns import NONE
-
-HOST_CAUSES = frozenset(
-    {
-        Cause.HOST_T1,
-        Cause.HOST_T2,
-        Cause.HOST_T3,
-        Cause.HOST_T4,
-        Cause.HOST_T5,
-        Cause.HOST_OP_WITHOUT_LAUNCH,
-        Cause.DATA_LOADING,
-        Cause.ALLOCATOR,
-    }
-)
 
 
 def summarise(
@@ -98,7 +86,12 @@ def summarise(
             )
             for each in ranks
         ]
-    slowest = _slowest(ranks) if rank is None else ranks_of(graph).index(rank)
+    if rank is None:  # of equal ones, the one that waits least
+        longest_us = max(each.step_us for each in ranks)
+        last = [at for at, each in enumerate(ranks) if each.step_us >= (1 - 1e-9) * longest_us]
+        slowest = min(last, key=lambda at: ranks[at].waiting_us or 0.0)
+    else:
+        slowest = ranks_of(graph).index(rank)
     low, high = None, None
     if len(steady) > 1:
         low, high = unseen_step_interval(ranks[slowest].step_us, median_errors(period_us[slowest]))
@@ -131,16 +124,6 @@ def summarise(
         device_lag_us=lag_us,
         straggler=None if meets is None else meets.to_dict(),
     )
-
-
-_ALIKE = 1 - 1e-9
-
-
-def _slowest(ranks: Sequence[RankPrediction]) -> int:
-    """Index of the rank with the longest step; of equal ones, of the one that waits least."""
-    longest_us = max(rank.step_us for rank in ranks)
-    last = [at for at, rank in enumerate(ranks) if rank.step_us >= _ALIKE * longest_us]
-    return min(last, key=lambda at: ranks[at].waiting_us or 0.0)
 
 
 def _rank(
@@ -228,7 +211,7 @@ def _median_of_each(accounts: Sequence[Accounting]) -> dict[str, float]:
 def _host_frac(path: TimelinePath) -> float:
     taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path.plain]
     total_us = sum(us for _, us in taken)
-    return sum(us for cause, us in taken if cause in HOST_CAUSES) / total_us if total_us else 0.0
+    return sum(us for cause, us in taken if cause in _ON_HOST) / total_us if total_us else 0.0
 
 
 def _left_out(
@@ -240,8 +223,15 @@ def _left_out(
     steps = []
     for number, step in enumerate(rank.steps):
         low, high = unseen_step_interval(step.step_us, seen[steady[steady != number]])
-        nulls = (None, None, None) if naive is None else naive.of(at, number)
-        steps.append(replace(step, left_out=LeaveOneOut(low, high, *nulls)))
+        nulls = [np.nan] * 3
+        if naive is not None:
+            columns = (naive.mean_us, naive.mean_gpu_us, naive.last_us)
+            nulls = [float(column[at, number]) for column in columns]
+        steps.append(
+            replace(
+                step, left_out=LeaveOneOut(low, high, *(None if us != us else us for us in nulls))
+            )
+        )
     return replace(rank, steps=steps)
 
 
@@ -276,6 +266,7 @@ def fallback_frac(labels: list[str], duration_us: Floats) -> float:
     return float(duration_us[unknown].sum() / duration_us.sum()) if duration_us.sum() else 0.0
 
 
+_ON_HOST = {*HOST_CAUSES, Cause.ALLOCATOR}
 _EDGES = [kind.name.lower() for kind in EdgeKind]
 _CAUSES = [cause.name.lower() for cause in Cause]
 

@@ -45,7 +45,7 @@ from perfmodel.prediction.scheduled import (
     schedule_jointly,
     schedule_shapes,
 )
-from perfmodel.prediction.types import Prediction, RankPrediction, Result
+from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
@@ -239,7 +239,10 @@ def predict_shapes(
     host_ratio = {at: each.ratio for at, each in times.items()}
     result = replace(
         result,
-        ranks=list(map(_with_predicted_host, result.ranks)),
+        ranks=[
+            replace(each, steps=[replace(step, measured_host_frac=0.0) for step in each.steps])
+            for each in result.ranks
+        ],
         low_us=low_us,
         high_us=high_us,
         draws_us=drawn.draws_us,
@@ -270,10 +273,6 @@ def _fullest(graphs: Sequence[OpGraph], machine: Cluster) -> tuple[MemoryUse | N
         return (use.total_bytes if use else 0.0) - machine.seen_by(rank).node.device.hbm_bytes
 
     return max(needs, key=beyond_bytes)
-
-
-def _with_predicted_host(rank: RankPrediction) -> RankPrediction:
-    return replace(rank, steps=[replace(step, measured_host_frac=0.0) for step in rank.steps])
 
 
 def too_large(result: Result) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -94,6 +94,9 @@ class RankPrediction:
     """For the last rank to come to them."""
 
 
+Of = TypeVar("Of", RankPrediction, StepPrediction)
+
+
 @dataclass(frozen=True)
 class PathPiece:
     """A stretch of the critical path; times after the start of its step."""
@@ -151,15 +154,6 @@ class Result:
         """By how much the step gets shorter by the what-if; None where there is none."""
         return None if self.baseline is None else Change(self.baseline.step_us, self.step_us)
 
-    def gains_of_ranks(self) -> list[Change | None]:
-        """The same for each of `ranks`."""
-        return _changes(self.baseline.ranks if self.baseline else None, self.ranks)
-
-    def gains_of_steps(self) -> list[Change | None]:
-        """The same for each step of the slowest rank."""
-        before = self.baseline.ranks[self.slowest].steps if self.baseline else None
-        return _changes(before, self.rank.steps)
-
     @property
     def rank(self) -> RankPrediction:
         """The slowest rank."""
@@ -214,7 +208,7 @@ class Result:
                 "step": error_pct(recorded_us, measured["step_us"]),
                 "gpu_active": error_pct(rank.gpu_active_us, measured["gpu_active_us"]),
             }
-        steps = zip(rank.steps, self.gains_of_steps(), strict=True)
+        steps = _changed(before.ranks[self.slowest].steps if before else None, rank.steps)
         return {
             "hardware": self.hardware,
             "mode": self.mode,
@@ -240,7 +234,7 @@ class Result:
         }
 
     def _rank_dicts(self) -> list[dict[str, Any]]:
-        pairs = zip(self.ranks, self.gains_of_ranks(), strict=True)
+        pairs = _changed(self.baseline.ranks if self.baseline else None, self.ranks)
         return [_rank_dict(rank) | _picked(change, _CHANGE) for rank, change in pairs]
 
 
@@ -355,14 +349,12 @@ def error_pct(predicted: float, measured: float | None) -> float | None:
     return (predicted / measured - 1) * 100 if measured else None
 
 
-def _changes(
-    before: Sequence[RankPrediction | StepPrediction] | None,
-    after: Sequence[RankPrediction | StepPrediction],
-) -> list[Change | None]:
-    """From each one's step to the other's; None where there is nothing `before`."""
+def _changed(before: Sequence[Of] | None, after: Sequence[Of]) -> list[tuple[Of, Change | None]]:
+    """Each with what makes its step of the one `before`; None where there is none."""
     if before is None:
-        return [None] * len(after)
-    return [Change(a.step_us, b.step_us) for a, b in zip(before, after, strict=True)]
+        return [(each, None) for each in after]
+    pairs = zip(before, after, strict=True)
+    return [(each, Change(was.step_us, each.step_us)) for was, each in pairs]
 
 
 def _rounded(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:

@@ -40,11 +40,11 @@ class _Part:
     """Whether it is device work's waiting for what came before the window."""
 
 
-_HOST_CAUSES = (
+HOST_CAUSES = (
     *(Cause.HOST_T1, Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T4, Cause.HOST_T5),
     *(Cause.HOST_OP_WITHOUT_LAUNCH, Cause.DATA_LOADING),
 )
-_OF_OPERATORS = (*_HOST_CAUSES[1:-1],)
+_OF_OPERATORS = (*HOST_CAUSES[1:-1],)
 _LAUNCHES = tuple(kind for kind, cause in CAUSE_OF_EDGE.items() if cause is Cause.LAUNCH_LATENCY)
 BEFORE_WINDOW = "before_window"
 IN_DEVICE = "memcpy_device"
@@ -52,7 +52,7 @@ IN_DEVICE = "memcpy_device"
 PARTS: dict[str, _Part] = {
     **{name: _Part(scopes) for name, scopes in SCOPES.items()},
     "allocator": _Part(SCOPES["allocator"], waits=(EdgeKind.ALLOCATOR,)),
-    **{cause.name.lower(): _Part((Scope.HOST,), (cause,)) for cause in _HOST_CAUSES},
+    **{cause.name.lower(): _Part((Scope.HOST,), (cause,)) for cause in HOST_CAUSES},
     "operators": _Part((Scope.HOST,), _OF_OPERATORS),
     "blocking_call": _Part(
         (Scope.HOST,), (Cause.BLOCKING_CALL,), waits=(EdgeKind.HOST_SYNC, EdgeKind.BLOCKING_COPY)

@@ -18,7 +18,7 @@ from explore.conftest import MakeSpec
 from perfmodel import read
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore import sweep
-from perfmodel.explore.machines import Machines
+from perfmodel.explore.axes import Machines
 from perfmodel.explore.store import ERROR, POINT, Store
 from perfmodel.prediction import predict
 

@@ -11,7 +11,7 @@ from perfmodel.designs import deployment_of
 from perfmodel.designs.composed import composed
 from perfmodel.errors import Note, PerfmodelError
 from perfmodel.explore import load_spec, sweep
-from perfmodel.explore.machines import Machines
+from perfmodel.explore.axes import Machines
 from perfmodel.explore.planner import plan_deployment
 from perfmodel.explore.store import ERROR
 from perfmodel.prediction import predict

@@ -252,10 +252,6 @@ class Problem:
         over = [getattr(self.choices, name) > getattr(self, name) for name in MEMORIES]
         return np.asarray(np.any(over, axis=0))
 
-    def allowed(self, kinds: frozenset[int]) -> Mask:
-        """Choices that need none but these kinds, `[choices]`."""
-        return np.isin(self.choices.kind, [NO_KIND, *kinds])
-
     def needed_us(self, chosen: Ints) -> float:
         """What the kinds among the `chosen` add, however little they carry."""
         kinds = set(self.choices.kind[chosen].tolist()) - {NO_KIND}

@@ -150,15 +150,13 @@ def best_of(
     problem: Problem,
     cell: int,
     *,
-    kinds: frozenset[int] | None = None,
     nodes: int = 0,
     shard_us: float = 0.0,
 ) -> Solution | None:
     """The least step of all layouts, with the ranks in cells of `cell`, whose loads are averaged;
     None where none is found.
 
-    `kinds`: these exchanges alone, each paid for, else each as it is needed. Without `nodes`,
-    choices may be split in fractions. `shard_us` is added for each single shard.
+    Without `nodes`, choices may be split in fractions. `shard_us` is added for each single shard.
 
     Of a cell some rank has at least the mean; any rank with a shard has that and what all hold.
     """
@@ -184,16 +182,13 @@ def best_of(
             rows.at_most(V, at[each], choices.sent_us[each])
         for kind, column in enumerate(kind_at.tolist()):
             needing = each[choices.kind[each] == kind]
-            if len(needing) and kinds is None:
+            if len(needing):
                 rows.at_most(column, at[needing], np.ones(len(needing)))
     _add_loads(rows, problem, places, place_at, cell)
     _add_steps(rows, problem, at, kind_at)
     lower, upper = np.zeros(total), np.full(total, np.inf)
     upper[at] = ~problem.too_large
     upper[place_at] = places.most
-    if kinds is not None:
-        upper[at] *= problem.allowed(kinds)
-        lower[kind_at[list(kinds)]] = 1.0
     whole = np.full(total, float(nodes > 0))
     whole[: EVERYWHERE + 1] = 0.0
     cost = np.zeros(total)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from perfmodel.explore.planner.problem import (
     ANY,
     EVERY,
     MEASURES,
-    NO_KIND,
     SHARD_FRAC,
     SMOOTH,
     Layout,
@@ -26,15 +24,11 @@ from perfmodel.explore.planner.programme import Solution, best_of
 
 LARGEST = (np.inf, 0.8, 0.5, 0.25)
 """Of the averaged busiest rank's load, what one shard may be: smaller ones pack closer."""
-MAX_SETS = 6
-"""Sets of exchanges of which the best packed layout is improved."""
-HOPELESS = 1.1
-"""A set whose lower bound is so many times the best step found is left out: the full schedule would
-have to see it that differently."""
 MAX_PLACES = 1_500
 """Of choices: beyond so many, all tables are not searched together."""
-FEW_PLACES, FEW_NODES, NODES, BOUND_NODES = 260, 2_000, 100, 400
-"""Of the trees of that search, of few places and of more, and of the lower bound's, at most."""
+FEW_PLACES, FEW_NODES, NODES, AVERAGED_NODES, BOUND_NODES = 260, 2_000, 100, 100, 400
+"""Of the trees of that search, of few places and of more, of the one over averaged ranks and of
+the lower bound's, at most."""
 ROUNDS, ROUNDS_OF_TABLE, LOSS_FRAC, SEED = 400, 4, 0.01, 1
 """How often two tables are laid out anew, of the best layout so often more per table; and the loss
 that is taken at first."""
@@ -43,30 +37,18 @@ BOUND_COLUMNS = 4_000
 
 
 def search(problem: Problem) -> list[Layout]:
-    """The best layouts found, by programmes over all tables where there are few and with each set
-    of exchanges, the best first."""
-    kinds = sorted(set(problem.choices.kind.tolist()) - {NO_KIND})
-    sets = [
-        frozenset(own) for size in range(1, len(kinds) + 1) for own in combinations(kinds, size)
-    ]
-    averaged = {
-        own: each
-        for own in sets or [frozenset()]
-        if (each := best_of(problem, problem.ranks, kinds=own))
-    }
-    layouts: list[Layout] = []
-    for own in sorted(averaged, key=lambda each: averaged[each].bound_us)[:MAX_SETS]:
-        best_us = min((each.step_us for each in layouts), default=np.inf)
-        if averaged[own].bound_us > HOPELESS * best_us:
-            break
-        layouts += [improved(each, own) for each in _packed(problem, own, averaged[own])]
-    layouts.sort(key=lambda each: each.rated_us)
-    best: dict[frozenset[int], Layout] = {}
-    for layout in layouts:
-        best.setdefault(frozenset(problem.choices.kind[layout.chosen].tolist()), layout)
-    start = _exact(problem, layouts) or layouts[:1]
-    every, rounds = frozenset(kinds), ROUNDS + ROUNDS_OF_TABLE * problem.tables
-    return [*(improved(it, every, rounds) for it in start), *start, *best.values()]
+    """The best layouts found, the best first: what the programme over averaged ranks takes, in
+    whole tables and in fractions, packed; that over all ranks where there are few places; the
+    first of these without each of its shardings; and what comes of improving them."""
+    averaged = (best_of(problem, problem.ranks, nodes=nodes) for nodes in (AVERAGED_NODES, 0))
+    layouts = [layout for each in averaged for layout in _packed(problem, each)]
+    start = [*_exact(problem, layouts), *layouts]
+    names = np.array(problem.choices.sharding, object)
+    for layout in start[:1]:
+        used = dict.fromkeys(names[layout.chosen].tolist())
+        start += filter(None, (_without(layout, names != name) for name in used if len(used) > 1))
+    found = sorted([*map(improved, start), *start], key=lambda layout: layout.rated_us)
+    return [*(improved(each, ROUNDS_OF_TABLE * problem.tables) for each in found[:1]), *found]
 
 
 def _exact(problem: Problem, found: list[Layout]) -> list[Layout]:
@@ -92,13 +74,12 @@ def _placed(problem: Problem, solution: Solution) -> Layout:
     return Layout(problem, chosen, tuple(ranks))
 
 
-def improved(layout: Layout, kinds: frozenset[int], rounds: int = ROUNDS) -> Layout:
+def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
     """The best layout found by taking two tables at a time out, one of a busiest rank, and putting
     them back where the step is least; a little loss is taken at first, to get out of dead ends.
-    With exchanges of `kinds` alone, and the same every time."""
+    The same every time."""
     problem, draw = layout.problem, np.random.default_rng(SEED)
-    allowed = problem.allowed(kinds) & ~problem.too_large
-    ways = [own[allowed[own]] for own in problem.of_table]
+    ways = [own[~problem.too_large[own]] for own in problem.of_table]
     now, now_us, best = layout, layout.smooth_us, layout
     for turn in range(rounds):
         busiest = int(now.held[:, turn % 2].argmax())
@@ -143,33 +124,28 @@ def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | No
 
 def packed_best(problem: Problem) -> Layout | None:
     """The best layout found by packing alone."""
-    every = frozenset(problem.choices.kind.tolist()) - {NO_KIND}
-    averaged = best_of(problem, problem.ranks)
-    return None if averaged is None else next(iter(_packed(problem, every, averaged)), None)
+    return next(iter(_packed(problem, best_of(problem, problem.ranks))), None)
 
 
-def _packed(problem: Problem, kinds: frozenset[int], averaged: Solution) -> list[Layout]:
-    """The best packed layout of what the averaged programme takes most of, if one fits."""
-    chosen = {
-        each.tobytes(): each for each in (_chosen(problem, averaged, m, kinds) for m in LARGEST)
-    }
-    fit = [layout for each in chosen.values() if (layout := pack(problem, each))]
-    return sorted(fit, key=lambda each: each.rated_us)[:1]
-
-
-def _chosen(problem: Problem, averaged: Solution, largest: float, kinds: frozenset[int]) -> Ints:
-    """Per table the choice with most of its share among those whose shards are small enough."""
-    choices = problem.choices
+def _packed(problem: Problem, averaged: Solution | None) -> list[Layout]:
+    """The best packed layout of what the averaged programme takes most of, if one fits: per table
+    the choice with most of its share among those whose shards are small enough."""
+    if averaged is None:
+        return []
+    choices, ranks = problem.choices, problem.ranks
     load = np.maximum(
         _over(choices.work_us, averaged.work_us), _over(choices.sent_us, averaged.sent_us)
     )
-    taken = load * choices.parts / problem.ranks
+    taken = (load + choices.hbm_bytes / problem.hbm_bytes) * choices.parts / ranks
     taken = taken + _over(choices.shared_us + choices.summed_us, averaged.bound_us)
-    taken = taken + choices.hbm_bytes / problem.hbm_bytes * choices.parts / problem.ranks
     score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
-    score = np.where(load <= largest, score, -1.0 - load)
-    score = np.where(problem.allowed(kinds), score, -np.inf)
-    return np.array([own[score[own].argmax()] for own in problem.of_table])
+    chosen = {}
+    for largest in LARGEST:
+        small = np.where(load <= largest, score, -1.0 - load)
+        best = np.array([own[small[own].argmax()] for own in problem.of_table])
+        chosen[best.tobytes()] = best
+    fit = [layout for each in chosen.values() if (layout := pack(problem, each))]
+    return sorted(fit, key=lambda each: each.rated_us)[:1]
 
 
 def _over(values: Floats, unit: float) -> Floats:

@@ -15,14 +15,11 @@ from numpy.typing import ArrayLike
 
 from perfmodel.arrays import Floats
 from perfmodel.designs import Deployment
-from perfmodel.errors import UsageError
 from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
 
 GIB = float(1 << 30)
-KERNELS = ("fused", "dense", "fused_uvm", "fused_uvm_caching")
-SHARDINGS = ("table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel")
 INDEX_BYTES = 8.0
 MIN_WIDTH = 32
 """Narrower rows are read as if they had so many elements; only whole rows of a table are."""
@@ -56,19 +53,17 @@ class Topology:
         one_node = self.ranks <= self.local_ranks
         return self.intra_bytes_per_s if one_node else self.inter_bytes_per_s
 
-    def kernel_bytes_per_s(self, kernel: str) -> float:
-        """Of one compute kernel; raises `UsageError` for an unknown one."""
+    @property
+    def kernel_bytes_per_s(self) -> dict[str, float]:
+        """Of each compute kernel."""
         cached = self.cached_frac * self.hbm_bytes_per_s
         cached += (1 - self.cached_frac) * self.host_bytes_per_s
-        rates = {
+        return {
             "fused": self.hbm_bytes_per_s,
             "dense": DENSE_FRAC * self.hbm_bytes_per_s,
             "fused_uvm": self.host_bytes_per_s / UVM_SLOWDOWN,
             "fused_uvm_caching": cached / UVM_SLOWDOWN,
         }
-        if kernel not in rates:
-            raise UsageError(f"compute kernel {kernel!r}: expected one of {', '.join(KERNELS)}")
-        return rates[kernel]
 
 
 @dataclass(frozen=True)
@@ -98,15 +93,12 @@ def shard_cost(
 ) -> ShardCost:
     """One shard of each of `n` tables: their `rows`, the shard's `columns`, lookups per sample.
 
-    Arguments are `[n]`; elements are stored in `item_bytes`, and sent in `wire_bytes`. Raises
-    `UsageError` for an unknown sharding or kernel.
+    Arguments are `[n]`; elements are stored in `item_bytes`, and sent in `wire_bytes`. Kernels are
+    those of `Topology.kernel_bytes_per_s`, `sharding` as of TorchRec.
     """
     height, width, lookups = (np.asarray(each, np.float64) for each in (rows, columns, pooling))
     kinds = np.array(sharding, object)
-    unknown = set(kinds.tolist()) - set(SHARDINGS)
-    if unknown:
-        raise UsageError(f"sharding {sorted(unknown)[0]!r}: expected one of {', '.join(SHARDINGS)}")
-    rate = np.array([topology.kernel_bytes_per_s(each) for each in kernel]) / 1e3
+    rate = np.array([topology.kernel_bytes_per_s[each] for each in kernel]) / 1e3
     whole = np.isin(kinds, ("table_wise", "column_wise"))
     by_row, within = kinds == "row_wise", kinds == "table_row_wise"
     replicated = kinds == "data_parallel"

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.errors import UsageError
 from perfmodel.explore.planner.torchrec import Topology, shard_cost
 
 RATES = {
@@ -63,10 +62,3 @@ def test_a_table_by_hand() -> None:
     bytes_moved = (655_360 + 20_971_520 + 1_048_576) * 1.15
     assert found.forward_ms[0] == pytest.approx(bytes_moved / (897 * 2**30 / 1e3))
     assert found.backward_ms[0] == 2 * found.forward_ms[0]
-
-
-def test_unknown_words_are_refused() -> None:
-    with pytest.raises(UsageError, match="diagonal"):
-        shard_cost([1], [64], [1], ["diagonal"], ["fused"], Topology())
-    with pytest.raises(UsageError, match="slow"):
-        shard_cost([1], [64], [1], ["row_wise"], ["slow"], Topology())
