@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,35 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.cli.console import Console
-    from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.trace import Trace
-
-
-_WITH_VALUE = {
-    "steps": "--steps",
-    "steps_by": "--steps-by",
-    "et": "--et",
-    "max_memory": "--max-memory",
-    "mode": "--mode",
-    "source_device": "--source",
-}
-
-
-def predict_command(
-    graph: ExecutionGraph, trace: str | None, options: PredictionOptions, hardware: Sequence[str]
-) -> list[str]:
-    """The words of `perfmodel predict` for a trace read with `options` and without what-ifs."""
-    from perfmodel.reporting.written import predict_words
-
-    reading: list[str] = []
-    for name, option in _WITH_VALUE.items():
-        value = getattr(options, name)
-        if value != getattr(type(options), name):
-            reading += [option, str(value)]
-    settings = options.settings or ()
-    return predict_words(graph, trace, reading=reading, hardware=hardware, settings=settings)
 
 
 MAX_SHOWN = 10
@@ -147,6 +120,7 @@ def _gains(
 ) -> tuple[list[Gain], list[str]]:
     """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
     from perfmodel.prediction.gains import gains
+    from perfmodel.reporting.written import predict_words
     from perfmodel.timeline.rank import UNFIT
 
     graph = listed.timeline.graph
@@ -154,7 +128,7 @@ def _gains(
         found = gains(
             graph,
             graph.nodes_.duration_us,
-            predict_command(graph, trace, options, ()),
+            predict_words(graph, trace, reading=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
             periods=listed.ranks[0].steps[0].lags.periods,

@@ -127,12 +127,16 @@ def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Par
     if more.get("argument"):
         about = typer.Argument(callback=no_configuration if name in _TRACES else None, **shared)
     else:
-        usual = (f"--{name.replace('_', '-')}",)
-        names = (more["name"],) if "name" in more else _NAMES.get(name, usual)
+        names = (more["name"],) if "name" in more else _NAMES.get(name, (option_name(name),))
         about = typer.Option(*names, **shared)
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
     )
+
+
+def option_name(name: str) -> str:
+    """`--steps-by` of the argument `steps_by`."""
+    return _NAMES[name][-1] if name in _NAMES else f"--{name.replace('_', '-')}"
 
 
 class Format(StrEnum):

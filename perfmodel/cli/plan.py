@@ -100,7 +100,7 @@ _TABLES = columns(
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
-    from perfmodel.cli.hardware_tables import say_assumed_figures
+    from perfmodel.cli.console import say_assumed_figures
     from perfmodel.explore.planner.planned import differences
 
     result = planned.result

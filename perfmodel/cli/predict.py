@@ -147,14 +147,14 @@ def predict(
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
     if (rate is not None or p99_ms is not None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
-    of_modules: dict[str, object] = {"--init": init, "--input": input, "--training": training}
-    of_modules |= {"--optimizer": optimizer, "--dtype": dtype, "--autocast": autocast}
+    of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
+    of_modules |= {"dtype": dtype, "autocast": autocast}
+    of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if program is not None:
-        of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
+        of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
         refuse_conflicting("FILE.py:CLASS", of_others)
-        refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
         from perfmodel.api import hardware_part
 
         call, demo = Call(training, optimizer, dtype, autocast, options.batch), None
@@ -163,7 +163,7 @@ def predict(
         with working("predicting"):
             prediction = options.predict(graph, hardware=parts)
     elif workload is not None:
-        others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
+        others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
         refuse_conflicting("--workload", others)
         options.refuse_beside_workload()
         if workload == LIST:
@@ -178,7 +178,6 @@ def predict(
             serving = _serving(prediction, rate, p99_ms)
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
-        of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
         refuse_conflicting("a trace", of_workloads)
         options.check()
         content, demo = options.read(trace)

@@ -37,7 +37,6 @@ def report(
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
-    from perfmodel.cli.breakdown import predict_command
     from perfmodel.hardware import load
     from perfmodel.reporting.page import page_html
     from perfmodel.reporting.written import gains_of
@@ -56,17 +55,11 @@ def report(
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
+        reading, settings = options.reading_words(), options.settings or ()
         with working("predicting"):
             prediction = options.predict(content)
-            help_most = gains_of(
-                prediction,
-                lambda number, result: predict_command(
-                    result.timeline.graph,
-                    trace,
-                    options,
-                    (options.hardware or [])[number : number + 1],
-                ),
-            )
+            names = options.hardware or ()
+            help_most = gains_of(prediction, trace, names, reading=reading, settings=settings)
     quiet_figures()
     with working("writing the page"):
         write_text(output, page_html(prediction, machines, help_most, recorded))

@@ -41,10 +41,6 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op, link
 from perfmodel.units import NS_PER_US
 
-MEASURED, PREDICTED = "measured", "predicted"
-BASELINE, WHAT_IF = "baseline", "what-if"
-"""Of a what-if: what is predicted without it, and with it."""
-
 
 def perfetto_json(
     timelines: Mapping[str, Timeline], overlays: Mapping[str, Overlay] | None = None
