@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
 from perfmodel.cli.output import (
     STDOUT,
@@ -23,7 +25,6 @@ from perfmodel.reporting.tables import median_step
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
     from perfmodel.prediction.gains import Gain
     from perfmodel.timeline.breakdown import Breakdown
     from perfmodel.trace import Trace
@@ -91,8 +92,6 @@ def breakdown(
     save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
-        from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
-
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from perfmodel.cli.error_tables import show_check
 from perfmodel.cli.evaluate import evaluate_paths
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, wrote
@@ -44,7 +45,6 @@ def check(
         )
     _check_places(baseline, update, [junit, markdown])
 
-    from perfmodel.cli.error_tables import show_check
     from perfmodel.evaluation.baseline import (
         check_tolerance,
         compare,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.api import ALL
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table, Times, columns, counted, shown
 from perfmodel.units import US_PER_MS, human_us
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.prediction.comparison import Comparison, DesignResult
 
 
@@ -135,8 +135,6 @@ _COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million
 
 def _show(console: Console, comparison: Comparison) -> None:
     """Designs by time, then by what they need and cost, then those that cannot be, and why."""
-    from perfmodel.cli.console import say_assumed_figures
-
     source = comparison.source
     what = "training" if source["training"] else "inference"
     where = f"{source['hardware']} ({counted(source['devices'], 'device')})"

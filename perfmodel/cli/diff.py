@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.reporting.tables import Table, columns, named, percent
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.reporting.difference import Difference
 
 

@@ -7,6 +7,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.error_tables import (
+    show_collectives,
+    show_designs,
+    show_kernels,
+    show_modules,
+    show_ops,
+    show_pairs,
+    show_steps,
+    show_traces,
+)
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
@@ -33,8 +43,6 @@ def traces(
       perfmodel evaluate traces --format json -o errors.json
     """
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-
-    from perfmodel.cli.error_tables import show_traces
 
     target.write_result(evaluation, show_traces, evaluation.warnings)
 
@@ -70,7 +78,6 @@ def kernels(
     """
     check_figure(figure)
 
-    from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
@@ -97,7 +104,6 @@ def collectives(
     """
     sizes = _sizes(calibrate)
 
-    from perfmodel.cli.error_tables import show_collectives
     from perfmodel.cost.collectives.learned import load
     from perfmodel.evaluation.collectives import evaluate_collectives
 
@@ -140,7 +146,6 @@ def ops(
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
-    from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
@@ -171,7 +176,6 @@ def modules(
       perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
       perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
     """
-    from perfmodel.cli.error_tables import show_modules
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
@@ -216,7 +220,6 @@ def steps(
 
     from perfmodel.calibrate.drift import drift_of_repeats
     from perfmodel.calibrate.tables import read_steps
-    from perfmodel.cli.error_tables import show_steps
     from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import node, with_settings
 
@@ -253,7 +256,6 @@ def pairs(
       perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
       perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
     """
-    from perfmodel.cli.error_tables import show_pairs
     from perfmodel.evaluation.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
@@ -281,8 +283,6 @@ def designs(
     runner = _published_runner()
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
-    from perfmodel.cli.error_tables import show_designs
-
     target.write_result(evaluation, show_designs)
 
 

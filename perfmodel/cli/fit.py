@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from perfmodel.cli.console import Console, page_width
+from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
@@ -43,7 +45,6 @@ def device(
     check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
-    from perfmodel.cli.error_tables import show_device_fit
 
     with working("fitting") as begin:
         fit, text = fit_any_device(
@@ -131,8 +132,6 @@ def kernels(
 
     from perfmodel.calibrate.kernel_report import holdout_errors, left_out_errors
     from perfmodel.calibrate.kernels import fit_kernels
-    from perfmodel.cli.console import Console, page_width
-    from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
     with working("fitting") as begin:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NOTHING, Table, columns
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Figure, Part
 
 

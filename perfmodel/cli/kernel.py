@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console, say_assumed_coefficients, say_assumed_figures
 from perfmodel.cli.options import kernel_models
 from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table, columns
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.ops.rows import Rows
 
@@ -155,8 +155,6 @@ MAX_FACTORS = 3
 
 def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     """One line per device, and below it what each duration is made of."""
-    from perfmodel.cli.console import say_assumed_coefficients, say_assumed_figures
-
     console.say(title)
     first = answers[0]
     read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))

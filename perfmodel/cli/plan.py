@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
 from perfmodel.files import write_text
@@ -14,7 +15,6 @@ from perfmodel.reporting.tables import Table, columns, counted, interval
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.explore.planner import Plan
 
 
@@ -100,7 +100,6 @@ _TABLES = columns(
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
-    from perfmodel.cli.console import say_assumed_figures
     from perfmodel.explore.planner.planned import differences
 
     result = planned.result

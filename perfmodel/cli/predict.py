@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.output import (
     STDOUT,
     Output,
@@ -16,6 +17,7 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
+from perfmodel.cli.predict_tables import show_prediction, write_explanation
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Mode,
@@ -27,7 +29,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
@@ -195,14 +196,10 @@ def predict(
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
-        from perfmodel.cli.predict_tables import write_explanation
-
         write_explanation(prediction, explain, target)
         return
 
     def show(console: Console, prediction: Prediction) -> None:
-        from perfmodel.cli.predict_tables import show_prediction
-
         show_prediction(console, prediction, demo)
 
     from perfmodel.timeline.completeness import completeness_line

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.explore import Sweep
 
 UNASKED_POINTS = 10_000_000
@@ -98,8 +98,6 @@ _UNITS = {
 
 def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     """What was swept, its front or its rows, and what else was wanted."""
-    from perfmodel.cli.console import say_assumed_figures
-
     console.say(f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
     say_assumed_figures(console, "its best point", answer["assumed"])
     if answer["pareto"]:

@@ -221,7 +221,6 @@ def _timeline_json(result: Result) -> bytes:
     """What was measured, where it was, what is predicted, and of a what-if also without it."""
     from perfmodel.prediction.shapes import MODEL
     from perfmodel.reporting.perfetto import perfetto_json
-    from perfmodel.reporting.tracks import overlay_of
     from perfmodel.timeline.schedule import measured
 
     before = result.baseline
@@ -232,4 +231,4 @@ def _timeline_json(result: Result) -> bytes:
         shown["predicted"] = result.timeline
     else:
         shown |= {"baseline": before.timeline, "what-if": result.timeline}
-    return perfetto_json(shown, {name: overlay_of(each) for name, each in shown.items()})
+    return perfetto_json(shown)
