@@ -49,21 +49,7 @@ def breakdown(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Where the time of a trace went, per rank and step.
-
-    Top kernels, operators and ranges, achieved rates, communication, launch queue and memory;
-    idle causes, host overheads T1 to T5, the critical path, and what would help most.
-
-    \b
-    Examples:
-      perfmodel breakdown                          the bundled demo
-      perfmodel breakdown trace.json.gz
-      perfmodel breakdown ranks/ --rank 0 --steps 2:5
-      perfmodel breakdown trace.json.gz --format json -o breakdown.json
-      perfmodel breakdown trace.json.gz --top 30 --full-names
-      perfmodel breakdown graphs.json.gz --capture eager.json.gz
-      perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
-    """
+    """Where the time of a trace went, per rank and step."""
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
     limit = max_bytes(max_memory)

@@ -29,16 +29,7 @@ def check(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Exit 1 where predictions became worse than a baseline.
-
-    It says which, and by how much.
-
-    \b
-    Examples:
-      perfmodel check --baseline traces/baseline.json
-      perfmodel check --baseline errors.json my-traces/ --junit check.xml --markdown check.md
-      perfmodel check --baseline traces/baseline.json --update
-    """
+    """Exit 1 where predictions became worse than a baseline."""
     if baseline is None:
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"

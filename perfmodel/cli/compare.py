@@ -46,20 +46,7 @@ def compare(
     latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Co-designs side by side: time, energy, cost, memory.
-
-    Throughput, latency at a rate, what serves a latency, and which fit, too.
-
-    \b
-    Examples:
-      perfmodel compare --designs list
-      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs cpu_only,software_cache --rate 1e6 --figure designs.svg
-      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs software_cache --set software_cache.cache_frac=0.05
-      perfmodel compare --workload dlrm-dcnv2 --hardware dgx-h100 --designs default \\
-        --inference --batch 65536 --rate 5e6 --p99-ms 10
-    """
+    """Co-designs side by side: time, energy, cost, memory."""
     if p99_ms is not None:
         if not inference or rate is None:
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")

@@ -30,17 +30,7 @@ def export(
     name: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """A timeline, a linked trace or a graph for other tools.
-
-    \b
-    Examples:
-      perfmodel export trace.json.gz -o timeline.json
-      perfmodel export trace.json.gz --scale host=0.5 -o what-if.json
-      perfmodel export trace.json.gz --hardware h100-sxm --steps 2:4 -o h100.json
-      perfmodel export trace.json.gz -o graph.graphml
-      perfmodel export traces/ -o linked.et                  linked.0.et, linked.1.et, ...
-      perfmodel export trace.json.gz --what op --name aten::addmm -o addmm.py
-    """
+    """A timeline, a linked trace or a graph for other tools."""
     chosen = exported(output, what, name or "")
     if output:
         check_target(output)

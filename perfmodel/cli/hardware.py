@@ -26,17 +26,7 @@ def hardware(
     nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """The hardware catalogue: list, show, check files of your own.
-
-    \b
-    Examples:
-      perfmodel hardware                       everything that has a name
-      perfmodel hardware list --kind device
-      perfmodel hardware list amd cdna3
-      perfmodel hardware show h100-sxm         each figure and where it comes from
-      perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
-      perfmodel hardware check my-gpu.toml
-    """
+    """The hardware catalogue: list, show, check files of your own."""
     action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")

@@ -30,14 +30,7 @@ def kernel(
     trust_models: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """How long one kernel takes on a device, and why.
-
-    \b
-    Examples:
-      perfmodel kernel                                       the ops and their dims
-      perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
-      perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
-    """
+    """How long one kernel takes on a device, and why."""
     if op is None:
         _list(target)
         return

@@ -40,20 +40,7 @@ def plan(
     torchrec: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Where each table should lie so that a step takes least time.
-
-    By which sharding, on which ranks and in which memory. The search works on classes of ranks;
-    its best layouts are then scheduled in full. The JSON is what `--plan` of `predict` and
-    `compare` reads, which take TorchRec's plans as well.
-
-    \b
-    Examples:
-      perfmodel plan --workload dlrm-dcnv2 --hardware dgx-a100-80gb
-      perfmodel plan --workload neo-a --hardware zionex-16 -o plan.json
-      perfmodel predict --workload neo-a --hardware zionex-16 --plan plan.json
-      perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
-      perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
-    """
+    """Where each table should lie so that a step takes least time."""
     if torchrec is not None:
         check_target(torchrec)
 

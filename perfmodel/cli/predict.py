@@ -117,28 +117,7 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How long a batch of a trace, a configuration or a module takes.
-
-    A trace is replayed, as it is, under a what-if, or on other hardware.
-
-    \b
-    Examples:
-      perfmodel predict                                       the bundled demo
-      perfmodel predict trace.json.gz                         replayed, beside what was measured
-      perfmodel predict trace.json.gz --scale gpu=0.5         what if kernels took half the time?
-      perfmodel predict ranks/ --remove 'host:T1@3'           what if rank 3 lost no time there?
-      perfmodel predict trace.json.gz --hardware h100-sxm --hardware mi300x
-      perfmodel predict trace.json.gz --hardware h100-sxm --set device.hbm_gb_per_s=5000
-      perfmodel predict et.json.gz --hardware a100-sxm-80gb   an execution trace: shapes alone
-      perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
-      perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
-      perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
-      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \\
-        --inference --p99-ms 60                               samples per second within 60 ms
-      perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
-      perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
-      perfmodel predict trace.json.gz --format json -o prediction.json
-    """
+    """How long a batch of a trace, a configuration or a module takes."""
     from perfmodel.ops.read.program import Call, program_of
 
     check_figure(figure)

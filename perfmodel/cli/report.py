@@ -21,18 +21,7 @@ def report(
     workload: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """One page of a prediction, for any browser.
-
-    It holds what would help most, figures, the timeline, tables and sources.
-
-    \b
-    Examples:
-      perfmodel report                                      the bundled demo, to report.html
-      perfmodel report trace.json.gz -o page.html
-      perfmodel report trace.json.gz --remove data_loading -o what-if.html
-      perfmodel report trace.json.gz --hardware h100-sxm --hardware mi300x -o page.html
-      perfmodel report --workload dlrm-dcnv2 --hardware dgx-h100 -o page.html
-    """
+    """One page of a prediction, for any browser."""
     require_page(output)
     check_target(output)
     if workload and trace:

@@ -33,15 +33,7 @@ def sweep(
     figure: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Predict many machines and designs: front, best, what moves it.
-
-    \b
-    Examples:
-      perfmodel sweep gpus.toml -o results
-      perfmodel sweep gpus.toml --objective step_us,cost_usd_per_million,energy --figure front.svg
-      perfmodel sweep gpus.toml --sensitivity --reach step_us=8000 --along device.hbm_gb_per_s
-      perfmodel sweep gpus.toml --workers 8
-    """
+    """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     if reach and not along:
