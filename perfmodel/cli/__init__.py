@@ -15,7 +15,7 @@ import typer
 
 from perfmodel import __version__
 from perfmodel.cli.failures import report_failure
-from perfmodel.cli.options import Command, Group, described
+from perfmodel.cli.options import Command, Group, described, texts_of
 from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS
@@ -75,7 +75,7 @@ def application(word: str | None = None) -> typer.Typer:
             app.command(cls=Command)(described(getattr(module, name), name))
             continue
         group = typer.Typer(
-            cls=Group, no_args_is_help=True, rich_markup_mode=None, help=module.HELP
+            cls=Group, no_args_is_help=True, rich_markup_mode=None, help=texts_of(name)["help"]
         )
         for noun in module.NOUNS:
             group.command(cls=Command)(described(noun, name, noun.__name__))

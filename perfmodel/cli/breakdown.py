@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
 from perfmodel.cli.output import (
     STDOUT,
@@ -24,36 +25,9 @@ from perfmodel.reporting.tables import median_step
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
-    from perfmodel.graph.types import ExecutionGraph
     from perfmodel.prediction.breakdown.job import Breakdown
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
-
-
-_WITH_VALUE = {
-    "steps": "--steps",
-    "steps_by": "--steps-by",
-    "et": "--et",
-    "max_memory": "--max-memory",
-    "mode": "--mode",
-    "source_device": "--source",
-}
-
-
-def predict_command(
-    graph: ExecutionGraph, trace: str | None, options: PredictionOptions, hardware: Sequence[str]
-) -> list[str]:
-    """The words of `perfmodel predict` for a trace read with `options` and without what-ifs."""
-    from perfmodel.reporting.written import predict_words
-
-    reading: list[str] = []
-    for name, option in _WITH_VALUE.items():
-        value = getattr(options, name)
-        if value != getattr(type(options), name):
-            reading += [option, str(value)]
-    settings = options.settings or ()
-    return predict_words(graph, trace, reading=reading, hardware=hardware, settings=settings)
 
 
 MAX_SHOWN = 10
@@ -75,21 +49,7 @@ def breakdown(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Where the time of a trace went, per rank and step.
-
-    Top kernels, operators and ranges, achieved rates, communication, launch queue and memory;
-    idle causes, host overheads T1 to T5, the critical path, and what would help most.
-
-    \b
-    Examples:
-      perfmodel breakdown                          the bundled demo
-      perfmodel breakdown trace.json.gz
-      perfmodel breakdown ranks/ --rank 0 --steps 2:5
-      perfmodel breakdown trace.json.gz --format json -o breakdown.json
-      perfmodel breakdown trace.json.gz --top 30 --full-names
-      perfmodel breakdown graphs.json.gz --capture eager.json.gz
-      perfmodel breakdown trace.json.gz --figure timeline.png --memory-figure memory.png
-    """
+    """Where the time of a trace went, per rank and step."""
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
     limit = max_bytes(max_memory)
@@ -118,8 +78,6 @@ def breakdown(
     save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
-        from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
-
         show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
 
@@ -148,13 +106,14 @@ def _gains(
     """What would help the job most, over the chosen steps of all ranks; or why that is missing."""
     from perfmodel.prediction.breakdown.rank import UNFIT
     from perfmodel.prediction.gains import gains
+    from perfmodel.reporting.written import predict_words
 
     graph = listed.timeline.graph
     try:
         found = gains(
             graph,
             graph.nodes_.duration_us,
-            predict_command(graph, trace, options, ()),
+            predict_words(graph, trace, reading=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
             periods=listed.ranks[0].steps[0].lags.periods,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from perfmodel.cli.error_tables import show_check
 from perfmodel.cli.evaluate import evaluate_paths
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, wrote
@@ -28,23 +29,13 @@ def check(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Exit 1 where predictions became worse than a baseline.
-
-    It says which, and by how much.
-
-    \b
-    Examples:
-      perfmodel check --baseline traces/baseline.json
-      perfmodel check --baseline errors.json my-traces/ --junit check.xml --markdown check.md
-      perfmodel check --baseline traces/baseline.json --update
-    """
+    """Exit 1 where predictions became worse than a baseline."""
     if baseline is None:
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"
         )
     _check_places(baseline, update, [junit, markdown])
 
-    from perfmodel.cli.error_tables import show_check
     from perfmodel.evaluation.baseline import (
         check_tolerance,
         compare,

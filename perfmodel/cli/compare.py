@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from perfmodel.api import ALL
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
-from perfmodel.units import US_PER_MS
+from perfmodel.reporting.tables import Table, Times, columns, counted, shown
+from perfmodel.units import US_PER_MS, human_us
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.comparison import Comparison, DesignResult
+
 
 NONE_POSSIBLE = 2
 """The exit status where no design can be; the answer says why of each."""
@@ -39,20 +46,7 @@ def compare(
     latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Co-designs side by side: time, energy, cost, memory.
-
-    Throughput, latency at a rate, what serves a latency, and which fit, too.
-
-    \b
-    Examples:
-      perfmodel compare --designs list
-      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs cpu_only,software_cache --rate 1e6 --figure designs.svg
-      perfmodel compare --workload criteo-terabyte --hardware dgx-a100-80gb \\
-        --designs software_cache --set software_cache.cache_frac=0.05
-      perfmodel compare --workload dlrm-dcnv2 --hardware dgx-h100 --designs default \\
-        --inference --batch 65536 --rate 5e6 --p99-ms 10
-    """
+    """Co-designs side by side: time, energy, cost, memory."""
     if p99_ms is not None:
         if not inference or rate is None:
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
@@ -68,7 +62,6 @@ def compare(
     if hardware is None:
         raise UsageError("name the machine to compare designs on: --hardware dgx-a100-80gb")
     from perfmodel import api
-    from perfmodel.cli.comparison_tables import show_comparison
 
     with working("comparing"):
         comparison = api.compare(
@@ -91,7 +84,7 @@ def compare(
     drawings = ((comparison.plot, figure), (comparison.latency_figure, latency))
     for drawn, path in [(draw(), path) for draw, path in drawings if path]:
         save_drawn(path, drawn)
-    target.write_result(comparison, show_comparison, comparison.warnings)
+    target.write_result(comparison, _show, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)
 
@@ -114,3 +107,111 @@ def _list(target: Output) -> None:
     names = ("design", "what", "settings")
     listed = [dict(zip(names, row, strict=True)) for row in rows]
     target.write_list("Designs", DESIGN_LIST, listed)
+
+
+_BOTTLENECKS = columns(
+    "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
+)
+_SERVED = columns(
+    "design:name;batch:,d;most_per_s=most per replica:,.0f;replicas:,d;load_frac=load:.2f;p99:s;"
+    "usd_per_hour=USD/hour:,.2f"
+)
+_TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
+_COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
+
+
+def _show(console: Console, comparison: Comparison) -> None:
+    """Designs by time, then by what they need and cost, then those that cannot be, and why."""
+    source = comparison.source
+    what = "training" if source["training"] else "inference"
+    where = f"{source['hardware']} ({counted(source['devices'], 'device')})"
+    console.say(f"{source['workload']} on {where}, {what}, batch {source['batch']:,}")
+    feasible = [row for row in comparison.rows if row.is_feasible]
+    plain = [row.to_dict() | {"label": _label(row)} for row in feasible]
+    if feasible:
+        console.show(_times(comparison, feasible, plain), _bottlenecks(plain))
+    for design, why in comparison.without_gain.items():
+        console.say(f"{design} is {why}")
+    console.say(comparison.remark)
+    if feasible:
+        console.show(_needs(feasible, plain))
+        if "p99_limit_us" in source:
+            console.show(_served(comparison, feasible))
+    for row in comparison.rows:
+        if not row.is_feasible:
+            why = row.why_not.removeprefix(f"{row.design}: ")
+            console.say(f"{row.design} is not possible here: {why}")
+        elif row.load is not None and row.load.note and row.serving is None:
+            console.say(f"{row.design}: {row.load.note}")
+    say_assumed_figures(
+        console, source["hardware"], [each.to_dict() for each in comparison.assumed]
+    )
+
+
+def _label(row: DesignResult) -> str:
+    """A design's name; of the workload in its own software, which that is."""
+    from perfmodel.designs.composed import OWN_SETTINGS
+
+    if row.design != OWN_SETTINGS or row.deployment is None:
+        return row.design
+    return f"{row.design} ({row.deployment.workload.implementation.name})"
+
+
+def _times(
+    comparison: Comparison, rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]
+) -> Table:
+    times = Times(each["high_us"] for each in plain)
+    rate = comparison.source["rate_per_s"]
+    latency = ("p50_us", "p99_us") if rate is not None else ()
+    records = []
+    for row, each in zip(rows, plain, strict=True):
+        record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
+        for name in comparison.baselines:
+            gain, ends = comparison.speed_up(row, name), comparison.speed_up_interval(row, name)
+            record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
+            if ends and row.design != name:
+                record[f"ends {name}"] = " to ".join(map(_ratio, ends))
+        load = each["latency"] or {}
+        record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
+        records.append(record)
+    gains = (f"over {name}:s;ends {name}=90 %:s" for name in comparison.baselines)
+    latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
+    at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
+    heads = columns(";".join((_TIMES, *gains, *latencies)))
+    return Table(f"Step time{at_rate}", heads, records)
+
+
+def _ratio(value: float) -> str:
+    """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _bottlenecks(plain: Sequence[dict[str, Any]]) -> Table:
+    records = [
+        why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
+        for each in plain
+        if (why := each["bottleneck"])
+    ]
+    return Table("What stops it, and what would help", _BOTTLENECKS, records, full_names=True)
+
+
+def _needs(rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]) -> Table:
+    tiers = list(dict.fromkeys(tier for row in rows for tier in row.memory_gb))
+    records = [each | row.memory_gb for row, each in zip(rows, plain, strict=True)]
+    heads = columns(";".join(("label=design:name", *(f"{tier}:,.1f" for tier in tiers), _COSTS)))
+    title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
+    return Table(title, heads, records)
+
+
+def _served(found: Comparison, rows: Sequence[DesignResult]) -> Table:
+    records: list[dict[str, Any]] = []
+    for row in rows:
+        each, record = row.serving, dict[str, Any](design=row.design)
+        if each is not None and each.load.p99_us is not None:
+            load = {"load_frac": each.load.load_frac, "p99": human_us(each.load.p99_us)}
+            record |= asdict(each) | load
+        elif row.least_p99_us:
+            record["p99"] = f"{human_us(row.least_p99_us)} at least"
+        records.append(record)
+    rate, limit = found.source["rate_per_s"], human_us(found.source["p99_limit_us"])
+    return Table(f"Least cost for {rate:,.6g}/s, 99 % within {limit}", _SERVED, records)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
 from perfmodel.reporting.tables import Table, columns, named, percent
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.reporting.difference import Difference
 
 
@@ -30,21 +30,7 @@ def diff(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """What became slower between two traces or predictions, and why.
-
-    Traces as measured, A's slowest rank with the same rank of B: medians of the steady
-    steps, and the critical path of the step closest to the median. Windows without marks of
-    steps are compared for as much work. Two stored answers of one verb
-    (predict, breakdown, compare, plan) also say whether the input or the tool moved.
-
-    \b
-    Examples:
-      perfmodel diff before.json.gz after.json.gz
-      perfmodel diff before.json.gz after.json.gz --fail-over step=5%,comm=10%,memory=5%
-      perfmodel predict trace.json.gz --hardware h100-sxm -o h100.json
-      perfmodel diff trace.json.gz h100.json
-      perfmodel diff of-last-release.json of-this-one.json
-    """
+    """What became slower between two traces or predictions, and why."""
     from perfmodel.files import write_text
     from perfmodel.reporting.verdict import parse_limits
 

@@ -7,6 +7,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.error_tables import (
+    show_collectives,
+    show_designs,
+    show_kernels,
+    show_modules,
+    show_ops,
+    show_pairs,
+    show_steps,
+    show_traces,
+)
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
@@ -21,20 +31,8 @@ def traces(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far predictions are from what was measured, per step, host overhead and kernel family.
-
-    A replay has seen the step's own durations; all other errors are of what was left out, or of
-    predictions from shapes alone.
-
-    \b
-    Examples:
-      perfmodel evaluate traces                         the project's traces and the demo
-      perfmodel evaluate traces my-traces/ one.json.gz
-      perfmodel evaluate traces --format json -o errors.json
-    """
+    """How far predictions are from what was measured, per step, host overhead and kernel family."""
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-
-    from perfmodel.cli.error_tables import show_traces
 
     target.write_result(evaluation, show_traces, evaluation.warnings)
 
@@ -58,19 +56,9 @@ def kernels(
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Errors of kernel models on tables of measured kernels, per op, device and dtype.
-
-    Every row counts whose launch came in time. What a table was fitted on is no test: leave devices
-    out, or whole tables.
-
-    \b
-    Examples:
-      perfmodel evaluate kernels --data test.parquet
-      perfmodel evaluate kernels --data test.parquet --models my-models --format json
-    """
+    """Errors of kernel models on tables of measured kernels, per op, device and dtype."""
     check_figure(figure)
 
-    from perfmodel.cli.error_tables import show_kernels
     from perfmodel.evaluation.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
@@ -87,17 +75,9 @@ def collectives(
     model: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How far predicted collectives are from measured ones, per curve, at 64 kB and more.
-
-    \b
-    Examples:
-      perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
-      perfmodel evaluate collectives --curves curves.csv --data points.csv.gz \\
-        --calibrate 262144,2097152,16777216,268435456
-    """
+    """How far predicted collectives are from measured ones, per curve, at 64 kB and more."""
     sizes = _sizes(calibrate)
 
-    from perfmodel.cli.error_tables import show_collectives
     from perfmodel.cost.collectives.learned import load
     from perfmodel.evaluation.collectives import evaluate_collectives
 
@@ -128,19 +108,10 @@ def ops(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far each op's device time is from what its shapes alone predict, on its own device.
-
-    \b
-    Examples:
-      perfmodel evaluate ops my-trace.json.gz
-      perfmodel evaluate ops my-trace.json.gz --alone
-      perfmodel evaluate ops my-trace.json.gz --by-op --only '*ookup*'
-      perfmodel evaluate ops --lookups embedding_kernels.csv --format json
-    """
+    """How far each op's device time is from what its shapes alone predict, on its own device."""
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
-    from perfmodel.cli.error_tables import show_ops
     from perfmodel.evaluation.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
@@ -160,18 +131,7 @@ def modules(
     overheads: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Predict calls of PyTorch modules from their source, and compare: call, host and device.
-
-    Calls that the host bounds say which `host.single_thread_ratio` fits this machine: with `--set`,
-    predictions of other modules then have its speed.
-
-    \b
-    Examples:
-      perfmodel evaluate modules collected/modules.csv --programs models/
-      perfmodel evaluate modules modules.csv --programs models/ --set host.single_thread_ratio=0.7
-      perfmodel evaluate modules modules.csv --programs models/ --format csv -o errors.csv
-    """
-    from perfmodel.cli.error_tables import show_modules
+    """Predict calls of PyTorch modules from their source, and compare: call, host and device."""
     from perfmodel.evaluation.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
@@ -195,20 +155,9 @@ def steps(
     blind: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """Predict un-profiled DLRM steps from their shapes, and compare.
-
-    On a CPU, where the collector's reference work stands beside them, also in units of it: as if
-    the machine had been as fast as when it was calibrated.
-
-    \b
-    Examples:
-      perfmodel evaluate steps --truth traces/cpu_dlrm_truth/one_rank.csv --hardware mine.toml
-      perfmodel evaluate steps --truth truth.csv --hardware mine.toml --blind -o predicted.json
-      perfmodel evaluate steps --truth ops_steps.csv --hardware h200-sxm --overheads mine.json
-    """
+    """Predict un-profiled DLRM steps from their shapes, and compare."""
 
     from perfmodel.calibrate.tables import read_steps
-    from perfmodel.cli.error_tables import show_steps
     from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import node, with_settings
 
@@ -230,17 +179,7 @@ def pairs(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far a trace moved to another GPU is from the trace of the same program there.
-
-    Beside each error stand those of two predictions that need no model: the same time as on the
-    source, and roofline ratios of the kernels' classes.
-
-    \b
-    Examples:
-      perfmodel evaluate pairs bert_h100.json.gz bert_mi300x.json.gz
-      perfmodel evaluate pairs a_h100.json a_a100.json b_h100.json b_a100.json --format json
-    """
-    from perfmodel.cli.error_tables import show_pairs
+    """How far a trace moved to another GPU is from the trace of the same program there."""
     from perfmodel.evaluation.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
@@ -254,22 +193,10 @@ def designs(
     folder: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Recompute the figures that papers published about co-designs, each beside its tolerance.
-
-    What cannot be read as a number is a band. `evidence` says what a row shows: exact (an
-    identity), blind (predicted before the figure was read), seen, or input (the figure, or one that
-    it follows from, is an input). `assumed` lists what no source says.
-
-    \b
-    Examples:
-      perfmodel evaluate designs
-      perfmodel evaluate designs --only cachedembedding --format json
-    """
+    """Recompute the figures that papers published about co-designs, each beside its tolerance."""
     runner = _published_runner()
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
-    from perfmodel.cli.error_tables import show_designs
-
     target.write_result(evaluation, show_designs)
 
 
@@ -282,21 +209,6 @@ def _published_runner() -> Any:
     raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
 
 
-HELP = """How far predictions are from what was measured.
-
-\b
-Examples:
-  perfmodel evaluate traces                   the project's traces and the demo
-  perfmodel evaluate traces my-traces/ one.json.gz
-  perfmodel evaluate kernels --data test.parquet
-  perfmodel evaluate ops my-trace.json.gz
-  perfmodel evaluate modules collected/modules.csv --programs models/
-  perfmodel evaluate pairs one_h100.json.gz one_mi300x.json.gz
-  perfmodel evaluate steps --truth truth.csv --hardware my-machine.toml
-  perfmodel evaluate collectives --curves curves.csv --data points.csv.gz
-  perfmodel evaluate designs                  what papers published about co-designs
-  perfmodel evaluate NOUN --help              more, with examples
-"""
 NOUNS = (
     collectives,
     traces,

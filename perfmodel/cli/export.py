@@ -13,7 +13,7 @@ from perfmodel.cli.prediction_options import (
 )
 from perfmodel.errors import UsageError
 from perfmodel.files import atomic_write
-from perfmodel.reporting.written import What, documents, exported, require_name
+from perfmodel.reporting.written import What, documents, exported
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
@@ -30,19 +30,8 @@ def export(
     name: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """A timeline, a linked trace or a graph for other tools.
-
-    \b
-    Examples:
-      perfmodel export trace.json.gz -o timeline.json
-      perfmodel export trace.json.gz --scale host=0.5 -o what-if.json
-      perfmodel export trace.json.gz --hardware h100-sxm --steps 2:4 -o h100.json
-      perfmodel export trace.json.gz -o graph.graphml
-      perfmodel export traces/ -o linked.et                  linked.0.et, linked.1.et, ...
-      perfmodel export trace.json.gz --what op --name aten::addmm -o addmm.py
-    """
-    chosen = exported(output, what)
-    require_name(chosen, name or "")
+    """A timeline, a linked trace or a graph for other tools."""
+    chosen = exported(output, what, name or "")
     if output:
         check_target(output)
     if chosen is not What.TIMELINE:
@@ -52,7 +41,8 @@ def export(
     options.check()
     content = options.content(trace)
     with working("exporting"):
-        written = documents(chosen, content, output, name or "", options.predict)
+        source = options.predict(content) if chosen is What.TIMELINE else content
+        written = documents(chosen, source, output, name or "")
     for path, document in written.items():
         if path:
             with atomic_write(path) as file:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from perfmodel.cli.console import Console, page_width
+from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
@@ -32,18 +34,11 @@ def device(
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
-    """Calibrate a device on its measurements, and say how far it is off on what it has not seen.
-
-    \b
-    Examples:
-      perfmodel fit device --data kernels.csv -o my-machine.toml
-      perfmodel fit device --data kernels.csv --data ops.csv.gz --data ops_steps.csv -o mine.toml
-    """
+    """Calibrate a device on its measurements, and say how far it is off on what it has not seen."""
     target = Output(format)
     check_target(output)
 
     from perfmodel.calibrate.any_device import fit_any_device
-    from perfmodel.cli.error_tables import show_device_fit
 
     with working("fitting") as begin:
         fit, text = fit_any_device(
@@ -75,13 +70,7 @@ def drift(
     output: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Whether a calibration still holds: how far the machine has moved since.
-
-    \b
-    Examples:
-      python -m perfmodel.collect reference -o measured
-      perfmodel fit drift --reference measured/reference.json --hardware mine.toml -o now.toml
-    """
+    """Whether a calibration still holds: how far the machine has moved since."""
     target = Output(format)
     if output is not None:
         check_target(output)
@@ -113,25 +102,13 @@ def kernels(
     seed: int = 0,
     rows: int = 6_000,
 ) -> None:
-    """Fit every kernel family that the tables hold; print the errors on each device left out.
-
-    Beside them stand those of the roofline and of plain trees, fitted to the same rows.
-
-    \b
-    Examples:
-      perfmodel fit kernels --data train.parquet --data mine.csv -o my-models
-      perfmodel fit kernels --data train.parquet --test other.parquet -o my-models
-      perfmodel fit kernels --data train.parquet --estimator my_models:MyRegressor -o my-models
-      perfmodel evaluate kernels --data test.parquet --models my-models
-    """
+    """Fit every kernel family that the tables hold; print the errors on each device left out."""
     if output.exists():
         raise PerfmodelError(f"{output}: exists already; name a new directory")
     if not output.parent.is_dir():
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
     from perfmodel.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
-    from perfmodel.cli.console import Console, page_width
-    from perfmodel.cli.error_tables import show_kernel_comparison
     from perfmodel.cost.learned.store import save
 
     with working("fitting") as begin:
@@ -161,13 +138,7 @@ def collectives(
     curves: list[Path] | None = None,
     data: list[Path] | None = None,
 ) -> None:
-    """Correct collectives by what a machine measured, or fit the collective model to curves.
-
-    \b
-    Examples:
-      perfmodel fit collectives --log all_reduce.log --hardware dgx-h100 -o mine.json
-      perfmodel fit collectives --curves curves.csv --data points.csv.gz -o model.json
-    """
+    """Correct collectives by what a machine measured, or fit the collective model to curves."""
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
@@ -204,14 +175,7 @@ def overheads(
     ops: Path | None = None,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Take the host overheads T1 to T5 of traces, for predictions of what has no trace.
-
-    \b
-    Examples:
-      perfmodel fit overheads trace.json.gz -o mine.json
-      perfmodel fit overheads a.json.gz b.json.gz --profiler-overhead 2 -o mine.json
-      perfmodel fit overheads trace.json.gz --ops ops.csv.gz -o mine.json
-    """
+    """Take the host overheads T1 to T5 of traces, for predictions of what has no trace."""
     limit = max_bytes(max_memory)
     check_target(output)
 
@@ -238,15 +202,4 @@ def overheads(
     typer.echo(one_line(f"{output}: means {means}"))
 
 
-HELP = """Fit kernels, collectives, devices or overheads to measurements.
-
-\b
-Examples:
-  perfmodel fit collectives --log all_reduce.log --hardware dgx-h100 -o mine.json
-  perfmodel fit device --data kernels.csv -o my-machine.toml
-  perfmodel fit drift --reference reference.json --hardware my-machine.toml
-  perfmodel fit kernels --data kernels.parquet -o my-models
-  perfmodel fit overheads trace.json.gz -o mine.json
-  perfmodel fit NOUN --help                   more, with examples
-"""
 NOUNS = (collectives, device, drift, kernels, overheads)

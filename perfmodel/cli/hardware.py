@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import NOTHING, Table, columns
 
 if TYPE_CHECKING:
-    from perfmodel.hardware import Part
+    from perfmodel.hardware import Figure, Part
 
 
 SCHEMA = "perfmodel.hardware/1"
@@ -22,32 +26,21 @@ def hardware(
     nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """The hardware catalogue: list, show, check files of your own.
-
-    \b
-    Examples:
-      perfmodel hardware                       everything that has a name
-      perfmodel hardware list --kind device
-      perfmodel hardware list amd cdna3
-      perfmodel hardware show h100-sxm         each figure and where it comes from
-      perfmodel hardware show dgx-h100 --nodes 4 --set device.hbm_gb_per_s=3000
-      perfmodel hardware check my-gpu.toml
-    """
+    """The hardware catalogue: list, show, check files of your own."""
     action, words = _action(what or [])
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")
     if (settings or nodes is not None) and action != SHOW:
         raise UsageError(f"--set and --nodes are for `hardware {SHOW}`")
-    from perfmodel.cli import hardware_tables as tables
     from perfmodel.hardware import load
 
     if action == LIST:
-        parts, show = _listed(words, kind), tables.show_list
+        parts, show = _listed(words, kind), _show_list
     elif action == SHOW:
         parts = [part for name in words for part in _shown(name, settings or [], nodes)]
-        show = tables.show_parts
+        show = _show_parts
     else:
-        parts, show = [load(name) for name in words], tables.show_checked
+        parts, show = [load(name) for name in words], _show_checked
     target.write(
         lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
         lambda: _csv(parts),
@@ -116,3 +109,117 @@ def _csv(parts: list[Part]) -> str:
         for figure in each["figures"]
     ]
     return rows_csv(rows, ("kind", "name", "key", "value", "source"))
+
+
+LISTED = {
+    "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
+    "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
+    "tdp_w=tdp|W:s",
+    "host": "cores:s;boost_mhz=boost|MHz:s;single_thread_ratio=single thread|ratio:s;"
+    "dram_gb_per_s=dram|GB/s:s",
+    "link": "gb_per_s=rate|GB/s:s",
+    "nic": "gb_per_s=rate|GB/s:s;latency_us=latency|us:s;memory_bytes=memory|GB:s;"
+    "memory_gb_per_s=memory|GB/s:s",
+    "expansion": "capacity_bytes=capacity|GB:s;read_gb_per_s=read|GB/s:s;"
+    "read_latency_us=read latency|us:s",
+    "storage": "read_gb_per_s=read|GB/s:s;write_gb_per_s=write|GB/s:s;read_iops=read iops:s;"
+    "read_latency_us=read latency|us:s",
+    "accelerator": "engines:s;memory_latency_us=memory latency|us:s;pcie_gb_per_s=pcie|GB/s:s",
+    "node": "gpus:s;sockets:s;nics:s;power_w=power|W:s;price_usd=price|USD:s",
+    "cluster": "nodes:s",
+}
+"""The figures that a list shows, per kind; bytes are shown in GB (10**9)."""
+_ASSUMED = ("assumed:", "not stated")
+
+
+def _show_list(console: Console, parts: Sequence[Part]) -> None:
+    """One table per kind, in it the makers one after the other."""
+    from perfmodel.hardware import KINDS, kind_of
+    from perfmodel.hardware.parts import parts_of
+
+    for kind in KINDS:
+        of_kind = [part for part in parts if kind_of(part) == kind]
+        if not of_kind:
+            continue
+        inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
+        listed = columns(LISTED[kind])
+        records, last = [], ""
+        for part in of_kind:
+            maker = part.maker or NOTHING
+            record = {each.key: _brief(each.key, getattr(part, each.key)) for each in listed}
+            record |= {key: parts_of(part)[key].name for key in inner}
+            records.append(record | {"maker": "" if maker == last else maker, "name": part.name})
+            last = maker
+        heads = columns(";".join(["maker", "name:name", *inner]))
+        console.show(Table(kind, [*heads, *listed], records))
+
+
+def _show_parts(console: Console, parts: Sequence[Part]) -> None:
+    """Every figure of each part, with its source."""
+    from perfmodel.hardware import figures, kind_of
+    from perfmodel.hardware.parts import parts_of, texts_of
+
+    for part in parts:
+        held = [f"{key} {inner.name}" for key, inner in parts_of(part).items()]
+        texts = {
+            key: text if isinstance(text, str) else ", ".join(text)
+            for key, text in texts_of(part).items()
+        }
+        words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
+        console.say(f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
+        rows = [
+            (key, text, part.sources[key]) for key, text in texts.items() if key in part.sources
+        ]
+        every = (*figures(part), *_given_within(part))
+        rows += [(figure.key, _whole(figure.value), figure.source) for figure in every]
+        records = [dict(zip(("figure", "value", "source"), row, strict=True)) for row in rows]
+        heads = columns("figure:name;value:s;source")
+        console.show(Table("", heads, records, full_names=True))
+        if part is not parts[-1]:
+            console.print()
+
+
+def _show_checked(console: Console, parts: Sequence[Part]) -> None:
+    """One line per file that holds; those that do not have ended the command."""
+    from perfmodel.hardware import kind_of
+
+    for part in parts:
+        every = list(_all_figures(part))
+        guessed = sum(figure.source.startswith(_ASSUMED) for figure in every)
+        console.say(
+            f"{part.name}: a valid {kind_of(part)} of {len(every)} figures, "
+            f"{guessed} of them assumed or without a source"
+        )
+
+
+def _given_within(part: Part) -> list[Figure]:
+    """The figures of the parts within a part that a user has given, each with its path there."""
+    from perfmodel.hardware import figures
+    from perfmodel.hardware.parts import parts_of
+
+    listed = []
+    for key, inner in parts_of(part).items():
+        given = [each for each in figures(inner) if each.source.startswith("given in")]
+        listed += [replace(each, key=f"{key}.{each.key}") for each in given + _given_within(inner)]
+    return listed
+
+
+def _all_figures(part: Part) -> Iterator[Figure]:
+    from perfmodel.hardware import figures
+    from perfmodel.hardware.parts import parts_of
+
+    yield from figures(part)
+    for inner in parts_of(part).values():
+        yield from _all_figures(inner)
+
+
+def _brief(key: str, value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else _whole(value)
+
+
+def _whole(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"

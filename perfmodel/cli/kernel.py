@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console, say_assumed_coefficients, say_assumed_figures
 from perfmodel.cli.options import kernel_models
 from perfmodel.cli.output import STDOUT, Output, rows_csv
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import Table, columns
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Part
@@ -28,21 +30,13 @@ def kernel(
     trust_models: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """How long one kernel takes on a device, and why.
-
-    \b
-    Examples:
-      perfmodel kernel                                       the ops and their dims
-      perfmodel kernel linear m=4096 n=1024 k=479 dtype=fp16 --hardware h100-sxm
-      perfmodel kernel add rows=4096 cols=1024 --hardware v100-sxm2-16gb --hardware a100-sxm-80gb
-    """
+    """How long one kernel takes on a device, and why."""
     if op is None:
         _list(target)
         return
     if not hardware:
         raise UsageError(f"kernel {op}: name the device: --hardware h100-sxm")
 
-    from perfmodel.cli.hardware_tables import show_kernel
     from perfmodel.hardware import load
     from perfmodel.ops.rows import Rows
 
@@ -54,7 +48,7 @@ def kernel(
     target.write(
         lambda: {"schema": SCHEMA, "op": op, "results": answers},
         lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
-        lambda console: show_kernel(console, title, answers),
+        lambda console: _show(console, title, answers),
     )
 
 
@@ -121,7 +115,6 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
 
 def _list(target: Output) -> None:
     """The vocabulary: each op, its family, dims and directions."""
-    from perfmodel.cli.hardware_tables import show_ops
     from perfmodel.ops.spec import OPS
 
     ops = [
@@ -139,5 +132,54 @@ def _list(target: Output) -> None:
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
         lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
-        lambda console: show_ops(console, ops),
+        lambda console: _show_ops(console, ops),
     )
+
+
+_KERNEL = columns(
+    "hardware=device;bound_by=bound by;duration_us=kernel:us;low_us=low:us;high_us=high:us;"
+    "utilisation_frac=of peak:share"
+)
+_BYTES_PER_MB = 1e6
+_FLOP_PER_GFLOP = 1e9
+MAX_TIMES = 5
+MAX_FACTORS = 3
+
+
+def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
+    """One line per device, and below it what each duration is made of."""
+    console.say(title)
+    first = answers[0]
+    read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
+    flop = first["flop"] / _FLOP_PER_GFLOP
+    console.say(f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB")
+    console.show(Table("Duration", _KERNEL, answers))
+    for answer in answers:
+        model = f"{answer['model']} ({answer['source']})"
+        for line in filter(None, (model, _terms(answer["terms"]), answer["formula"])):
+            console.say(f"{answer['hardware']}: {line}")
+        say_assumed_figures(console, answer["hardware"], answer["figures"])
+        say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
+
+
+def _terms(terms: dict[str, float]) -> str:
+    """The longest times, then the factors and shares that are furthest from 1, and how many more
+    there are."""
+    times = [name for name in terms if name.endswith("_us")] or list(terms)
+    factors = [name for name in terms if name not in times and terms[name] not in (0, 1)]
+    shown = sorted(filter(terms.get, times), key=lambda name: -terms[name])[:MAX_TIMES]
+    shown += sorted(factors, key=lambda name: -abs(terms[name] - 1))[:MAX_FACTORS]
+    more = len(terms) - len(shown)
+    text = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
+    return text + (f" and {more} more (--format json)" if more else "")
+
+
+def _show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
+    """The vocabulary, by family."""
+    records = []
+    for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
+        optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
+        record = {"dims": " ".join([*op["dims"], *optional])}
+        records.append(op | record | {"directions": " ".join(op["directions"])})
+    heads = columns("op:name;family;dims;directions")
+    console.show(Table("Ops", heads, records, full_names=True))

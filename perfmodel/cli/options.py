@@ -81,13 +81,19 @@ def _texts() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 
 
-def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
-    """`verb` as Typer takes it: its parameters with the texts of `options.toml`, where `path` leads
-    to those of its own; a parameter that is a dataclass is given as all fields of that,
-    and made of them."""
-    own = _texts()
+def texts_of(*path: str) -> dict[str, Any]:
+    """The help and the options of a verb, or of a verb and its noun."""
+    found = _texts()
     for word in path:
-        own = own.get(word, {})
+        found = found[word]
+    return found
+
+
+def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
+    """`verb` as Typer takes it: its help and its parameters with the texts of `options.toml`, where
+    `path` leads to its own; a parameter that is a dataclass is given as all fields of that,
+    and made of them."""
+    own = texts_of(*path)
     hints = get_type_hints(verb)
     parameters: list[Parameter] = []
     bundles: dict[str, Any] = {}
@@ -114,6 +120,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
 
     del run.__wrapped__
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__doc__ = own["help"]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
@@ -127,12 +134,16 @@ def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Par
     if more.get("argument"):
         about = typer.Argument(callback=no_configuration if name in _TRACES else None, **shared)
     else:
-        usual = (f"--{name.replace('_', '-')}",)
-        names = (more["name"],) if "name" in more else _NAMES.get(name, usual)
+        names = (more["name"],) if "name" in more else _NAMES.get(name, (option_name(name),))
         about = typer.Option(*names, **shared)
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
     )
+
+
+def option_name(name: str) -> str:
+    """`--steps-by` of the argument `steps_by`."""
+    return _NAMES[name][-1] if name in _NAMES else f"--{name.replace('_', '-')}"
 
 
 class Format(StrEnum):

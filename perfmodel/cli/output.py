@@ -14,14 +14,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
-from perfmodel.progress import Begin, Pace, silent
+from perfmodel.progress import Begin, silent
 from perfmodel.reporting.tables import Table, columns, one_line
 
 if TYPE_CHECKING:
@@ -286,23 +285,26 @@ def working(what: str) -> Iterator[Begin]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
-    from rich.text import Text
+    from rich.progress import (
+        Progress,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    pace = Pace()
-
-    class Now(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            told = pace.told(monotonic())
-            return Text(f"{task.description} ({told})" if told else task.description)
-
-    def begin(part: str, done: int, total: int) -> None:
-        pace.reached(done, total, monotonic())
-        bar.update(task, description=f"{what}: {part}")
-
-    parts = SpinnerColumn(), Now(), TimeElapsedColumn()
+    share = TaskProgressColumn("{task.percentage:.0f} % done,", text_format_no_percentage="")
+    left = TimeRemainingColumn(compact=True)
+    parts = SpinnerColumn(), TextColumn("{task.description}"), share, left, TimeElapsedColumn()
     with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what)
+        task = bar.add_task(what, total=None)
+
+        def begin(part: str, done: int, total: int) -> None:
+            if (total or None) != bar.tasks[task].total:  # another stage, with a pace of its own
+                bar.reset(task, total=total or None, completed=done)
+            bar.update(task, completed=done, description=f"{what}: {part}", refresh=True)
+
         yield begin
 
 

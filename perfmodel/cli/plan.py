@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
 from perfmodel.files import write_text
@@ -14,7 +15,6 @@ from perfmodel.reporting.tables import Table, columns, counted, interval
 from perfmodel.units import human_us
 
 if TYPE_CHECKING:
-    from perfmodel.cli.console import Console
     from perfmodel.explore.planner import Plan
 
 
@@ -40,20 +40,7 @@ def plan(
     torchrec: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Where each table should lie so that a step takes least time.
-
-    By which sharding, on which ranks and in which memory. The search works on classes of ranks;
-    its best layouts are then scheduled in full. The JSON is what `--plan` of `predict` and
-    `compare` reads, which take TorchRec's plans as well.
-
-    \b
-    Examples:
-      perfmodel plan --workload dlrm-dcnv2 --hardware dgx-a100-80gb
-      perfmodel plan --workload neo-a --hardware zionex-16 -o plan.json
-      perfmodel predict --workload neo-a --hardware zionex-16 --plan plan.json
-      perfmodel plan --workload neo-a --hardware zionex-16 --estimator torchrec
-      perfmodel plan --workload neo-a --hardware zionex-16 --against torchrec
-    """
+    """Where each table should lie so that a step takes least time."""
     if torchrec is not None:
         check_target(torchrec)
 
@@ -100,7 +87,6 @@ _TABLES = columns(
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
-    from perfmodel.cli.hardware_tables import say_assumed_figures
     from perfmodel.explore.planner.explain import differences
 
     result = planned.result

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console
 from perfmodel.cli.output import (
     STDOUT,
     Output,
@@ -16,6 +17,7 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
+from perfmodel.cli.predict_tables import show_prediction, write_explanation
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Mode,
@@ -27,7 +29,6 @@ from perfmodel.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
     from perfmodel.trace import Trace
@@ -116,28 +117,7 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How long a batch of a trace, a configuration or a module takes.
-
-    A trace is replayed, as it is, under a what-if, or on other hardware.
-
-    \b
-    Examples:
-      perfmodel predict                                       the bundled demo
-      perfmodel predict trace.json.gz                         replayed, beside what was measured
-      perfmodel predict trace.json.gz --scale gpu=0.5         what if kernels took half the time?
-      perfmodel predict ranks/ --remove 'host:T1@3'           what if rank 3 lost no time there?
-      perfmodel predict trace.json.gz --hardware h100-sxm --hardware mi300x
-      perfmodel predict trace.json.gz --hardware h100-sxm --set device.hbm_gb_per_s=5000
-      perfmodel predict et.json.gz --hardware a100-sxm-80gb   an execution trace: shapes alone
-      perfmodel predict trace.json.gz --batch 4096            another batch, from shapes
-      perfmodel predict trace.json.gz --edit fuse=embeddings  another program, from shapes
-      perfmodel predict --workload dlrm-dcnv2 --batch 55296 --hardware dgx-h100 --nodes 4
-      perfmodel predict --workload dlrm-dcnv2 --hardware dgx-h100 --batch 8192 \\
-        --inference --p99-ms 60                               samples per second within 60 ms
-      perfmodel predict model.py:Net --hardware h100-sxm      a PyTorch module; runs model.py
-      perfmodel predict trace.json.gz --explain aten::mm      where a figure comes from
-      perfmodel predict trace.json.gz --format json -o prediction.json
-    """
+    """How long a batch of a trace, a configuration or a module takes."""
     from perfmodel.ops.read.program import Call, program_of
 
     check_figure(figure)
@@ -147,14 +127,14 @@ def predict(
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
     if (rate is not None or p99_ms is not None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
-    of_modules: dict[str, object] = {"--init": init, "--input": input, "--training": training}
-    of_modules |= {"--optimizer": optimizer, "--dtype": dtype, "--autocast": autocast}
+    of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
+    of_modules |= {"dtype": dtype, "autocast": autocast}
+    of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     if program is not None:
-        of_others = {"--workload": workload, "--save-overheads": save_overheads, "--plan": plan}
+        of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
         refuse_conflicting("FILE.py:CLASS", of_others)
-        refuse_conflicting("FILE.py:CLASS", {"--inference": inference, "--every-rank": every_rank})
         from perfmodel.api import hardware_part
 
         call, demo = Call(training, optimizer, dtype, autocast, options.batch), None
@@ -163,7 +143,7 @@ def predict(
         with working("predicting"):
             prediction = options.predict(graph, hardware=parts)
     elif workload is not None:
-        others = {"a trace": trace, "--save-overheads": save_overheads, "--figure": figure}
+        others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
         refuse_conflicting("--workload", others)
         options.refuse_beside_workload()
         if workload == LIST:
@@ -178,7 +158,6 @@ def predict(
             serving = _serving(prediction, rate, p99_ms)
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
-        of_workloads = {"--inference": inference, "--every-rank": every_rank, "--plan": plan}
         refuse_conflicting("a trace", of_workloads)
         options.check()
         content, demo = options.read(trace)
@@ -196,14 +175,10 @@ def predict(
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
-        from perfmodel.cli.predict_tables import write_explanation
-
         write_explanation(prediction, explain, target)
         return
 
     def show(console: Console, prediction: Prediction) -> None:
-        from perfmodel.cli.predict_tables import show_prediction
-
         show_prediction(console, prediction, demo)
 
     from perfmodel.prediction.breakdown.completeness import completeness_line

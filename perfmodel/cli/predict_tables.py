@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
-from perfmodel.cli.hardware_tables import say_assumed_figures, show_read
+from perfmodel.cli.console import Console, say_assumed_figures, show_read
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.cli.prediction_options import Demo
 from perfmodel.reporting.prediction_tables import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, option_name, steps_slice
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -88,6 +88,15 @@ class PredictionOptions:
     strict: bool = False
     max_memory: float = DEFAULT_MAX_GB
 
+    def reading_words(self) -> list[str]:
+        """The options of this line that say how a trace is read and what times it, as words."""
+        words: list[str] = []
+        for name in ("steps", "steps_by", "et", "max_memory", "mode", "source_device"):
+            value = getattr(self, name)
+            if value != getattr(DEFAULTS, name):
+                words += [option_name(name), str(value)]
+        return words
+
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
         from perfmodel.cost.host import load_profile
@@ -126,7 +135,8 @@ class PredictionOptions:
         from perfmodel.ops.read.module import graph_of_program
         from perfmodel.ops.read.program import as_run
 
-        self.refuse_beside_module()
+        is_ours = ("mode",) if self.mode in (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS) else ()
+        self.refuse_beside("FILE.py:CLASS", (*_OF_SHAPES, *is_ours))
         if not self.hardware:
             raise UsageError(f"{program.name}: name the machine: --hardware h100-sxm")
         with working(f"tracing {program.name}"):
@@ -180,38 +190,35 @@ class PredictionOptions:
     def refuse_beside(self, what: str, but: Sequence[str]) -> None:
         """Raise `UsageError` where one is given that means nothing beside `what`: all `but` some,
         named as the fields are."""
-        for each in fields(self):
-            if each.name not in but and getattr(self, each.name) != each.default:
-                name = _OPTION_NAMES.get(each.name, each.name.replace("_", "-"))
-                value = f" {self.mode}" if each.name == "mode" else ""
-                raise UsageError(f"--{name}{value} cannot be combined with {what}")
+        refuse_conflicting(
+            what,
+            {
+                each.name: getattr(self, each.name)
+                for each in fields(self)
+                if each.name not in but and getattr(self, each.name) != each.default
+            },
+        )
 
     def refuse_beside_workload(self) -> None:
         """Raise `UsageError` for what a model's configuration cannot be asked."""
-        but = (*_OF_WORKLOAD, *(("mode",) if self.mode == Mode.MODEL else ()))
-        self.refuse_beside("--workload", but)
-
-    def refuse_beside_module(self) -> None:
-        """Raise `UsageError` for what one call of a module cannot be asked."""
-        of_module = [name for name in _OF_WORKLOAD if name != "nodes"]
-        self.refuse_beside("FILE.py:CLASS", (*of_module, "mode"))
-        if self.mode not in (None, *_OF_MODULE):
-            raise UsageError(f"--mode {self.mode} cannot be combined with FILE.py:CLASS")
+        is_model = ("mode",) if self.mode == Mode.MODEL else ()
+        self.refuse_beside("--workload", ("nodes", *_OF_SHAPES, *is_model))
 
 
-_OF_MODULE = (Mode.EAGER, Mode.COMPILED, Mode.GRAPHS)
 DEFAULTS = PredictionOptions()
 OF_READING = ("et", "steps", "steps_by", "strict", "max_memory")
 """Options, as fields, that say what is read, not what is predicted of it."""
-_OF_WORKLOAD = (
-    *("batch", "hardware", "nodes", "settings", "edit", "overheads", "max_memory"),
+_OF_SHAPES = (
+    *("batch", "hardware", "settings", "edit", "overheads", "max_memory"),
     *("models", "trust_models"),
 )
-_OPTION_NAMES = {"settings": "set", "source_device": "source"}
 
 
 def refuse_conflicting(what: str, others: Mapping[str, object]) -> None:
-    """Raise `UsageError` for the first of `others` that was given: it means nothing here."""
+    """Raise `UsageError` for the first of `others`, arguments by name, that was given: it means
+    nothing here."""
     for name, given in others.items():
         if given:
-            raise UsageError(f"{name} cannot be combined with {what}")
+            value = f" {given}" if name == "mode" else ""
+            option = "a trace" if name == "trace" else option_name(name)
+            raise UsageError(f"{option}{value} cannot be combined with {what}")

@@ -21,23 +21,11 @@ def report(
     workload: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """One page of a prediction, for any browser.
-
-    It holds what would help most, figures, the timeline, tables and sources.
-
-    \b
-    Examples:
-      perfmodel report                                      the bundled demo, to report.html
-      perfmodel report trace.json.gz -o page.html
-      perfmodel report trace.json.gz --remove data_loading -o what-if.html
-      perfmodel report trace.json.gz --hardware h100-sxm --hardware mi300x -o page.html
-      perfmodel report --workload dlrm-dcnv2 --hardware dgx-h100 -o page.html
-    """
+    """One page of a prediction, for any browser."""
     require_page(output)
     check_target(output)
     if workload and trace:
         raise UsageError("--workload cannot be combined with a trace")
-    from perfmodel.cli.breakdown import predict_command
     from perfmodel.hardware import load
     from perfmodel.reporting.page import page_html
     from perfmodel.reporting.written import gains_of
@@ -56,17 +44,11 @@ def report(
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
+        reading, settings = options.reading_words(), options.settings or ()
         with working("predicting"):
             prediction = options.predict(content)
-            help_most = gains_of(
-                prediction,
-                lambda number, result: predict_command(
-                    result.timeline.graph,
-                    trace,
-                    options,
-                    (options.hardware or [])[number : number + 1],
-                ),
-            )
+            names = options.hardware or ()
+            help_most = gains_of(prediction, trace, names, reading=reading, settings=settings)
     quiet_figures()
     with working("writing the page"):
         write_text(output, page_html(prediction, machines, help_most, recorded))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
+
+if TYPE_CHECKING:
+    from perfmodel.explore import Sweep
 
 UNASKED_POINTS = 10_000_000
 """More take hours: they are swept with `--yes` alone."""
@@ -26,15 +33,7 @@ def sweep(
     figure: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Predict many machines and designs: front, best, what moves it.
-
-    \b
-    Examples:
-      perfmodel sweep gpus.toml -o results
-      perfmodel sweep gpus.toml --objective step_us,cost_usd_per_million,energy --figure front.svg
-      perfmodel sweep gpus.toml --sensitivity --reach step_us=8000 --along device.hbm_gb_per_s
-      perfmodel sweep gpus.toml --workers 8
-    """
+    """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     if reach and not along:
@@ -45,7 +44,6 @@ def sweep(
     target = Output(format)
     from perfmodel import explore
     from perfmodel.api import results_folder
-    from perfmodel.cli.comparison_tables import show_sweep
 
     wanted = explore.load_spec(spec, objective)
     if (points := len(wanted.space)) > UNASKED_POINTS and not yes:
@@ -72,6 +70,100 @@ def sweep(
     target.write(
         lambda: answer,
         lambda: frame_csv(swept.to_frame()),
-        lambda console: show_sweep(console, swept, answer),
+        lambda console: _show(console, swept, answer),
         swept.warnings,
     )
+
+
+MAX_ROWS = 20
+"""Points of a sweep that are shown; up to so many, all."""
+J_PER_KWH = 3.6e6
+_UNITS = {
+    "step_us": ("step", TIME, 1.0),
+    "samples_per_s": ("samples/s", "s", 1.0),
+    "cost_usd_per_million": ("USD per\nmillion", "s", 1.0),
+    "energy_j_per_sample": ("kWh per\nmillion", "s", 1e6 / J_PER_KWH),
+    "power_w": ("power (W)", "s", 1.0),
+}
+"""Heads and forms of objectives, in the units of `compare`, and their factors."""
+
+
+def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
+    """What was swept, its front or its rows, and what else was wanted."""
+    console.say(f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
+    say_assumed_figures(console, "its best point", answer["assumed"])
+    if answer["pareto"]:
+        _show_points(console, swept, [row["point"] for row in answer["pareto"]])
+    elif swept.objectives:
+        _show_rows(console, "Means per file", list(_means(swept)))
+    if answer["sensitivity"]:
+        keys = ("axis", "objective", "base", "at_base", "elasticity")
+        rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
+        _show_rows(console, "Elasticities", rows)
+    if answer["reach"]:
+        _say_target(console, answer["reach"])
+    if answer["sobol"]:
+        _show_rows(console, "Sobol indices", answer["sobol"])
+
+
+def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
+    """Every point where they are few, the best ones marked; of many the best ones alone."""
+    several = len(found.objectives) > 1
+    rows = [found.row(at) for at in range(len(found.frame))]
+    title = f"Points; * {'Pareto front' if several else 'best'}"
+    is_marked = len(rows) > 1
+    if len(rows) > MAX_ROWS:
+        rows = [row for number in front for row in rows if row["point"] == number]
+        title, is_marked = "Pareto front" if several else "Best point", False
+    units = {name: _UNITS.get(name, (name, "s", 1.0)) for name in found.objectives}
+    records = []
+    for row in rows:
+        record = dict(row) | {"mark": "*" if row["point"] in front else ""}
+        for name, (_, form, factor) in units.items():
+            if form != TIME and row[name] is not None:
+                record[name] = _scaled(row[name] * factor)
+        records.append(record)
+    heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
+    heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
+    _show_first(console, title, heads, records)
+
+
+def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
+    """Those of texts first; long names on several lines."""
+    forms = {name: NAME if isinstance(row[name], str) else ",.6g" for name in axes}
+    ordered = sorted(axes, key=lambda name: forms[name] != NAME)
+    return [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]
+
+
+def _show_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    _show_first(console, title, _axis_columns(rows[0], list(rows[0])), rows)
+
+
+def _show_first(
+    console: Console, title: str, heads: Sequence[Column], records: Sequence[Any]
+) -> None:
+    console.show(Table(title, heads, records[:MAX_ROWS]))
+    if len(records) > MAX_ROWS:
+        console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
+
+
+def _scaled(size: float) -> str:
+    return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
+
+
+def _means(swept: Sweep) -> Iterator[dict[str, Any]]:
+    table = swept.frame[list(swept.objectives)].agg(["mean", "min", "max"])
+    for name in swept.objectives:
+        if table[name].abs().max() > 0:
+            mean, least, largest = map(float, table[name])
+            yield {"figure": name, "mean": mean, "least": least, "largest": largest}
+
+
+def _say_target(console: Console, target: Mapping[str, Any]) -> None:
+    axis, wanted = target["axis"], f"{target['objective']} = {target['wanted']:,.6g}"
+    where = f"{axis} ({target['base'][axis]:,.6g} gives {target['at_base']:,.6g}) at"
+    if target["value"] is None:
+        there = f"nearest is {target['objective_there']:,.6g}"
+        console.say(f"{wanted} is out of reach: {there}, with {where} {target['closest']:,.6g}")
+    else:
+        console.say(f"{wanted} needs {where} {target['value']:,.6g}")

@@ -86,38 +86,7 @@ FURTHER_COLOURS = (
 )
 """What names that have no colour of their own take, in order."""
 
-_LOOK: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.0,
-    "text.color": INK,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.0,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT,
-    "axes.linewidth": 0.6,
-    "axes.facecolor": "white",
-    "axes.grid": False,
-    "axes.unicode_minus": False,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.fontsize": 7.5,
-    "legend.title_fontsize": 8.0,
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "figure.dpi": 110.0,
-    "savefig.dpi": 160.0,
-    "savefig.facecolor": "white",
-    "patch.linewidth": 0.0,
-    "text.usetex": False,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "perfmodel",
-    "pdf.fonttype": 42,
-}
+_LOOK = Path(__file__).with_name("perfmodel.mplstyle")
 
 
 def readable(name: str) -> str:
@@ -129,7 +98,7 @@ def look() -> AbstractContextManager[None]:
     """A context in which matplotlib draws in this style; what was set before returns after it."""
     import matplotlib
 
-    return matplotlib.rc_context(_LOOK)
+    return matplotlib.rc_context(fname=_LOOK)
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:

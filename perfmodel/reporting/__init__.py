@@ -10,7 +10,5 @@ if TYPE_CHECKING:
     from perfmodel.reporting.perfetto import chakra_linked as chakra_linked
     from perfmodel.reporting.perfetto import graphml as graphml
     from perfmodel.reporting.perfetto import perfetto_json as perfetto_json
-    from perfmodel.reporting.tracks import Overlay as Overlay
-    from perfmodel.reporting.tracks import overlay_of as overlay_of
 
 __getattr__, __all__ = exports(__name__)

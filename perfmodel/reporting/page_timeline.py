@@ -15,10 +15,7 @@ from perfmodel.plot.style import readable
 from perfmodel.reporting.tracks import (
     STEPS,
     Arrow,
-    Clock,
-    Overlay,
     Track,
-    overlay_of,
     tracks_of,
 )
 from perfmodel.timeline.critical_path import PathWalker, critical_path
@@ -103,8 +100,7 @@ class _Source:
     def __init__(self, shown: Shown, trace: Trace | None, tables: _Tables) -> None:
         self.shown, self._tables = shown, tables
         timeline = shown.timeline
-        overlay = Overlay((), overlay_of(timeline).idle)
-        tracks, arrows = tracks_of(timeline, overlay, Clock(0.0))
+        tracks, arrows = tracks_of(timeline, 0.0, with_path=False)
         self._tracks = [
             (at, track) for at, track in enumerate(tracks) if not track.name.startswith(STEPS)
         ]

@@ -28,8 +28,6 @@ from perfmodel.ops.read.attributes import of_event
 from perfmodel.reporting.tracks import (
     CRITICAL_PATH,
     Arrow,
-    Clock,
-    Overlay,
     Track,
     first_step_us,
     lead_us,
@@ -41,17 +39,9 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op, link
 from perfmodel.units import NS_PER_US
 
-MEASURED, PREDICTED = "measured", "predicted"
-BASELINE, WHAT_IF = "baseline", "what-if"
-"""Of a what-if: what is predicted without it, and with it."""
 
-
-def perfetto_json(
-    timelines: Mapping[str, Timeline], overlays: Mapping[str, Overlay] | None = None
-) -> bytes:
+def perfetto_json(timelines: Mapping[str, Timeline]) -> bytes:
     """The timelines by name as one JSON document, times in microseconds with three decimals.
-
-    `overlays` are critical path and idle time to show beside the timelines of these names.
 
     Time zero is the start of the first step, in all timelines; where something began before, it
     is that much earlier in all, and `otherData.first_step_us` says when the first step starts.
@@ -61,9 +51,7 @@ def perfetto_json(
     events: list[dict[str, Any]] = []
     first_flow = 1
     for number, (name, timeline) in enumerate(timelines.items()):
-        clock = Clock(first_step_us(timeline) - lead)
-        overlay = (overlays or {}).get(name, Overlay())
-        tracks, arrows = tracks_of(timeline, overlay, clock)
+        tracks, arrows = tracks_of(timeline, first_step_us(timeline) - lead)
         rows = _rows(tracks, number, len(timelines))
         events += _names(tracks, rows, name)
         for track, row in zip(tracks, rows, strict=True):

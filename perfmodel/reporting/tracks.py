@@ -7,14 +7,14 @@ rounding: Perfetto drops a slice that does not nest in the one before it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Floats
 from perfmodel.errors import GraphError
 from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
@@ -30,30 +30,6 @@ STEPS = "steps"
 _KINDS = [kind.name.lower() for kind in NodeKind]
 _CAUSES = [cause.name.lower() for cause in Cause]
 _EDGES = [kind.name.lower() for kind in EdgeKind]
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """What is shown beside the events of one timeline."""
-
-    path: Sequence[Piece] = ()
-    """The critical path of the steps, as `critical_path` gives it."""
-    idle: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
-    """Per rank: its idle time, as `idle_pieces` gives it."""
-
-
-def overlay_of(timeline: Timeline) -> Overlay:
-    """The critical path of every step, and every rank's idle time."""
-    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
-    path: list[Piece] = []
-    idle: dict[int, list[Piece]] = {}
-    devices = {rank: DeviceWork.of(timeline, rank) for rank in set(marks.rank.tolist())}
-    for mark, rank in enumerate(marks.rank.tolist()):
-        path += critical_path(timeline, mark, walker)
-        begun, over = timeline.end_us[marks.start[mark]], timeline.end_us[marks.end[mark]]
-        gaps = idle_gaps(devices[rank], float(begun), float(over))
-        idle.setdefault(rank, []).extend(idle_pieces(gaps, walker))
-    return Overlay(path, idle)
 
 
 class Slice(NamedTuple):
@@ -93,15 +69,6 @@ class Arrow(NamedTuple):
     target: tuple[int, int]
 
 
-class Clock(NamedTuple):
-    """The zero of one timeline in the microseconds of its graph."""
-
-    zero_us: float
-
-    def ns(self, time_us: Floats) -> Ints:
-        return np.rint((time_us - self.zero_us) * NS_PER_US).astype(np.int64)
-
-
 def first_step_us(timeline: Timeline) -> float:
     """When the first step of any rank starts (without steps: the first node)."""
     marks = timeline.graph.marks
@@ -125,25 +92,46 @@ def lead_us(timeline: Timeline) -> float:
 
 
 def tracks_of(
-    timeline: Timeline, overlay: Overlay, clock: Clock
+    timeline: Timeline, zero_us: float, *, with_path: bool = True
 ) -> tuple[list[Track], list[Arrow]]:
-    """The tracks of a timeline, by rank from top to bottom, and the arrows between them."""
-    marks, path = timeline.graph.marks, _by_rank(timeline, overlay.path)
-    boxes = _resource_boxes(timeline, clock)
+    """The tracks of a timeline, by rank from top to bottom, and the arrows between them: steps, the
+    critical path of each, threads and streams, idle time of the device by cause.
+
+    `zero_us` is the zero of the file in the time of the timeline.
+    """
+    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
+    rank_of_mark = marks.rank.tolist()
+    pieces = (critical_path(timeline, mark, walker) for mark in range(len(rank_of_mark)))
+    path = _by_rank(timeline, chain.from_iterable(pieces)) if with_path else {}
+    boxes = _resource_boxes(timeline, zero_us)
     rank_of = {name: _rank_of(name) for name in boxes}
+    steps_us = timeline.end_us[marks.start], timeline.end_us[marks.end]
+    steps = [*zip(rank_of_mark, marks.name, *(each.tolist() for each in steps_us), strict=True)]
     tracks: list[Track] = []
-    for rank in dict.fromkeys([*marks.rank.tolist(), *rank_of.values()]):
-        tracks += _fitted(rank, STEPS, _steps(timeline, rank, clock))
+    for rank in dict.fromkeys([*rank_of_mark, *rank_of.values()]):
+        own = [step[1:] for step in steps if step[0] == rank]
+        in_ns = zip(own, *(_ns([step[at] for step in own], zero_us) for at in (1, 2)), strict=True)
+        tracks += _fitted(
+            rank, STEPS, (Slice(step[0], "step", "", low, high) for step, low, high in in_ns)
+        )
         if rank in path:
-            tracks += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], clock))
-        for name, own in boxes.items():
+            tracks += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], zero_us))
+        for name, slices in boxes.items():
             if rank_of[name] == rank:
                 rest = name.partition("/")[2].replace("/", " ")
-                tracks += _fitted(rank, rest or name, own)
-        if rank in overlay.idle:
-            idle = _pieces(timeline, overlay.idle[rank], clock, by_cause=True)
+                tracks += _fitted(rank, rest or name, slices)
+        if own:
+            device = DeviceWork.of(timeline, rank)
+            gaps = (idle_pieces(idle_gaps(device, low, high), walker) for _, low, high in own)
+            idle = _pieces(timeline, chain.from_iterable(gaps), zero_us, by_cause=True)
             tracks += _fitted(rank, GPU_IDLE, idle)
     return tracks, list(_arrows(timeline, tracks))
+
+
+def _ns(time_us: Floats | Sequence[float], zero_us: float) -> list[int]:
+    """Whole nanoseconds from the zero of the file."""
+    found: list[int] = np.rint((np.asarray(time_us) - zero_us) * NS_PER_US).astype(int).tolist()
+    return found
 
 
 def _rank_of(resource: str) -> int:
@@ -151,28 +139,27 @@ def _rank_of(resource: str) -> int:
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-def _resource_boxes(timeline: Timeline, clock: Clock) -> dict[str, list[Slice]]:
+def _resource_boxes(timeline: Timeline, zero_us: float) -> dict[str, list[Slice]]:
     """Per resource its nodes in order of start, the longest first, and waits for other ranks."""
     graph, nodes, waits = timeline.graph, timeline.graph.nodes_, meeting_waits(timeline)
-    start_ns = clock.ns(np.concatenate([timeline.start_us, waits.start_us]))
-    end_ns = clock.ns(np.concatenate([timeline.end_us, waits.end_us]))
+    start_ns = _ns(np.concatenate([timeline.start_us, waits.start_us]), zero_us)
+    end_ns = _ns(np.concatenate([timeline.end_us, waits.end_us]), zero_us)
     resource = np.concatenate([nodes.resource, nodes.resource[waits.node]]).tolist()
     shown = nodes.kind != NodeKind.MARK
     shown &= (timeline.end_us > timeline.start_us) | np.isin(nodes.kind, _SHOWN_WITHOUT_TIME)
     if graph.arrivals is not None:
         shown[graph.arrivals[:, 1]] = False
-    rows = np.concatenate([np.flatnonzero(shown), len(graph) + np.arange(len(waits.node))])
-    order = rows[np.lexsort((-end_ns[rows], start_ns[rows]))].tolist()
     kind, cause, count = nodes.kind.tolist(), nodes.cause.tolist(), len(graph)
+    rows = np.concatenate([np.flatnonzero(shown), count + np.arange(len(waits.node))])
+    order = rows[np.lexsort((-np.array(end_ns)[rows], np.array(start_ns)[rows]))].tolist()
     boxes: dict[str, list[Slice]] = {name: [] for name in graph.resources}
-    for row, low, high in zip(order, start_ns[order].tolist(), end_ns[order].tolist(), strict=True):
+    for row in order:
+        why, times = _CAUSES[Cause.COLLECTIVE_WAIT], (start_ns[row], end_ns[row])
+        box = Slice(WAITING_LABEL, why, why, *times)
         if row < count:
             name, why = graph.labels[row], _CAUSES[cause[row]]
             name = f"before {name}" if cause[row] == Cause.HOST_T1 else name
-            box = Slice(name, _KINDS[kind[row]], why, low, high, node=row)
-        else:
-            why = _CAUSES[Cause.COLLECTIVE_WAIT]
-            box = Slice(WAITING_LABEL, why, why, low, high)
+            box = Slice(name, _KINDS[kind[row]], why, *times, node=row)
         boxes[graph.resources[resource[row]]].append(box)
     return boxes
 
@@ -213,14 +200,6 @@ def _arrows(timeline: Timeline, tracks: Sequence[Track]) -> Iterator[Arrow]:
             yield Arrow(place[source], place[target])
 
 
-def _steps(timeline: Timeline, rank: int, clock: Clock) -> list[Slice]:
-    marks = timeline.graph.marks
-    start_ns = clock.ns(timeline.end_us[marks.start]).tolist()
-    end_ns = clock.ns(timeline.end_us[marks.end]).tolist()
-    rows = zip(marks.rank.tolist(), marks.name, start_ns, end_ns, strict=True)
-    return [Slice(name, "step", "", low, high) for own, name, low, high in rows if own == rank]
-
-
 def _by_rank(timeline: Timeline, path: Iterable[Piece]) -> dict[int, list[Piece]]:
     """The pieces of a path by the rank of their node; pieces without a node stay with the last."""
     rank_of = timeline.graph.nodes_.rank
@@ -233,12 +212,12 @@ def _by_rank(timeline: Timeline, path: Iterable[Piece]) -> dict[int, list[Piece]
 
 
 def _pieces(
-    timeline: Timeline, pieces: Iterable[Piece], clock: Clock, *, by_cause: bool = False
+    timeline: Timeline, pieces: Iterable[Piece], zero_us: float, *, by_cause: bool = False
 ) -> Iterator[Slice]:
     """Slices of a path (named after its nodes, its waits after their cause) or of idle time."""
     ordered = sorted(pieces, key=lambda p: (p.start_us, p.end_us))
-    start_ns = clock.ns(np.array([p.start_us for p in ordered], dtype=np.float64)).tolist()
-    end_ns = clock.ns(np.array([p.end_us for p in ordered], dtype=np.float64)).tolist()
+    start_ns = _ns([piece.start_us for piece in ordered], zero_us)
+    end_ns = _ns([piece.end_us for piece in ordered], zero_us)
     labels, kinds = timeline.graph.labels, timeline.graph.nodes_.kind.tolist()
     for piece, low, high in zip(ordered, start_ns, end_ns, strict=True):
         if high <= low:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import UsageError
-from perfmodel.files import suffix_of
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.files import atomic_write, check_writable, suffix_of, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware import Part
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction, Result
-    from perfmodel.timeline.schedule import Timeline
     from perfmodel.trace import Trace
 
 
@@ -31,9 +30,8 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     page has the sources of those machines alone that the catalogue knows by name. Raises
     `UsageError` for `options` beside a `Prediction`, and where `path` is the trace itself.
     """
-    from perfmodel.files import check_writable, write_text
     from perfmodel.prediction.request import sourced
-    from perfmodel.prediction.run import REPLAY, predict
+    from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
     from perfmodel.reporting.page import page_html
     from perfmodel.trace import Trace
@@ -46,13 +44,7 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     content = source if isinstance(source, Prediction) else sourced(source)
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
     recorded = content if isinstance(content, Trace) else None
-    trace = str(prediction.source["trace"])
-
-    def command(number: int, result: Result) -> list[str]:
-        hardware = [] if result.mode == REPLAY else [result.hardware]
-        return predict_words(result.timeline.graph, trace, hardware=hardware)
-
-    helps = gains_of(prediction, command)
+    helps = gains_of(prediction, str(prediction.source["trace"]))
     machines = _machines(prediction, options.get("hardware", ()))
     write_text(path, page_html(prediction, machines, helps, recorded))
     return path
@@ -60,13 +52,10 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
 
 def _machines(prediction: Prediction, given: Any) -> list[Part]:
     """The machines `given`, or else those of a prediction's results that the catalogue knows."""
-    from perfmodel.errors import PerfmodelError
     from perfmodel.hardware import Part, load
 
-    several = (
-        [given] if isinstance(given, (str, Part)) or not isinstance(given, Iterable) else given
-    )
-    if listed := list(several):
+    is_one = isinstance(given, (str, Part)) or not isinstance(given, Iterable)
+    if listed := [given] if is_one else list(given):
         return [load(each) if isinstance(each, (str, Path)) else each for each in listed]
     machines = []
     for result in prediction.results:
@@ -86,9 +75,9 @@ def require_page(path: Path) -> None:
 def predict_words(
     graph: ExecutionGraph,
     source: str | None,
+    hardware: Sequence[str] = (),
     *,
     reading: Sequence[str] = (),
-    hardware: Sequence[str] = (),
     settings: Sequence[str] = (),
 ) -> list[str]:
     """The words of `perfmodel predict` for a trace (None: the demo) read with the options `reading`
@@ -110,11 +99,18 @@ def predict_words(
 
 
 def gains_of(
-    prediction: Prediction, command: Callable[[int, Result], Sequence[str]]
+    prediction: Prediction,
+    source: str | None,
+    hardware: Sequence[str] = (),
+    *,
+    reading: Sequence[str] = (),
+    settings: Sequence[str] = (),
 ) -> list[list[Gain]]:
-    """Per result what would help most, without its what-ifs; none from shapes alone, of which
-    nothing can be scaled. `command` gives the words that predict a result, the n-th, without."""
+    """Per result what would help most, without its what-ifs, with commands as `predict_words` has
+    them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
+    given for the results, by default their own."""
     from perfmodel.prediction.gains import gains
+    from perfmodel.prediction.run import REPLAY
     from perfmodel.prediction.shapes import MODEL
 
     if any(result.mode == MODEL for result in prediction.results):
@@ -123,10 +119,11 @@ def gains_of(
     for number, result in enumerate(prediction.results):
         before = result.baseline or result
         timeline = before.timeline
+        own = [] if before.mode == REPLAY else [before.hardware]
+        names = hardware[number : number + 1] or own
+        words = predict_words(timeline.graph, source, names, reading=reading, settings=settings)
         taken_us = timeline.end_us - timeline.start_us
-        helps.append(
-            gains(timeline.graph, taken_us, command(number, before), straggler=before.straggler)
-        )
+        helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps
 
 
@@ -142,11 +139,19 @@ class What(StrEnum):
 _BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".py": What.OP}
 
 
-def exported(path: Path | None, what: str | None = None) -> What:
-    """What a file of that name is for, unless `what` says it."""
+def exported(path: Path | None, what: str | None = None, name: str = "") -> What:
+    """What a file of that name is for, unless `what` says it.
+
+    Raises `UsageError` where an operator has no `name`, or anything else has one.
+    """
     if what is not None and what not in list(What):
         raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
-    return What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
+    chosen = What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
+    if chosen is What.OP and not name:
+        raise UsageError("an op: give --name, such as aten::addmm")
+    if name and chosen is not What.OP:
+        raise UsageError(f"--name: a {chosen} is of the whole trace; --what op is of one operator")
+    return chosen
 
 
 def export(
@@ -161,17 +166,17 @@ def export(
     `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `op` (a PyTorch file that runs
     the operator `name`): of a trace; by default the suffix of `path` decides.
     """
-    from perfmodel.files import atomic_write, check_writable
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
-    chosen = exported(path, what)
-    require_name(chosen, name)
-    content = source if isinstance(source, Prediction) else sourced(source)
-    found = documents(chosen, content, path, name, predict)
+    chosen = exported(path, what, name)
+    content: Any = source if isinstance(source, Prediction) else sourced(source)
+    if chosen is What.TIMELINE and not isinstance(content, Prediction):
+        content = predict(content)
+    found = documents(chosen, content, path, name)
     for each, document in found.items():
         assert each is not None
         with atomic_write(each) as file:
@@ -179,52 +184,18 @@ def export(
     return [each for each in found if each]
 
 
-def timeline_json(result: Result) -> bytes:
-    """What was measured, where it was, what is predicted, and of a what-if also without it."""
-    from perfmodel.prediction.shapes import MODEL
-    from perfmodel.reporting.perfetto import (
-        BASELINE,
-        MEASURED,
-        PREDICTED,
-        WHAT_IF,
-        perfetto_json,
-    )
-    from perfmodel.reporting.tracks import overlay_of
-    from perfmodel.timeline.schedule import measured
-
-    before = result.baseline
-    shown: dict[str, Timeline] = {}
-    if result.mode != MODEL:
-        shown[MEASURED] = measured((before or result).timeline.graph)
-    if before is None:
-        shown[PREDICTED] = result.timeline
-    else:
-        shown |= {BASELINE: before.timeline, WHAT_IF: result.timeline}
-    return perfetto_json(shown, {name: overlay_of(each) for name, each in shown.items()})
-
-
-def require_name(what: What, name: str) -> None:
-    """Raise `UsageError` where an operator has no name, or anything else has one."""
-    if what is What.OP and not name:
-        raise UsageError("an op: give --name, such as aten::addmm")
-    if name and what is not What.OP:
-        raise UsageError(f"--name: a {what} is of the whole trace; --what op is of one operator")
-
-
 def documents(
-    what: What, content: Any, path: Path | None, name: str, predicted: Callable[[Any], Prediction]
+    what: What, content: Any, path: Path | None, name: str = ""
 ) -> dict[Path | None, bytes]:
-    """What is written of a prediction, or of a trace or ops that `predicted` makes one of, by file;
-    ranks of a linked trace have one each. `name` is that of the operator of an `op`."""
+    """What is written, by file: the timeline of a prediction, else of a trace; ranks of a linked
+    trace have a file each. `name` is that of the operator of an `op`."""
     from perfmodel.graph import build_graph
     from perfmodel.graph.build import build_rank
-    from perfmodel.prediction.types import Prediction
-    from perfmodel.reporting import chakra_linked, graphml
+    from perfmodel.reporting.perfetto import chakra_linked, graphml
     from perfmodel.trace import Trace
 
     if what is What.TIMELINE:
-        prediction = content if isinstance(content, Prediction) else predicted(content)
-        return {path: timeline_json(prediction.results[0])}
+        return {path: _timeline_json(content.results[0])}
     if not isinstance(content, Trace):
         raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
     if what is What.GRAPH:
@@ -235,12 +206,29 @@ def documents(
         from perfmodel.reporting.operator_script import operator_script
 
         return {path: operator_script(content, name, path.name if path else "op.py").encode()}
-    if path is None and len(content.ranks) > 1:
+    several = len(content.ranks) > 1
+    if path is None and several:
         raise UsageError(f"{len(content.ranks)} ranks are a file each: give -o NAME.et")
-    is_one = len(content.ranks) == 1
     return {
-        path and (path if is_one else path.with_suffix(f".{rank.rank}{path.suffix}")): (
+        path.with_suffix(f".{rank.rank}{path.suffix}") if path and several else path: (
             chakra_linked(build_rank(rank, links), rank)
         )
         for rank, links in zip(content.ranks, content.links, strict=True)
     }
+
+
+def _timeline_json(result: Result) -> bytes:
+    """What was measured, where it was, what is predicted, and of a what-if also without it."""
+    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.reporting.perfetto import perfetto_json
+    from perfmodel.timeline.schedule import measured
+
+    before = result.baseline
+    shown = {}
+    if result.mode != MODEL:
+        shown["measured"] = measured((before or result).timeline.graph)
+    if before is None:
+        shown["predicted"] = result.timeline
+    else:
+        shown |= {"baseline": before.timeline, "what-if": result.timeline}
+    return perfetto_json(shown)

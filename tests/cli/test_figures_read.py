@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.cli.console import Console
-from perfmodel.cli.hardware_tables import say_assumed_figures
+from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.output import SHOWN
 from perfmodel.hardware.reads import FigureRead
 

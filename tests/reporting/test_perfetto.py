@@ -11,31 +11,18 @@ from reporting.handmade import KERNEL, graph, relabelled
 
 from perfmodel.errors import GraphError
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.reporting import Overlay, perfetto_json
-from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
+from perfmodel.reporting import perfetto_json
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.trace.kineto import decode_kineto
 
 REFERENCE = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data"))
 
 
-def overlay(timeline: Timeline) -> Overlay:
-    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
-    path, idle = [], []
-    for mark in range(len(marks.name)):
-        low, high = timeline.end_us[[marks.start[mark], marks.end[mark]]].tolist()
-        path += critical_path(timeline, mark, walker)
-        idle += idle_pieces(idle_gaps(DeviceWork.of(timeline), low, high), walker)
-    return Overlay(path, {int(marks.rank[0]): idle})
-
-
 def document(of: ExecutionGraph) -> tuple[bytes, list[dict]]:
     predicted, recorded = schedule(of), measured(of)
-    overlays = {"predicted": overlay(predicted), "measured": overlay(recorded)}
     timelines = {"measured": recorded, "predicted": predicted}
-    content = perfetto_json(timelines, overlays)
-    assert content == perfetto_json(timelines, overlays)
+    content = perfetto_json(timelines)
+    assert content == perfetto_json(timelines)
     return content, json.loads(content, parse_constant=pytest.fail)["traceEvents"]
 
 
