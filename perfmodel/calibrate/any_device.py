@@ -161,8 +161,13 @@ class _Machine(msgspec.Struct):
     intra_op_threads: _Count | None = None
     date: str = "undated"
 
+    @property
+    def cores(self) -> int:
+        """The threads that were measured, or those that there are; 0: not said."""
+        return self.intra_op_threads or (self.cpu and self.cpu.usable_cpus) or 0
+
     def __post_init__(self) -> None:
-        if self.cpu and not (self.intra_op_threads or self.cpu.usable_cpus):
+        if self.cpu and not self.cores:
             raise ValueError("neither intra_op_threads nor usable_cpus")
 
 
@@ -186,11 +191,10 @@ def _record(tables: Sequence[Path]) -> _Machine | None:
 
 def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
     measured = f"the collector's record, {record.date}"
-    cores = record.intra_op_threads or cpu.usable_cpus or 0
-    mhz = cpu.clock_mhz or _ASSUMED_MHZ
+    cores, mhz = record.cores, cpu.clock_mhz or _ASSUMED_MHZ
     vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.vector]
     per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
-    figures: dict[str, tuple[float, str]] = {
+    figures: dict[str, tuple[Any, str]] = {
         "sm_count": (cores, f"{measured}: intra-op threads"),
         "boost_mhz": (mhz, measured),
         "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
@@ -204,13 +208,9 @@ def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
         ),
         "kernel_floor_us": (1.0, "assumed: an operator that does next to nothing"),
     }
-    return Device(
-        name=stem,
-        target="cpu",
-        aliases=(name,),
-        sources=MappingProxyType({key: text for key, (_, text) in figures.items()}),
-        **{key: value for key, (value, _) in figures.items()},  # type: ignore[arg-type]
-    )
+    sources = MappingProxyType({key: text for key, (_, text) in figures.items()})
+    values = {key: value for key, (value, _) in figures.items()}
+    return Device(name=stem, target="cpu", aliases=(name,), sources=sources, **values)
 
 
 PLACES = 5
@@ -225,51 +225,39 @@ def drifted_toml(base: Device, drift: Drift, record: Path) -> str:
 
 def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> str:
     """The file: what it was fitted on as comments, then the device with its calibration."""
-    return "\n".join([*_comments(fit, sources, made), *_device(fit.device), ""])
-
-
-def _comments(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> Iterable[str]:
     versions = ", ".join(f"{name} {value}" for name, value in made.items())
-    yield f"# Fitted with `perfmodel fit device`: {versions}."
+    lines = [f"# Fitted with `perfmodel fit device`: {versions}."]
     for it in sources:
-        yield f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out"
+        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out")
     if fit.errors:
-        yield from _errors(fit)
-    for note in fit.notes:
-        yield f"# {note}"
-
-
-def _errors(fit: DeviceFit) -> Iterable[str]:
-    yield f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all."
-    yield "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and"
-    yield "# by how many % the measurement's medians lie above its robust times:"
-    for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
-        yield (
-            f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
-            f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
-        )
+        lines += [
+            f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.",
+            "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and",
+            "# by how many % the measurement's medians lie above its robust times:",
+        ]
+        for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+            lines.append(
+                f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+                f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+            )
+    lines += [f"# {note}" for note in fit.notes]
+    return "\n".join([*lines, *_device(fit.device), ""])
 
 
 def _device(device: Device) -> Iterable[str]:
     yield 'kind = "device"'
     for entry in fields(device):
         value = getattr(device, entry.name)
-        if entry.name in ("sources", "calibration") or value is None or value == ():
-            continue
-        yield f"{entry.name} = {_value(value)}"
-    yield ""
-    yield "[source]"
-    for key, text in device.sources.items():
-        yield f"{key} = {_value(text)}"
-    for section, values in sorted(device.calibration.items()):
-        yield ""
-        yield f"[calibration.{_key(section)}]"
-        for name, value in values.items():
-            yield f"{name} = {_value(value)}"
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").isalnum() else json.dumps(name)
+        if entry.name not in ("sources", "calibration") and value is not None and value != ():
+            yield f"{entry.name} = {_value(value)}"
+    sections: dict[str, Mapping[str, Any]] = {"source": device.sources}
+    for name, values in sorted(device.calibration.items()):
+        bare = name.replace("_", "").isalnum()
+        sections[f"calibration.{name if bare else json.dumps(name)}"] = values
+    for section, values in sections.items():
+        yield f"\n[{section}]"
+        for key, value in values.items():
+            yield f"{key} = {_value(value)}"
 
 
 def _value(value: Any) -> str:

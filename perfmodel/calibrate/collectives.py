@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import QuantileRegressor
 from xgboost import XGBRegressor
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.arrays import Floats, Mask
 from perfmodel.cost.collectives.calls import CUSTOM, NCCL, PCIE, Calls, Texts
 from perfmodel.cost.collectives.curves import (
     OPS,
@@ -60,28 +59,23 @@ _FASTER_THAN_WIRES = 0.9
 
 @dataclass(frozen=True)
 class Measured:
-    """Points of many curves, one per row."""
+    """Points of many curves, one per row of `points`: `curve_id`, `repo`, `time_us`, `alike` (how
+    many curves before this one are of its repository and on its wires) and `weight`."""
 
     calls: Calls
-    time_us: Floats
-    curve: Texts
-    repo: Texts
-    alike: Floats
-    """How many curves before this one are of its repository and on its wires."""
-    weight: Floats
-    """Each curve counts alike within its repository, GPU and reach, and these by their root."""
+    points: pd.DataFrame
 
     def __len__(self) -> int:
-        return len(self.time_us)
+        return len(self.points)
 
-    def take(self, index: Ints) -> Measured:
-        """The rows at `index`."""
-        columns: tuple[Any, ...] = (self.time_us, self.curve, self.repo, self.alike, self.weight)
-        return Measured(take_calls(self.calls, index), *(each[index] for each in columns))
+    def column(self, name: str) -> Any:
+        """A column of `points`, `[n]`."""
+        return self.points[name].to_numpy()
 
     def where(self, chosen: Mask) -> Measured:
         """The rows that are `chosen`."""
-        return self.take(np.flatnonzero(chosen).astype(np.int64))
+        index = np.flatnonzero(chosen).astype(np.int64)
+        return Measured(take_calls(self.calls, index), self.points.iloc[index])
 
 
 def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str, str]]:
@@ -116,17 +110,13 @@ def read_measured(pairs: Sequence[tuple[str, str]]) -> tuple[Measured, dict[str,
     if not len(joined):
         raise ModelError(f"{pairs[0][1]}: no points of usable curves")
     calls = calls_of_wires(list(joined["wires"]), joined["size_bytes"].to_numpy(np.float64))
-    measured = Measured(
-        calls,
-        joined["time_us"].to_numpy(np.float64),
-        joined["curve_id"].to_numpy(np.str_),
-        joined["repo"].to_numpy(np.str_),
-        joined["alike"].to_numpy(np.float64),
-        _weights(joined),
-    )
-    impossible = _curves_faster_than_wires(measured)
-    left_out |= {str(curve): "faster than its wires" for curve in impossible}
-    return measured.where(~np.isin(measured.curve, impossible)), left_out
+    measured = Measured(calls, joined.assign(weight=_weights(joined)))
+    rate = np.where(calls.is_remote, calls.rank_nic_gb_per_s, calls.link_gb_per_s) * 1e3
+    least_us = calls.size_bytes / rate
+    fast = (calls.op == "send_recv") & (joined["time_us"] < _FASTER_THAN_WIRES * least_us)
+    impossible = sorted(set(joined["curve_id"][fast]))
+    left_out |= dict.fromkeys(impossible, "faster than its wires")
+    return measured.where(~joined["curve_id"].isin(impossible).to_numpy()), left_out
 
 
 def _flaw(row: dict[str, object]) -> str:
@@ -144,6 +134,7 @@ def _flaw(row: dict[str, object]) -> str:
 
 
 def _weights(points: pd.DataFrame) -> Floats:
+    """Each curve counts alike within its repository, GPU and reach, and these by their root."""
     reach = [(each.nodes > 1, each.variant) for each in points["wires"]]
     per_curve = points.groupby("curve_id")["time_us"].transform("size")
     curves = points.groupby(["repo", "gpu", pd.Series(reach)])["curve_id"].transform("nunique")
@@ -151,14 +142,6 @@ def _weights(points: pd.DataFrame) -> Floats:
     weight = small / (per_curve * np.sqrt(curves))
     library = np.array([each.variant == NCCL for each in points["wires"]])
     return np.asarray(weight / weight[library if library.any() else ~library].mean(), np.float64)
-
-
-def _curves_faster_than_wires(measured: Measured) -> NDArray[np.str_]:
-    calls = measured.calls
-    rate = np.where(calls.is_remote, calls.rank_nic_gb_per_s, calls.link_gb_per_s) * 1e3
-    least_us = calls.size_bytes / rate
-    fast = (calls.op == "send_recv") & (measured.time_us < _FASTER_THAN_WIRES * least_us)
-    return np.unique(measured.curve[fast])
 
 
 PRIOR_WEIGHT = 0.5
@@ -247,6 +230,7 @@ def fill_unseen_architectures(constants: Constants, architectures: Texts) -> Con
 
 MOST = 0.7
 MIN_REPOSITORIES = 2
+MIN_SD = 0.02
 _TREES = XGBRegressor(
     n_estimators=150,
     max_depth=4,
@@ -268,26 +252,33 @@ def fit_collectives(pairs: Sequence[tuple[str, str]], begin: Begin = silent) -> 
     measured, left_out = read_measured(pairs)
     _require_several(measured, pairs[0][0])
     begin("all repositories", 0, 0)
-    calls, y = measured.calls, np.log(measured.time_us)
-    weight = np.where(measured.alike < MAX_ALIKE, measured.weight, 0.0)
+    calls, y = measured.calls, np.log(measured.column("time_us").astype(np.float64))
+    weight = np.where(measured.column("alike") < MAX_ALIKE, measured.column("weight"), 0.0)
     model, log_us = _fitted_model(calls, y, weight), np.empty(len(y))
-    groups = np.where(calls.is_custom, calls.architecture, measured.repo)
+    groups = np.where(calls.is_custom, calls.architecture, measured.column("repo").astype(np.str_))
     for group in begun(np.unique(groups).tolist(), begin, lambda group: f"without {group}"):
         left = np.flatnonzero(groups == group).astype(np.int64)
         fitted = _fitted_model(calls, y, np.where(groups == group, 0.0, weight))
         log_us[left] = fitted.log_us(take_calls(calls, left))[0]
     spreads: dict[str, tuple[float, ...]] = {}
     library, is_remote = ~calls.is_custom, calls.is_remote
+    waiting = latency_frac(costs_of(calls, model.constants))
     kinds = {ONE_NODE: library & ~is_remote, SEVERAL: library & is_remote, KERNELS: ~library}
     for kind, chosen in kinds.items():
-        if not chosen.any():
-            spreads[kind] = spreads[ONE_NODE]
-            continue
-        part, ratio = measured.where(chosen), (y - log_us)[chosen]
-        scored = part.calls.size_bytes >= SCORED_BYTES
-        waiting = latency_frac(costs_of(part.calls, model.constants))
-        spreads[kind] = _spread(ratio[scored], waiting[scored], part.weight[scored])
-    about = _about(measured, left_out)
+        scored = chosen & (calls.size_bytes >= SCORED_BYTES)
+        spreads[kind] = spreads.get(ONE_NODE, ())
+        if chosen.any():
+            ratio, weights = (y - log_us)[scored], measured.column("weight")[scored]
+            spreads[kind] = _spread(ratio, waiting[scored], weights)
+    by_repo = measured.points.groupby("repo")["curve_id"].agg(rows="size", curves="nunique")
+    about = {
+        "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
+        "repositories": by_repo.to_dict("index"),
+        "rows": len(measured),
+        "curves_left_out": len(left_out),
+        "date": date.today().isoformat(),
+        "intervals": "from repositories that were left out",
+    }
     return replace(model, spreads=spreads, about=about)
 
 
@@ -296,7 +287,7 @@ def _require_several(measured: Measured, where: str) -> None:
     scored = measured.calls.size_bytes >= SCORED_BYTES
     for words, is_remote in (("within a node", False), ("over several nodes", True)):
         here = scored & (measured.calls.is_remote == is_remote)
-        count = len(np.unique(measured.repo[here]))
+        count = measured.points["repo"][here].nunique()
         if count < MIN_REPOSITORIES:
             raise ModelError(
                 f"{where}: usable curves {words} of {count} repositories; errors are "
@@ -332,23 +323,7 @@ def _fitted_model(calls: Calls, log_us: Floats, weight: Floats) -> Learned:
 def _spread(ratio: Floats, waiting: Floats, weight: Floats) -> tuple[float, ...]:
     """Standard deviations that give a 90 % interval as wide as the errors' own, by the share of
     time that is latency."""
-
     near = np.stack([np.interp(waiting, LATENCY_FRACS, row) for row in np.eye(len(LATENCY_FRACS))])
     line = QuantileRegressor(quantile=0.9, alpha=0.0, fit_intercept=False, solver="highs")
     line.fit(near.T, np.abs(ratio), sample_weight=weight)
     return tuple(round(max(float(end) / Z90, MIN_SD), 4) for end in line.coef_)
-
-
-MIN_SD = 0.02
-
-
-def _about(measured: Measured, left_out: dict[str, str]) -> dict[str, Any]:
-    by_repo = pd.Series(measured.curve).groupby(measured.repo).agg(rows="size", curves="nunique")
-    return {
-        "source": "fitted to public measurements (nccl-tests, rccl-tests and their like)",
-        "repositories": by_repo.to_dict("index"),
-        "rows": len(measured),
-        "curves_left_out": len(left_out),
-        "date": date.today().isoformat(),
-        "intervals": "from repositories that were left out",
-    }

@@ -252,14 +252,14 @@ def _alone(frame: pd.DataFrame, where: str) -> Measured:
     if "variant" in frame:
         marks = {name: (frame["variant"] == name).to_numpy(np.float64) for name in VARIANTS}
         rows = replace(rows, dims={**rows.dims, **marks})
-    shape = frame[[column for column in frame.columns if column not in NOT_SHAPE]].astype(str)
+    texts = [frame[name].map(str).tolist() for name in frame.columns if name not in NOT_SHAPE]
     return Measured(
         rows,
         duration_us[known],
         spread_frac[known],
         np.ones(len(frame)),
         readings,
-        shape.agg("|".join, axis=1).to_numpy(object) if len(frame) else np.empty(0, object),
+        np.array(list(map("|".join, zip(*texts, strict=True))), object),
         np.full(len(frame), ALONE, object),
     )
 

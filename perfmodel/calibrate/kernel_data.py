@@ -58,32 +58,36 @@ class KernelErrors:
     width_frac: float
 
 
+def error_figures(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Errors in percent of what was measured, both `[n]` in one unit.
+
+    `mape_pct` is the mean of absolute errors, `gmae_pct` their geometric mean, `median_pct`,
+    `p90_pct` and `worst_pct` their quantiles; `bias_pct` is the mean error with its sign,
+    `total_pct` that of all together.
+    """
+    error = predicted / measured - 1.0
+    size = np.abs(error)
+    figures = {
+        "mape_pct": size.mean(),
+        "gmae_pct": np.exp(np.log(size + GMAE_OFFSET).mean()),
+        "median_pct": np.median(size),
+        "p90_pct": np.quantile(size, 0.9),
+        "worst_pct": size.max(),
+        "bias_pct": error.mean(),
+        "total_pct": predicted.sum() / measured.sum() - 1.0,
+    }
+    return {name: float(100.0 * each) for name, each in figures.items()}
+
+
 def errors_of(
     what: tuple[str, str, str], measured_us: Floats, predicted_us: Floats, low: Floats, high: Floats
 ) -> KernelErrors:
     """Errors of one group `what` (op, device, dtype); all arrays `[n]` in microseconds."""
-    error = predicted_us / measured_us - 1.0
-    size = np.abs(error)
-    op, device, dtype = what
+    figures = error_figures(predicted_us, measured_us)
     inside = (low <= measured_us) & (measured_us <= high)
-    figures = (
-        mape_pct(measured_us, predicted_us),
-        100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
-        100.0 * np.median(size),
-        100.0 * error.mean(),
-        inside.mean(),
-        ((high - low) / predicted_us).mean(),
-    )
-    return KernelErrors(
-        op, device, dtype, len(error), *(round(float(figure), DECIMALS) for figure in figures)
-    )
-
-
-def mape_pct(measured_us: Floats, predicted_us: Floats) -> float:
-    """The mean absolute error in percent of what was measured; both `[n]`."""
-    from sklearn.metrics import mean_absolute_percentage_error
-
-    return float(100.0 * mean_absolute_percentage_error(measured_us, predicted_us))
+    numbers = [figures[name] for name in ("mape_pct", "gmae_pct", "median_pct", "bias_pct")]
+    numbers += [inside.mean(), ((high - low) / predicted_us).mean()]
+    return KernelErrors(*what, len(inside), *(round(float(each), DECIMALS) for each in numbers))
 
 
 NEEDED = ("op", "device", "duration_us")

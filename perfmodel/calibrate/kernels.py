@@ -24,11 +24,11 @@ from perfmodel.calibrate.kernel_data import (
     KernelErrors,
     Table,
     devices_of,
+    error_figures,
     errors_of,
     family_rows,
     host_floors,
     joined,
-    mape_pct,
     read_table,
     some_unnamed,
     thinned,
@@ -288,6 +288,6 @@ def _compared(rows: pd.DataFrame, plain_us: pd.Series) -> list[Compared]:
     ):
         measured, *answer, bound_us, plain = own[[*columns, "plain_us"]].to_numpy(np.float64).T
         errors = errors_of((op, device, dtype), measured, *answer)
-        simpler = (mape_pct(measured, us) for us in (bound_us, plain))
+        simpler = (error_figures(us, measured)["mape_pct"] for us in (bound_us, plain))
         compared.append(Compared(errors, *simpler))
     return compared

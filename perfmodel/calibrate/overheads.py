@@ -7,7 +7,7 @@ time is spread over T2 to T5, a table of `collect ops` how much of it there is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from perfmodel.calibrate.tables import MAX_US
 from perfmodel.cost.host import Profile, Provenance
 from perfmodel.cost.host.measure import measure
 from perfmodel.cost.host.profile import Rows
-from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5, Statistic
+from perfmodel.cost.host.samples import NUMBERS, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import read_frame
@@ -90,6 +90,35 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
     What steps took besides the operators timed is T1 and the traces' other operators, all scaled
     alike. Raises `UsageError` that names the file where a table is none.
     """
+    ops, steps = _tables(ops_table)
+    timed = _timed(ops, steps)
+    rows = profile.rows
+    owners = {(op, thread) for kind, op, thread in rows if kind in STARTS and op and thread}
+    watched = {owner: _profiled(rows, *owner) for owner in owners}
+    known = {owner for owner in watched.keys() & timed.keys() if watched[owner][1] > 0.0}
+    if not known:
+        raise UsageError(f"{ops_table}: none of its operators is in the traces")
+    calls = sum(watched[owner][0] for owner in known)
+    rest_us = sum(watched[owner][1] for owner in watched.keys() - known)
+    between = profile.statistic(T1)
+    left = (steps["p10_us"] / steps[SUM] - 1.0).clip(0.0)
+    left_us = float(left.quantile(UNWAITED) * steps[SUM].sum())
+    rest = left_us / sum(timed[owner][0] for owner in known)
+    usual = rest * calls / max(rest_us + between.mean_us * between.count, np.finfo(float).tiny)
+    ratios = {
+        owner: timed[owner][1] / timed[owner][0] * watched[owner][0] / watched[owner][1]
+        for owner in known
+    }
+    scaled = {}
+    for (kind, op, thread), row in rows.items():
+        ratio = usual if kind == T1 else ratios.get((op or "", thread or ""), usual)
+        times: dict[str, Any] = {name: getattr(row, name) * ratio for name in NUMBERS}
+        scaled[kind, op, thread] = replace(row, **times)
+    return Profile(scaled, replace(profile.provenance, unwatched=True))
+
+
+def _tables(ops_table: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The operators that were timed, and the steps that they are of."""
     ops = _read(ops_table, COLUMNS, "operators (`collect ops`)")
     name = ops_table.name.removesuffix(".gz").removesuffix(".csv")
     steps_table = ops_table.with_name(f"{name}_steps.csv")
@@ -101,31 +130,7 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
     ops = ops[(ops["timing"] == METERED) & ops["configuration"].isin(steps["name"])]
     if not len(ops):
         raise UsageError(f"{ops_table}: no step whose operators were timed ({METERED})")
-    timed = _timed(ops, _in_steps(ops, steps))
-    watched = {owner: _profiled(profile.rows, *owner) for owner in _owners(profile.rows)}
-    known = {owner for owner in watched.keys() & timed.keys() if watched[owner][1] > 0.0}
-    if not known:
-        raise UsageError(f"{ops_table}: none of its operators is in the traces")
-    calls, rest_us = (
-        sum(watched[owner][at] for owner in owners)
-        for at, owners in ((0, known), (1, watched.keys() - known))
-    )
-    between = profile.statistic(T1)
-    left = (steps["p10_us"] / steps[SUM] - 1.0).clip(0.0)
-    left_us = float(left.quantile(UNWAITED) * steps[SUM].sum())
-    rest = left_us / sum(timed[owner][0] for owner in known)
-    usual = rest * calls / max(rest_us + between.mean_us * between.count, np.finfo(float).tiny)
-    ratios = {
-        owner: timed[owner][1] / timed[owner][0] * watched[owner][0] / watched[owner][1]
-        for owner in known
-    }
-    rows = {
-        (kind, op, thread): _scaled(
-            row, usual if kind == T1 else ratios.get((op or "", thread or ""), usual)
-        )
-        for (kind, op, thread), row in profile.rows.items()
-    }
-    return Profile(rows, replace(profile.provenance, unwatched=True))
+    return ops, steps
 
 
 def _read(path: Path, columns: tuple[str, ...], what: str) -> pd.DataFrame:
@@ -141,26 +146,24 @@ def _read(path: Path, columns: tuple[str, ...], what: str) -> pd.DataFrame:
             bad = ~((values > 0.0) & (values < MAX_US))
             if name == SUM:  # of steps whose operators were not timed there is none
                 bad &= frame[name].notna().to_numpy()
-            bad = np.flatnonzero(bad)
-            if len(bad):
+            if bad.any():
+                row = int(np.argmax(bad)) + 1
                 raise UsageError(
-                    f"{path}: row {bad[0] + 1}: {name} is no number above 0 and below {MAX_US:g}"
+                    f"{path}: row {row}: {name} is no number above 0 and below {MAX_US:g}"
                 )
     return frame
 
 
-def _in_steps(ops: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
-    """What each row of `ops` takes in a step, microseconds: all rows of a configuration together
-    what they took together, for a step in which all are fast is rarer than one in which one is."""
-    alone = ops["duration_us"] * ops["count"]
-    together = steps.set_index("name")[SUM]
-    ratio = together / alone.groupby(ops["configuration"]).sum()
-    return alone * ops["configuration"].map(ratio).fillna(1.0)
-
-
-def _timed(ops: pd.DataFrame, us: pd.Series) -> dict[Owner, tuple[float, float]]:
+def _timed(ops: pd.DataFrame, steps: pd.DataFrame) -> dict[Owner, tuple[float, float]]:
     """Calls of each operator in all steps, and what they took, microseconds; of autograd's nodes
-    all operators in them."""
+    all operators in them.
+
+    All rows of a configuration together take what they took together: a step in which all are
+    fast is rarer than one in which one is.
+    """
+    us = ops["duration_us"] * ops["count"]
+    together = steps.set_index("name")[SUM] / us.groupby(ops["configuration"]).sum()
+    us *= ops["configuration"].map(together).fillna(1.0)
     in_node = (ops["phase"] == "backward") & ops["node"].notna()
     ahead, behind = ops[~in_node], ops[in_node]
     names = ahead["op"].str.replace(r"(aten::\w+)\..*", r"\1", regex=True)
@@ -188,23 +191,12 @@ def _node_of(op: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
 
 
-def _owners(rows: Rows) -> set[Owner]:
-    kinds = (T2, OP_WITHOUT_LAUNCH)
-    return {(op, thread) for kind, op, thread in rows if kind in kinds and op and thread}
+STARTS = (T2, OP_WITHOUT_LAUNCH)
+"""Of which each call of an operator has one."""
 
 
 def _profiled(rows: Rows, op: str, thread: str) -> tuple[float, float]:
     """Calls of an operator in the traces, and what T2 to T5 in them took, microseconds."""
-    kinds = (T2, T3, T4, T5, OP_WITHOUT_LAUNCH)
-    parts = {kind: rows.get((kind, op, thread)) for kind in kinds}
-    calls = sum(part.count for kind in (T2, OP_WITHOUT_LAUNCH) if (part := parts[kind]))
+    parts = {kind: rows.get((kind, op, thread)) for kind in (*STARTS, T3, T4, T5)}
+    calls = sum(part.count for kind in STARTS if (part := parts[kind]))
     return calls, sum(part.mean_us * part.count for part in parts.values() if part)
-
-
-def _scaled(row: Statistic, ratio: float) -> Statistic:
-    times: dict[str, Any] = {
-        field.name: getattr(row, field.name) * ratio
-        for field in fields(row)
-        if field.name.endswith("_us")
-    }
-    return replace(row, **times)

@@ -137,28 +137,27 @@ def dense_tensors(torch: Any, values: Any) -> Iterator[Any]:
 def _inputs(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Shapes, dtypes and layouts of the tensors in `given`, its scalars, and distinct indices."""
     tensors = {n: v for n, v in given.items() if any(True for _ in tensors_of(torch, [v]))}
-    flat = list(tensors_of(torch, tensors.values()))
     scalars = {
-        name: _plain(torch, value)
+        name: _plain(value)
         for name, value in given.items()
         if name not in tensors and value is not None
     }
+    flat = tensors_of(torch, tensors.values())
     sparse = [tensor for tensor in flat if tensor.layout == torch.sparse_coo]
     if sparse:
         scalars["nnz"] = sum(int(tensor._nnz()) for tensor in sparse)
     indices = [tensor._indices() for tensor in sparse]
     indices += [tensors[name] for name in ("indices", "index") if name in tensors]
+
+    def of_each(describe: Callable[[Any], Any]) -> list[Any]:
+        return [_nested(torch, value, describe) for value in tensors.values()]
+
     return {
-        "input_shapes": [
-            _nested(torch, value, lambda t: list(t.shape)) for value in tensors.values()
-        ],
-        "input_dtypes": [_nested(torch, value, _dtype) for value in tensors.values()],
-        "input_layouts": [
-            _nested(torch, value, lambda t: _layout(torch, t)) for value in tensors.values()
-        ],
+        "input_shapes": of_each(lambda tensor: list(tensor.shape)),
+        "input_dtypes": of_each(lambda tensor: _plain(tensor.dtype)),
+        "input_layouts": of_each(lambda tensor: _layout(torch, tensor)),
         "scalars": scalars,
-        "unique_rows": sum(_distinct(torch, tensor) for tensor in tensors_of(torch, indices))
-        or None,
+        "unique_rows": sum(_distinct(torch, each) for each in tensors_of(torch, indices)) or None,
     }
 
 
@@ -168,14 +167,10 @@ def _nested(torch: Any, value: Any, describe: Callable[[Any], Any]) -> Any:
     return [_nested(torch, item, describe) for item in value if item is not None]
 
 
-def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _layout(torch: Any, tensor: Any) -> str:
     """`contiguous`, `transposed` (the last two dims), `strided`, or the name of its layout."""
     if tensor.layout != torch.strided:
-        return str(tensor.layout).removeprefix("torch.")
+        return str(_plain(tensor.layout))
     if tensor.is_contiguous():
         return "contiguous"
     if tensor.dim() > 1 and tensor.transpose(-1, -2).is_contiguous():
@@ -193,12 +188,12 @@ def _distinct(torch: Any, indices: Any) -> int:
     return int(seen.sum())
 
 
-def _plain(torch: Any, value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """`value` as JSON has it."""
     if isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
-        return [_plain(torch, item) for item in value]
+        return [_plain(item) for item in value]
     return str(value).removeprefix("torch.")
 
 

@@ -17,7 +17,7 @@ from perfmodel.collect.arguments import (
 )
 from perfmodel.collect.backend import Backend, device_name
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.models.configuration import TruthConfig, bundled_configs, read_configs
+from perfmodel.collect.models.configuration import ONE_RANK, TWO_RANKS, TruthConfig, read_configs
 from perfmodel.collect.records import write_table
 from perfmodel.collect.runs import Run, run_ranks
 from perfmodel.collect.samples import TRUTH_COLUMNS, Pace, Store, Turns
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure until the budget or the rounds are used up; those already on file go on."""
     listed = arguments.configs
-    configs = read_configs(listed) if listed else bundled_configs(arguments.ranks)
+    bundled = ONE_RANK if arguments.ranks == 1 else TWO_RANKS
+    configs = read_configs(listed) if listed else bundled
     stem = output_folder(arguments.output) / arguments.name
     if listed:
         arguments.configs = Path(listed.name)

@@ -166,7 +166,7 @@ def dlrm_workload(config: TruthConfig) -> Workload:
     return Workload(
         config.name,
         "dlrm",
-        lambda backend, ranks: train_dlrm(backend, ranks, options, config.dlrm),
+        lambda backend, ranks: train_dlrm(backend, ranks, options, config),
         config.held_bytes(DISTINCT_BATCHES),
         dims_of(config),
     )

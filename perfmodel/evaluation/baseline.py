@@ -172,14 +172,13 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/check.json` describes it; figures that are as they were are
         counted only."""
-        changed = [c for c in self.changes if c.status is not Status.SAME]
         return {
             "schema": CHECK_SCHEMA,
             "passed": self.passed,
             "tolerance_frac": self.tolerance_frac,
             "floor_pct": FLOOR_PCT,
             "figures": len(self.changes),
-            "changes": [change.to_dict() for change in changed],
+            "changes": [c.to_dict() for c in self.changes if c.status is not Status.SAME],
             "warnings": self.warnings,
         }
 
@@ -227,29 +226,25 @@ def check_tolerance(tolerance_frac: float) -> None:
 def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterator[Change]:
     row = now or then
     assert row is not None
+    is_null = row.kind in NULLS
     for figure in FIGURES:
         old = None if then is None else float(getattr(then, figure))
         new = None if now is None else float(getattr(now, figure))
         status = _status(old, new, tolerance_frac)
-        if row.kind in NULLS and status is not Status.SAME:
+        if is_null and status is not Status.SAME:
             status = Status.MOVED
         yield Change(*row.key, figure, status, old, new)
-    if then and now and now.n < then.n and row.kind not in NULLS:
+    if then and now and now.n < then.n and not is_null:
         yield Change(*row.key, COUNT, Status.WORSE, float(then.n), float(now.n))
 
 
 def _status(old: float | None, new: float | None, tolerance_frac: float) -> Status:
-    if old is None:
-        return Status.NEW
-    if new is None:
-        return Status.GONE
-    if _exceeds(new, old, tolerance_frac):
+    if old is None or new is None:
+        return Status.NEW if old is None else Status.GONE
+    limit = 1 + tolerance_frac
+    if abs(new) > abs(old) * limit + FLOOR_PCT:
         return Status.WORSE
-    return Status.BETTER if _exceeds(old, new, tolerance_frac) else Status.SAME
-
-
-def _exceeds(one: float, other: float, tolerance_frac: float) -> bool:
-    return not abs(one) <= abs(other) * (1 + tolerance_frac) + FLOOR_PCT
+    return Status.BETTER if abs(old) > abs(new) * limit + FLOOR_PCT else Status.SAME
 
 
 _SUITE = "perfmodel check"
@@ -257,21 +252,18 @@ _SUITE = "perfmodel check"
 
 def junit(result: Comparison) -> str:
     """JUnit XML: a test case per trace, kind and name; what got worse is its failure."""
-    suite = ElementTree.Element("testsuite", name=_SUITE)
-    cases = failures = 0
-    for key, group in groupby(result.changes, key=lambda c: (c.trace, c.kind, c.name)):
+    by_case = groupby(result.changes, lambda change: (change.trace, change.kind, change.name))
+    cases = [(key, list(changes)) for key, changes in by_case]
+    failed = [any(change.fails for change in changes) for _, changes in cases]
+    counts = {"name": _SUITE, "tests": str(len(cases)), "failures": str(sum(failed))}
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", counts)
+    for (key, changes), fails in zip(cases, failed, strict=True):
         trace, kind, name = map(_plain, key)
         case = ElementTree.SubElement(suite, "testcase", classname=trace, name=f"{kind} {name}")
-        cases += 1
-        failing = [change for change in group if change.fails]
-        if failing:
-            failures += 1
-            text = "; ".join(map(change_text, failing))
-            ElementTree.SubElement(case, "failure", message=_plain(text)).text = _plain(text)
-    suite.set("tests", str(cases))
-    suite.set("failures", str(failures))
-    suites = ElementTree.Element("testsuites")
-    suites.append(suite)
+        if fails:
+            text = _plain("; ".join(change_text(change) for change in changes if change.fails))
+            ElementTree.SubElement(case, "failure", message=text).text = text
     ElementTree.indent(suites)
     body = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
@@ -286,7 +278,8 @@ def markdown(result: Comparison) -> str:
         for change in listed:
             sizes = (figure_text(change, change.baseline), figure_text(change, change.present))
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
-            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+            texts = (_plain(str(cell)).replace("|", "\\|") for cell in cells)
+            lines.append(f"| {' | '.join(texts)} |")
         lines.append("")
     lines += [f"- {_plain(text)}" for text in result.warnings]
     return "\n".join(lines).rstrip() + "\n"
@@ -318,10 +311,6 @@ def figure_text(change: Change, value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}" if change.figure == COUNT else f"{value:.2f} %"
-
-
-def _cell(text: str) -> str:
-    return _plain(str(text)).replace("|", "\\|")
 
 
 def _plain(text: str) -> str:

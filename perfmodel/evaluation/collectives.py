@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.calibrate.kernel_data import mape_pct
-from perfmodel.cost.collectives.calibrated import CALIBRATED, calibrated
+from perfmodel.calibrate.kernel_data import error_figures
+from perfmodel.cost.collectives.calibrated import CALIBRATED, Calibrated, calibrated
 from perfmodel.cost.collectives.curves import calls_of_wires, read_curves, read_points, wires_of
 from perfmodel.cost.collectives.heuristic import SPECS
 from perfmodel.cost.collectives.learned import Learned, shipped, take_calls
 from perfmodel.errors import ModelError
 from perfmodel.evaluation.results import SCHEMA, Tabular
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MIN_BYTES = 65_536
 
@@ -89,36 +84,6 @@ def evaluate_collectives(
     `ModelError` for tables that cannot be used.
     """
     given = model or shipped()
-    measured, table, warnings = _joined(curves, points)
-    sizes = measured["size_bytes"].to_numpy(np.float64)
-    times = measured["time_us"].to_numpy(np.float64)
-    calls = calls_of_wires(list(measured["wires"]), sizes)
-    is_known = np.isin(sizes, np.asarray(calibrate, np.float64))
-    estimate = given.estimate(calls)
-    rows = []
-    for curve, index in measured.groupby("curve_id", sort=False).indices.items():
-        asked = index[(sizes[index] >= MIN_BYTES) & ~is_known[index]]
-        if not len(asked):
-            warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
-            continue
-        known = index[is_known[index]]
-        result, level = estimate, SPECS
-        columns = [each[asked] for each in (result.duration_us, result.low_us, result.high_us)]
-        if len(known):
-            corrected = calibrated(given, take_calls(calls, known), times[known], given.name)
-            better = corrected.estimate(take_calls(calls, asked))
-            columns, level = [better.duration_us, better.low_us, better.high_us], CALIBRATED
-        rows.append(_errors(str(curve), table[str(curve)], times[asked], columns, level))
-    if not rows:
-        raise ModelError(f"{points}: no points of the curves of {curves} to score")
-    return CollectiveEvaluation(tuple(rows), tuple(map(float, calibrate)), warnings)
-
-
-def _joined(
-    curves: str, points: str
-) -> tuple[pd.DataFrame, dict[str, Mapping[str, Any]], list[str]]:
-    import pandas as pd
-
     described = {row["curve_id"]: row for row in read_curves(curves).to_dict("records")}
     wires, warnings = {}, []
     for curve, row in described.items():
@@ -126,36 +91,52 @@ def _joined(
             wires[curve] = wires_of(row)
         except ModelError as error:
             warnings.append(str(error))
-    about = pd.DataFrame({"curve_id": list(wires), "wires": list(wires.values())})
-    result = read_points(points)[["curve_id", "size_bytes", "time_us"]]
-    strange = set(result["curve_id"]) - set(described)
+    table = read_points(points)[["curve_id", "size_bytes", "time_us"]]
+    strange = set(table["curve_id"]) - set(described)
     if strange:
         warnings.append(f"{points}: {len(strange)} curves that {curves} does not describe")
-    return result.merge(about, on="curve_id").reset_index(drop=True), described, warnings
+    table = table[table["curve_id"].isin(list(wires))].reset_index(drop=True)
+    sizes, times = (table[name].to_numpy(np.float64) for name in ("size_bytes", "time_us"))
+    calls = calls_of_wires([wires[curve] for curve in table["curve_id"]], sizes)
+    is_known = np.isin(sizes, np.asarray(calibrate, np.float64))
+    rows = []
+    for curve, index in table.groupby("curve_id", sort=False).indices.items():
+        scored = index[(sizes[index] >= MIN_BYTES) & ~is_known[index]]
+        if not len(scored):
+            warnings.append(f"{curve}: no points of {MIN_BYTES} bytes and more to score")
+            continue
+        known, level = index[is_known[index]], SPECS
+        used: Learned | Calibrated = given
+        if len(known):
+            used = calibrated(given, take_calls(calls, known), times[known], given.name)
+            level = CALIBRATED
+        answer, time_us = used.estimate(take_calls(calls, scored)), times[scored]
+        inside = (time_us >= answer.low_us) & (time_us <= answer.high_us)
+        figures = error_figures(answer.duration_us, time_us)
+        rows.append(
+            CurveError(
+                curve_id=str(curve),
+                collective=str(described[curve]["collective"]),
+                n=len(time_us),
+                median_pct=figures["median_pct"],
+                mape_pct=figures["mape_pct"],
+                bias_pct=float(100 * np.median(answer.duration_us / time_us - 1)),
+                within_frac=float(np.mean(inside)),
+                level=level,
+                nodes=int(wires[curve].nodes),
+                note=_note(described[curve], int(wires[curve].nodes)),
+            )
+        )
+    if not rows:
+        raise ModelError(f"{points}: no points of the curves of {curves} to score")
+    return CollectiveEvaluation(tuple(rows), tuple(map(float, calibrate)), warnings)
 
 
-def _errors(
-    curve: str, row: Mapping[str, Any], time_us: Floats, columns: list[Floats], level: str
-) -> CurveError:
-    predicted, low, high = columns
-    error = (predicted / time_us - 1) * 100
-    flags = str(row.get("quality_flags") or "")
+def _note(row: Mapping[str, Any], nodes: int) -> str:
+    flags, network = str(row.get("quality_flags") or ""), str(row.get("network") or "")
     notes = [] if flags in ("ok", "nan", "") else [flags]
-    nodes = int(wires_of(dict(row)).nodes)
     if not str(row.get("n_nodes")).replace(".", "", 1).isdigit():
         notes.append(f"n_nodes not given: taken as {nodes}")
-    network = str(row.get("network") or "")
     if network in ("tcp", "unknown"):
         notes.append(f"network {network}")
-    return CurveError(
-        curve_id=curve,
-        collective=str(row["collective"]),
-        n=len(time_us),
-        median_pct=float(np.median(np.abs(error))),
-        mape_pct=mape_pct(time_us, predicted),
-        bias_pct=float(np.median(error)),
-        within_frac=float(np.mean((time_us >= low) & (time_us <= high))),
-        level=level,
-        nodes=nodes,
-        note="; ".join(notes),
-    )
+    return "; ".join(notes)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,16 +36,11 @@ DEMO = "bundled demo"
 _DEMO_FILE = "dlrm_cpu_kineto.json.gz"
 _ARCHIVES = (".tar.gz", ".tgz")
 _KEY = b'"traceEvents"'
+_UNSAID = -1
+"""A rank or a world size that a file does not say."""
 _STATED = re.compile(
     rb'"distributedInfo"\s*:\s*\{(?=[^{}]*"world_size"\s*:\s*(?!1\D)(\d+))[^{}]*"rank"\s*:\s*(\d+)'
 )
-
-
-class _Stated(NamedTuple):
-    """What a Kineto file says of its place in a job; -1: nothing, and a file's name may say it."""
-
-    rank: int
-    world_size: int = -1
 
 
 @dataclass(frozen=True)
@@ -92,34 +86,28 @@ def _jobs(path: Path, max_bytes: int) -> list[Job]:
     jobs: list[Job] = []
     for folder, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
-        below = (Path(root.name) / Path(folder).relative_to(root)).as_posix()
+        below = Path(folder).relative_to(root)
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
-        at = path / Path(folder).relative_to(root)
-        jobs += _of_folder(at, below, names, max_bytes)
+        jobs += _of_folder(path / below, (Path(root.name) / below).as_posix(), names, max_bytes)
     if not jobs:
         raise TraceError(f"{path}: no Kineto trace in this folder or below it")
     return jobs
 
 
-def _of_folder(folder: Path, name: str, files: list[str], max_bytes: int) -> Iterator[Job]:
+def _of_folder(folder: Path, name: str, files: list[str], max_bytes: int) -> list[Job]:
     archives = [file for file in files if file.lower().endswith(_ARCHIVES)]
-    ranks = {
-        file: rank
-        for file in files
-        if file not in archives and (rank := _rank(folder / file, max_bytes)) is not None
-    }
-    numbers = {stated.rank for stated in ranks.values()}
-    sizes = {stated.world_size for stated in ranks.values()}
-    of_one_job = -1 not in numbers and len(numbers) == len(ranks) and len(sizes) == 1
-    if len(ranks) > 1 and of_one_job and not archives:
-        yield Job(name, folder, asked=False)
-        return
-    for file in sorted([*archives, *ranks]):
-        yield Job(f"{name}/{file}", folder / file, asked=False)
+    places = {file: _rank(folder / file, max_bytes) for file in files if file not in archives}
+    known = [place for place in places.values() if place is not None]
+    ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
+    of_one_job = _UNSAID not in ranks and len(ranks) == len(known) and len(sizes) == 1
+    if len(known) > 1 and of_one_job and not archives:
+        return [Job(name, folder, asked=False)]
+    traces = sorted([*archives, *(file for file, place in places.items() if place is not None)])
+    return [Job(f"{name}/{file}", folder / file, asked=False) for file in traces]
 
 
-def _rank(path: Path, max_bytes: int) -> _Stated | None:
-    """The rank that a Kineto file says or is named after; None: no Kineto file.
+def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
+    """Rank and world size that a Kineto file says, or its name the rank; None: no Kineto file.
 
     A file that cannot be read counts: reading it will say why.
     """
@@ -132,11 +120,11 @@ def _rank(path: Path, max_bytes: int) -> _Stated | None:
             if at >= 0:
                 stated = _STATED.search(head, 0, at)
                 if stated:
-                    return _Stated(int(stated.group(2)), int(stated.group(1)))
+                    return int(stated.group(2)), int(stated.group(1))
                 rank = rank_in_name(path.name)
-                return _Stated(-1 if rank is None else rank)
+                return _UNSAID if rank is None else rank, _UNSAID
     except PerfmodelError:
-        return _Stated(-1)
+        return _UNSAID, _UNSAID
     return None
 
 

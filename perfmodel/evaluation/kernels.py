@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -136,23 +136,15 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
     jobs = []
     for given in map(Path, paths):
         root = Path(os.path.abspath(given))
-        if not root.is_dir():
-            continue
         for folder, folders, files in os.walk(root):
             folders.sort()
-            for file in sorted(files):
+            described = _device_file(Path(folder), root)
+            for file in sorted(files) if described is not None else ():
                 path = Path(folder) / file
-                described = _device_file(path.parent, root)
-                row = None if described is None else _first_row(path)
-                if described is None or row is None:
-                    continue
-                digest = hashlib.sha256(read_bytes(path, max_bytes=_MAX_BYTES)).hexdigest()
-                if digest in described.read_text(encoding="utf-8", errors="replace"):
-                    continue
-                if _is_of_another(row, described):
-                    continue
-                below = (Path(root.name) / path.relative_to(root)).as_posix()
-                jobs.append(TableJob(below, given / path.relative_to(root), described))
+                if described is not None and _is_test_of(path, described):
+                    below = path.relative_to(root)
+                    name = (Path(root.name) / below).as_posix()
+                    jobs.append(TableJob(name, given / below, described))
     return jobs
 
 
@@ -167,8 +159,7 @@ def table_rows(job: TableJob) -> list[Row]:
             predicted = durations_of(of_family.rows, part).duration_us
         except PerfmodelError as error:
             raise type(error)(f"{job.name}: {error}") from None
-        measured_us = np.asarray(of_family.duration_us)
-        rows += rows_of(job.name, Kind.KERNELS, family, predicted, measured_us)
+        rows += rows_of(job.name, Kind.KERNELS, family, predicted, of_family.duration_us)
     return sorted(rows, key=lambda row: row.name)
 
 
@@ -183,23 +174,24 @@ def _device_file(folder: Path, root: Path) -> Path | None:
     return None
 
 
-def _first_row(path: Path) -> dict[str, str] | None:
-    """The first row of a CSV file of measured kernels, {} of Parquet; None of another file."""
-    if path.suffix == ".parquet":
-        return {}
+def _is_test_of(path: Path, described: Path) -> bool:
+    """Whether a file is a table of measured kernels that tells of the device `described`: Parquet,
+    or a CSV file with the columns, neither fitted to nor of other code's devices."""
     if not path.name.lower().endswith(_SUFFIXES):
-        return None
-    text = read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
-    rows, is_table = csv.DictReader(io.StringIO(text)), False
-    with suppress(csv.Error):  # what reads the table says what is wrong with it
-        is_table = set(_COLUMNS) <= set(rows.fieldnames or ())
-        return next(rows, {}) if is_table else None
-    return {} if is_table else None
-
-
-def _is_of_another(row: Mapping[str, str], described: Path) -> bool:
-    """Whether a row is of a device of the catalogue that runs other code."""
-    try:
-        return device(row.get("device") or "").target != device(described).target
-    except HardwareError:
         return False
+    content = read_bytes(path, max_bytes=_MAX_BYTES)
+    row: dict[str, str] = {}
+    names: tuple[str, ...] = ()
+    if path.suffix != ".parquet":
+        table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
+        with suppress(csv.Error):  # what reads the table says what is wrong with it
+            names = tuple(table.fieldnames or ())
+            row = next(table, {})
+        if not set(_COLUMNS) <= set(names):
+            return False
+    if hashlib.sha256(content).hexdigest() in described.read_text("utf-8", errors="replace"):
+        return False
+    try:
+        return device(row.get("device") or "").target == device(described).target
+    except HardwareError:
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import HardwareError, PerfmodelError, UsageError
-from perfmodel.evaluation.results import Compared, Tabular
+from perfmodel.evaluation.results import LEFT_OUT, Compared, Tabular
 from perfmodel.frames import csv_rows
 from perfmodel.graph.kinds import NodeKind
-from perfmodel.hardware import Device, Node, from_driver_name, node, with_settings
+from perfmodel.hardware import Node, from_driver_name, node, with_settings
 from perfmodel.ops.read.program import EAGER, HOW, Call, Program, as_run
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.types import Result
@@ -101,11 +101,22 @@ class ModuleErrors(Tabular):
 
     def summary(self) -> list[dict[str, Any]]:
         """Per mode, forward or training: median absolute errors in percent, intervals that hold."""
-        kinds = dict.fromkeys((row.mode, row.is_training) for row in self.rows)
+        kinds: dict[tuple[str, bool], list[ModuleError]] = {}
+        for row in self.rows:
+            kinds.setdefault((row.mode, row.is_training), []).append(row)
         return [
-            {"mode": mode, "is_training": is_training}
-            | _figures([r for r in self.rows if (r.mode, r.is_training) == (mode, is_training)])
-            for mode, is_training in kinds
+            {
+                "mode": mode,
+                "is_training": is_training,
+                "n": len(rows),
+                "median_pct": _median(row.error_pct for row in rows),
+                "bias_pct": _median((row.error_pct for row in rows), signed=True),
+                "coverage_frac": float(np.mean([row.within for row in rows])),
+                "host_median_pct": _median(row.host_error_pct for row in rows),
+                "host_bias_pct": _median((row.host_error_pct for row in rows), signed=True),
+                "device_median_pct": _median(row.device_error_pct for row in rows),
+            }
+            for (mode, is_training), rows in kinds.items()
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,20 +130,9 @@ class ModuleErrors(Tabular):
         }
 
 
-def _figures(rows: Sequence[ModuleError]) -> dict[str, Any]:
-    def median(name: str, *, signed: bool = False) -> float | None:
-        values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
-        return float(np.median(values if signed else np.abs(values))) if values else None
-
-    return {
-        "n": len(rows),
-        "median_pct": median("error_pct"),
-        "bias_pct": median("error_pct", signed=True),
-        "coverage_frac": float(np.mean([row.within for row in rows])),
-        "host_median_pct": median("host_error_pct"),
-        "host_bias_pct": median("host_error_pct", signed=True),
-        "device_median_pct": median("device_error_pct"),
-    }
+def _median(values: Iterable[float | None], *, signed: bool = False) -> float | None:
+    known = [each for each in values if each is not None]
+    return float(np.median(known if signed else np.abs(known))) if known else None
 
 
 def read_calls(path: Path) -> list[MeasuredCall]:
@@ -148,11 +148,11 @@ def read_calls(path: Path) -> list[MeasuredCall]:
 
 def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
     try:
-        times = {name: float(row[name]) for name in ("median_us", "host_us")}
-        given = [float(row["device_us"])] if row["device_us"] else []
+        call_us, host_us = float(row["median_us"]), float(row["host_us"])
+        device_us = float(row["device_us"]) if row["device_us"] else None
     except ValueError:
         raise UsageError(f"{where}: a time is no number") from None
-    if not all(0 < us < MAX_US for us in (*times.values(), *given)):
+    if not all(0 < us < MAX_US for us in (call_us, host_us, 1 if device_us is None else device_us)):
         raise UsageError(f"{where}: a time is not above 0, or above {MAX_US:g} us")
     if not row["device"]:
         raise UsageError(f"{where}: no device")
@@ -168,9 +168,9 @@ def _call(row: Mapping[str, str], where: str) -> MeasuredCall:
         mode=row["mode"],
         is_training=row["training"] == "1",
         device=row["device"],
-        call_us=times["median_us"],
-        host_us=times["host_us"],
-        device_us=given[0] if given else None,
+        call_us=call_us,
+        host_us=host_us,
+        device_us=device_us,
         where=where,
     )
 
@@ -196,33 +196,29 @@ def evaluate_modules(
     nodes: dict[str, Node] = {}
     for call in begun(calls, begin, lambda call: call.program):
         if call.device not in nodes:
-            nodes[call.device] = with_settings(node(hardware or _named(call)), settings)
+            try:
+                target = hardware or from_driver_name(call.device)
+            except HardwareError as error:
+                raise HardwareError(f"{call.where}: {error}".removeprefix(": ")) from None
+            nodes[call.device] = with_settings(node(target), settings)
         try:
-            path = programs / f"{call.program}.py"
-            rows.append(_error(call, path, nodes[call.device], overheads))
+            rows.append(_error(call, programs, nodes[call.device], overheads))
         except PerfmodelError as error:
-            left_out.append(f"left out: {error}")
+            left_out.append(f"{LEFT_OUT}{error}")
     if not rows:
-        reason = left_out[0].removeprefix("left out: ")
+        reason = left_out[0].removeprefix(LEFT_OUT)
         raise PerfmodelError(f"{programs}: no call of the table can be predicted: {reason}")
     speeds = {each.host.single_thread_ratio for each in nodes.values()}
     speed = speeds.pop() if len(speeds) == 1 else None
     return ModuleErrors(tuple(rows), tuple(dict.fromkeys(left_out)), speed)
 
 
-def _named(call: MeasuredCall) -> Device:
-    try:
-        return from_driver_name(call.device)
-    except HardwareError as error:
-        raise HardwareError(f"{call.where}: {error}" if call.where else str(error)) from None
-
-
-def _error(call: MeasuredCall, path: Path, target: Node, overheads: str | None) -> ModuleError:
+def _error(call: MeasuredCall, programs: Path, target: Node, overheads: str | None) -> ModuleError:
     from perfmodel.ops.read.module import graph_of_program  # needs PyTorch
 
-    graph = graph_of_program(Program(path, call.class_name), Call(training=call.is_training))
-    answer = predict(as_run(graph, call.mode), hardware=[target], overheads=overheads)
-    (result,) = answer.results
+    program = Program(programs / f"{call.program}.py", call.class_name)
+    graph = graph_of_program(program, Call(training=call.is_training))
+    (result,) = predict(as_run(graph, call.mode), hardware=[target], overheads=overheads).results
     assert result.low_us is not None
     assert result.high_us is not None
     return ModuleError(
@@ -243,6 +239,6 @@ def _error(call: MeasuredCall, path: Path, target: Node, overheads: str | None) 
 
 def host_us(result: Result) -> float:
     """What the host of a predicted call is busy with, waiting aside."""
-    nodes, timeline = result.timeline.graph.nodes_, result.timeline
-    is_host = np.isin(nodes.kind, HOST_KINDS)
+    timeline = result.timeline
+    is_host = np.isin(timeline.graph.nodes_.kind, HOST_KINDS)
     return float((timeline.end_us - timeline.start_us)[is_host].sum())

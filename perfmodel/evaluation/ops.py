@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.calibrate.kernel_data import GMAE_OFFSET, mape_pct
+from perfmodel.calibrate.kernel_data import DECIMALS, error_figures
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import HardwareError, TraceError
 from perfmodel.evaluation.jobs import find_jobs
-from perfmodel.evaluation.results import DECIMALS, LEFT_OUT, Tabular
-from perfmodel.evaluation.shapes import device_of_rank, shape_times
+from perfmodel.evaluation.results import LEFT_OUT, Tabular
+from perfmodel.evaluation.shapes import times_of_ranks
 from perfmodel.files import DEFAULT_MAX_BYTES
 from perfmodel.frames import csv_rows
 from perfmodel.hardware import Device, device
-from perfmodel.ops.read import op_graph
 from perfmodel.ops.rows import Rows
 from perfmodel.progress import Begin, begun, silent
 from perfmodel.trace import Trace, read
@@ -98,18 +97,11 @@ def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) ->
 def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -> OpErrors:
     predicted = np.array([each.predicted_us for each in result])
     measured = np.array([each.measured_us for each in result])
-    error = predicted / measured - 1.0
-    size = np.abs(error)
-    figures = (
-        100.0 * np.exp(np.log(size + GMAE_OFFSET).mean()),
-        mape_pct(measured, predicted),
-        100.0 * np.median(size),
-        100.0 * error.mean(),
-        100.0 * (predicted.sum() / measured.sum() - 1.0),
-        measured.sum(),
-    )
-    rounded = (round(float(figure), DECIMALS) for figure in figures)
-    return OpErrors(source, device, name, len(result), *rounded)
+    figures = error_figures(predicted, measured)
+    names = ("gmae_pct", "mape_pct", "median_pct", "bias_pct", "total_pct")
+    rounded = {each: round(figures[each], DECIMALS) for each in names}
+    measured_us = round(float(measured.sum()), DECIMALS)
+    return OpErrors(source, device, name, len(result), measured_us=measured_us, **rounded)
 
 
 TableRow = Mapping[str, str]
@@ -139,22 +131,18 @@ def read_lookups(path: Path) -> list[MeasuredOp]:
     """
     rows = [row for _, row in csv_rows(path, _TIMING_TABLE, _KERNEL_TABLE, error=TraceError)]
     is_of_kernels = bool(rows) and rows[0].keys() >= set(_KERNEL_TABLE)
+    result = []
     try:
-        return list(
-            _predicted(path.name, (_kernel_times if is_of_kernels else _lookup_timings)(rows))
-        )
+        for name, where, record, us in (_kernel_times if is_of_kernels else _lookup_timings)(rows):
+            predicted = durations_of(Rows.of([record]), where).duration_us
+            result.append(MeasuredOp(path.name, where.name, name, float(predicted[0]), us))
     except ValueError as error:
         raise TraceError(f"{path}: {error}") from None
+    return result
 
 
 PublishedTime = tuple[str, Device, dict[str, Any], float]
 """Name, device, record of the measurement table, microseconds."""
-
-
-def _predicted(source: str, result: Iterable[PublishedTime]) -> Iterator[MeasuredOp]:
-    for name, where, record, measured_us in result:
-        predicted = durations_of(Rows.of([record]), where).duration_us
-        yield MeasuredOp(source, where.name, name, float(predicted[0]), measured_us)
 
 
 def _kernel_times(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
@@ -200,7 +188,6 @@ def _lookup_timings(rows: Iterable[TableRow]) -> Iterator[PublishedTime]:
         yield f"{row['op']} {direction}", where, record, float(row["time_us"])
 
 
-ANY_NAME = "*"
 _ALONE_UP_TO = 0.05
 """Share of its device time that an op may have overlapped with other streams' kernels."""
 
@@ -209,7 +196,7 @@ _ALONE_UP_TO = 0.05
 class OpSelection:
     """Which ops count, and under what."""
 
-    only: str = ANY_NAME
+    only: str = "*"
     """A pattern that an operator's name must match."""
     by_op: bool = False
     """Under the operator's name instead of the kernel family."""
@@ -247,19 +234,11 @@ def ops_of(trace: Trace, source: str, choice: OpSelection = OpSelection()) -> It
 
     Raises `TraceError` where shapes are not recorded, `HardwareError` for an unknown device.
     """
-    for rank, links, graph in zip(trace.ranks, trace.links, op_graph(trace), strict=True):
-        if not rank.devices:
-            continue
-        device = device_of_rank(rank)
-        times = shape_times(rank, links, graph, device)
+    for where, graph, times in times_of_ranks(trace):
         counts = np.array([fnmatchcase(graph.ops[op].name, choice.only) for op in times.op], bool)
         if choice.alone:
             counts &= times.beside_us <= _ALONE_UP_TO * times.measured_us
         for at in np.flatnonzero(counts).tolist():
-            yield MeasuredOp(
-                source,
-                device.name,
-                graph.ops[times.op[at]].name if choice.by_op else times.family[at],
-                float(times.predicted_us[at]),
-                float(times.measured_us[at]),
-            )
+            name = graph.ops[times.op[at]].name if choice.by_op else times.family[at]
+            us = float(times.predicted_us[at]), float(times.measured_us[at])
+            yield MeasuredOp(source, where.name, name, *us)

@@ -27,7 +27,6 @@ from perfmodel.trace import Trace, read
 if TYPE_CHECKING:
     import pandas as pd
 
-
 SCHEMA = "perfmodel.evaluation.pairs/1"
 STEP, GPU_ACTIVE, GPU_IDLE = TIMES = ("step", "gpu_active", "gpu_idle")
 
@@ -80,12 +79,7 @@ class Direction:
         return self.low_us <= self.time(STEP).measured_us <= self.high_us
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "trace": self.trace,
-            "source": self.source,
-            "target": self.target,
-            "low_us": self.low_us,
-            "high_us": self.high_us,
+        return vars(self) | {
             "within": self.within,
             "times": [each.to_dict() for each in self.times],
             "families": [each.to_dict() for each in self.families],
@@ -102,9 +96,10 @@ class PairErrors:
         """Mean absolute errors in percent, and the share of steps within their intervals."""
         result: dict[str, float] = {"n": len(self.directions)}
         for name in (STEP, GPU_ACTIVE):
-            times = [each.time(name) for each in self.directions]
-            result[f"{name}_pct"] = _mean([each.error_pct(each.predicted_us) for each in times])
-            result[f"{name}_same_pct"] = _mean([each.error_pct(each.source_us) for each in times])
+            rows = [each.time(name).to_dict() for each in self.directions]
+            for key, what in (("error_pct", "pct"), ("same_error_pct", "same_pct")):
+                known = [abs(row[key]) for row in rows if row[key] is not None]
+                result[f"{name}_{what}"] = float(np.mean(known)) if known else float("nan")
         result["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
         return result
 
@@ -154,21 +149,14 @@ class _Side:
     def of(cls, path: str | Path, max_bytes: int) -> _Side:
         trace = read(path, max_bytes=max_bytes)
         machine = source_machine(trace, "so there is nothing to move it to or from")
-        device = machine.node.device
-        return cls(trace, device, predict(trace).results[0])
-
-    @property
-    def times_us(self) -> dict[str, float]:
-        assert self.result.rank.measured is not None
-        return {name: self.result.rank.measured[f"{name}_us"] for name in TIMES}
+        return cls(trace, machine.node.device, predict(trace).results[0])
 
     def roofline(self, target: Device) -> dict[str, float]:
         """Per kernel family, and for all (`GPU_ACTIVE`), time on `target` over time here."""
         graph = build_graph(self.trace)
         rows = graph.device_span(self.result.rank.rank)[1]
         labels, taken = [graph.labels[row] for row in rows.tolist()], graph.nodes_.duration_us[rows]
-        families = families_of_kernels(labels)
-        dtypes = dtypes_of_kernels(labels)
+        families, dtypes = families_of_kernels(labels), dtypes_of_kernels(labels)
         ratio = transfer_ratio(families, dtypes, self.device, target, duration_us=taken)
         of = {name: np.array(families) == name for name in set(families)}
         of[GPU_ACTIVE] = np.ones(len(rows), bool)
@@ -182,18 +170,21 @@ class _Side:
 def _transferred(source: _Side, target: _Side) -> Direction:
     result = predict(source.trace, hardware=target.device.name).results[0]
     ratio = source.roofline(target.device)
-    here, there = source.times_us, target.times_us
-    predicted = _recorded_us(result)
+    graph, rank = result.timeline.graph, result.rank.rank
+    marks = np.flatnonzero(graph.marks.rank == rank)[steady_steps(measured(graph))]
+    # Of the moved trace, from mark to mark: what the other trace measured is, too.
+    moved = recorded_figures(result.timeline, rank, marks)
+    here, there = (side.result.rank.measured or {} for side in (source, target))
 
     def compared(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
         roofline_us = before_us * ratio[name] if name in ratio else None
         return TransferredTime(name, us, before_us, roofline_us, measured_us)
 
-    before, after, true = (
+    after, before, true = (
         {row["family"]: row["time_us"] for row in each.families or ()}
-        for each in (source.result, result, target.result)
+        for each in (result, source.result, target.result)
     )
-    names = sorted({*after, *true}, key=lambda name: -true.get(name, 0.0))
+    families = sorted({*after, *true}, key=lambda name: -true.get(name, 0.0))
     assert result.low_us is not None
     assert result.high_us is not None
     return Direction(
@@ -202,22 +193,11 @@ def _transferred(source: _Side, target: _Side) -> Direction:
         target=target.device.name,
         low_us=result.low_us,
         high_us=result.high_us,
-        times=tuple(compared(name, predicted[name], here[name], there[name]) for name in TIMES),
+        times=tuple(
+            compared(name, *(each[f"{name}_us"] for each in (moved, here, there))) for name in TIMES
+        ),
         families=tuple(
             compared(name, *(each.get(name, 0.0) for each in (after, before, true)))
-            for name in names
+            for name in families
         ),
     )
-
-
-def _recorded_us(result: Result) -> dict[str, float]:
-    """Of a moved trace, from mark to mark: what the other trace measured is, too."""
-    graph = result.timeline.graph
-    marks = np.flatnonzero(graph.marks.rank == result.rank.rank)[steady_steps(measured(graph))]
-    figures = recorded_figures(result.timeline, result.rank.rank, marks)
-    return {name: figures[f"{name}_us"] for name in TIMES}
-
-
-def _mean(errors_pct: Sequence[float | None]) -> float:
-    known = [abs(each) for each in errors_pct if each is not None]
-    return float(np.mean(known)) if known else float("nan")

@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 
 from perfmodel.arrays import Floats
+from perfmodel.calibrate.kernel_data import DECIMALS, error_figures
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 SCHEMA = "perfmodel.evaluation/1"
-DECIMALS = 4
 LEFT_OUT = "left out: "
 """How a warning begins that says why a trace of a folder was not evaluated."""
 
@@ -62,14 +62,14 @@ class Compared:
 def figures_of(compared: Sequence[Compared]) -> dict[str, float | int | None]:
     """Median, 90th percentile and worst absolute error, bias, and the share of intervals that hold;
     of those that were measured."""
-    known = [each for each in compared if each.error_pct is not None]
-    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct", "coverage_frac")
+    known = [each for each in compared if each.measured_us is not None]
+    names = ("median_pct", "p90_pct", "worst_pct", "bias_pct")
     if not known:
-        return {"n": 0} | dict.fromkeys(names)
-    signed = np.array([each.error_pct for each in known], np.float64)
-    size, within = np.abs(signed), np.mean([each.within for each in known])
-    figures = (np.median(size), np.quantile(size, 0.9), size.max(), signed.mean(), within)
-    return {"n": len(known)} | dict(zip(names, map(float, figures), strict=True))
+        return {"n": 0, **dict.fromkeys(names), "coverage_frac": None}
+    predicted = np.array([each.predicted_us for each in known])
+    figures = error_figures(predicted, np.array([each.measured_us for each in known]))
+    coverage_frac = float(np.mean([each.within for each in known]))
+    return {"n": len(known), **{n: figures[n] for n in names}, "coverage_frac": coverage_frac}
 
 
 class Kind(StrEnum):
@@ -204,8 +204,6 @@ def rows_of(trace: str, kind: Kind, name: str, predicted: Floats, measured: Floa
     known = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
     if not known.any():
         return []
-    error_pct = (predicted[known] / measured[known] - 1) * 100
-    size = np.abs(error_pct)
-    figures = (size.mean(), np.median(size), size.max(), error_pct.mean())
-    rounded = (round(float(figure), DECIMALS) + 0.0 for figure in figures)
+    figures = error_figures(predicted[known], measured[known])
+    rounded = (round(figures[each], DECIMALS) + 0.0 for each in FIGURES)
     return [Row(trace, kind, name, int(known.sum()), *rounded)]

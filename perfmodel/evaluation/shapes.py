@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,17 +102,25 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
     )
 
 
+def times_of_ranks(trace: Trace) -> Iterator[tuple[Device, OpGraph, ShapeTimes]]:
+    """Of every rank with a GPU its device, its ops and their times.
+
+    Raises `TraceError` where shapes are not recorded, `HardwareError` for an unknown device.
+    """
+    for rank, links, graph in zip(trace.ranks, trace.links, op_graph(trace), strict=True):
+        if rank.devices:
+            described = rank.devices[0]
+            device = from_driver_name(described.name, described.memory_bytes or None)
+            yield device, graph, shape_times(rank, links, graph, device)
+
+
 def shapes_of(trace: Trace) -> list[ShapeTimes]:
     """`shape_times` of every rank.
 
     None where the trace records no shapes, has no GPU, or has one that the catalogue lacks.
     """
     try:
-        return [
-            shape_times(rank, links, graph, device_of_rank(rank))
-            for rank, links, graph in zip(trace.ranks, trace.links, op_graph(trace), strict=True)
-            if rank.devices
-        ]
+        return [times for *_, times in times_of_ranks(trace)]
     except (TraceError, HardwareError):
         return []
 
@@ -153,12 +162,6 @@ def model_rows(name: str, result: Result | None) -> list[Row]:
         measured = np.array([(rank.measured or {})[key] for rank in ranks], np.float64)
         rows += rows_of(name, Kind.MODEL, what, predicted, measured)
     return rows
-
-
-def device_of_rank(rank: RankTrace) -> Device:
-    """The catalogue's device of the rank's first; raises `HardwareError` for an unknown one."""
-    device = rank.devices[0]
-    return from_driver_name(device.name, device.memory_bytes or None)
 
 
 def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.bool_]]:

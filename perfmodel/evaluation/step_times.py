@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from math import log
 from typing import Any
 
@@ -53,19 +52,19 @@ class StepError(Compared):
         """
         if self.referenced is None or self.measured_us is None or self.drift_ratio is None:
             return None
-        return abs(log(self.referenced.predicted_us / self.measured_us)) > abs(
-            log(self.drift_ratio)
-        )
+        off = log(self.referenced.predicted_us / self.measured_us)
+        return abs(off) > abs(log(self.drift_ratio))
 
     def to_dict(self) -> dict[str, Any]:
         keys = (
             *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us", "error_pct"),
             *("within", "spread_pct", "drift_ratio", "is_error"),
         )
-        figures = ("predicted_us", "low_us", "high_us", "error_pct", "within")
-        known = {key: getattr(self.referenced, key, None) for key in figures}
-        by_reference = {f"referenced_{key.removeprefix('predicted_')}": known[key] for key in known}
-        return {key: getattr(self, key) for key in keys} | by_reference
+        moved = {
+            f"referenced_{key.removeprefix('predicted_')}": getattr(self.referenced, key, None)
+            for key in ("predicted_us", "low_us", "high_us", "error_pct", "within")
+        }
+        return {key: getattr(self, key) for key in keys} | moved
 
 
 @dataclass(frozen=True)
@@ -93,12 +92,11 @@ class StepErrors(Tabular):
         if self.drift is None:
             return []
         compared = [row.is_error for row in self.rows if row.is_error is not None]
-        doubtful = compared.count(False)
         lines = list(self.drift.lines)
-        if doubtful:
+        if False in compared:
             lines.append(
-                f"{doubtful} of {len(compared)} comparisons are not called errors: the reference "
-                "moved more than they are off"
+                f"{compared.count(False)} of {len(compared)} comparisons are not called errors: "
+                "the reference moved more than they are off"
             )
         return lines
 
@@ -119,7 +117,6 @@ def evaluate_steps(
     steps: Sequence[MeasuredStep],
     machine: Device | Node,
     *,
-    drifts: StepDrifts | None = None,
     overheads: str | None = None,
     blind: bool = False,
     begin: Begin = silent,
@@ -127,42 +124,38 @@ def evaluate_steps(
     """Predictions of `steps` on a CPU, or on a GPU of a node.
 
     `blind` leaves what was measured out of the answer. `overheads` times a GPU's host, by default
-    the profile that fits it. Without `drifts` those that the reference work beside steps on a CPU
-    tells. Raises `UsageError` that names the row which cannot be predicted.
+    the profile that fits it. Raises `UsageError` that names the row which cannot be predicted.
     """
-    result = []
-    if isinstance(machine, Device) and drifts is None:
-        drifts = drift_of_steps(steps, machine)
-    moved = repeat(None, len(steps)) if drifts is None else drifts.each
+    drifts = drift_of_steps(steps, machine) if isinstance(machine, Device) else None
+    moved = [None] * len(steps) if drifts is None else drifts.each
+    rows = []
     for step, drift in zip(begun(steps, begin, lambda step: step.name), moved, strict=True):
-        referenced = None
+        measured_us, referenced = None if blind else step.step_us, None
         try:
             if isinstance(machine, Node):
                 predicted = _on_gpu(step, machine, overheads)
             else:
                 predicted = predict_step(step, machine)
                 if drift is not None:
-                    referenced = predict_step(step, drifted(machine, drift))
+                    again = predict_step(step, drifted(machine, drift))
+                    referenced = Compared(**_times(again), measured_us=measured_us)
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
-        spread = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
-        measured_us = None if blind else step.step_us
-        moved_step = None if referenced is None else Compared(**_times(referenced, measured_us))
-        result.append(
+        rows.append(
             StepError(
                 name=step.name,
                 ranks=step.ranks,
-                spread_pct=spread,
-                referenced=moved_step,
-                **_times(predicted, measured_us),
+                spread_pct=None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac,
+                referenced=referenced,
+                measured_us=measured_us,
+                **_times(predicted),
             )
         )
-    return StepErrors(machine.name, tuple(result), drifts)
+    return StepErrors(machine.name, tuple(rows), drifts)
 
 
-def _times(predicted: PredictedStep, measured_us: float | None) -> dict[str, Any]:
-    times = {"low_us": predicted.low_us, "high_us": predicted.high_us}
-    return times | {"predicted_us": predicted.duration_us, "measured_us": measured_us}
+def _times(step: PredictedStep) -> dict[str, float]:
+    return {"predicted_us": step.duration_us, "low_us": step.low_us, "high_us": step.high_us}
 
 
 COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,6 @@ class DlrmConfig:
     rows: tuple[int, ...]
     dim: int
     pooling: int
-
-    def describe(self) -> dict[str, Any]:
-        """The configuration as JSON-ready values."""
-        return asdict(self)
 
 
 PRESETS = {
@@ -148,29 +143,24 @@ MAX_CONFIGS_BYTES = 10_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 
-@dataclass(frozen=True)
-class TruthConfig:
-    """A DLRM, its batch per rank and skew; `bottom` begins with the number of dense features.
+@dataclass(frozen=True, kw_only=True)
+class TruthConfig(DlrmConfig):
+    """A DLRM with a name, its batch per rank and skew.
 
     Raises `UsageError` when it describes no DLRM.
     """
 
     name: str
-    rows: tuple[int, ...]
-    dim: int
-    pooling: int
     batch: int
-    bottom: tuple[int, ...]
-    top: tuple[int, ...]
     zipf_alpha: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise UsageError(f"configuration name {self.name!r}: use up to 40 of a-z, 0-9 and _")
-        sizes = {"rows": self.rows, "bottom": self.bottom, "top": self.top}
-        single = {"dim": self.dim, "pooling": self.pooling, "batch": self.batch}
-        for field, values in (*sizes.items(), *((name, (v,)) for name, v in single.items())):
-            if not values or any(type(value) is not int or value < 1 for value in values):
+        for field in ("rows", "bottom", "top", "dim", "pooling", "batch"):
+            value = getattr(self, field)
+            values = value if isinstance(value, tuple) else (value,)
+            if not values or any(type(each) is not int or each < 1 for each in values):
                 raise UsageError(f"configuration {self.name}: {field} must be integers above 0")
         if len(self.bottom) < 2 or self.bottom[-1] != self.dim or self.top[-1] != 1:
             raise UsageError(
@@ -178,11 +168,6 @@ class TruthConfig:
             )
         if not isinstance(self.zipf_alpha, (int, float)) or not 0 <= self.zipf_alpha < 10:
             raise UsageError(f"configuration {self.name}: zipf_alpha must lie in 0 to 10")
-
-    @property
-    def dlrm(self) -> DlrmConfig:
-        """The model without its data."""
-        return DlrmConfig(self.bottom, self.top, self.rows, self.dim, self.pooling)
 
     @property
     def table_bytes(self) -> int:
@@ -208,19 +193,14 @@ def read_configs(path: Path) -> tuple[TruthConfig, ...]:
         raise UsageError(f"--configs {path}: is not JSON: {error}") from None
     if not isinstance(listed, list) or not listed:
         raise UsageError(f"--configs {path}: must be a list of at least one configuration")
+    kept: dict[str, TruthConfig] = {}
     try:
-        return unique(_from_json(item) for item in listed)
+        for config in map(_from_json, listed):
+            if config.name in kept:
+                raise UsageError(f"two configurations are named {config.name}")
+            kept[config.name] = config
     except UsageError as error:
         raise UsageError(f"--configs {path}: {error}") from None
-
-
-def unique(configs: Iterable[TruthConfig]) -> tuple[TruthConfig, ...]:
-    """`configs`; `UsageError` when a name occurs twice."""
-    kept: dict[str, TruthConfig] = {}
-    for config in configs:
-        if config.name in kept:
-            raise UsageError(f"two configurations are named {config.name}")
-        kept[config.name] = config
     return tuple(kept.values())
 
 
@@ -250,9 +230,4 @@ def _from_json(item: Any) -> TruthConfig:
 ONE_RANK, TWO_RANKS = (
     read_configs(Path(__file__).with_name(f"{name}.json")) for name in ("one_rank", "two_ranks")
 )
-
-
-def bundled_configs(ranks: int) -> tuple[TruthConfig, ...]:
-    """The configurations of this folder for one rank, or for two: tables table-wise (all-to-all),
-    MLPs data parallel (all-reduce)."""
-    return ONE_RANK if ranks == 1 else TWO_RANKS
+"""Of one rank; of two: tables table-wise (all-to-all), MLPs data parallel (all-reduce)."""

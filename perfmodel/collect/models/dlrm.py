@@ -6,6 +6,7 @@ parallel (DDP), as in the reference implementation.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -44,7 +45,7 @@ def train_dlrm(backend: Backend, ranks: Ranks, options: Options, config: DlrmCon
         "zipf_alpha": options.zipf_alpha,
         "embedding_update": options.embedding_update,
         "optimizer": f"SGD lr {LEARNING_RATE}",
-        **config.describe(),
+        **{field.name: getattr(config, field.name) for field in fields(DlrmConfig)},
     }
     captured = model.compute if model.inplace and ranks.world == 1 else None
     return Training(model.step, description, load=model.load, compute=captured)
