@@ -16,25 +16,21 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.edits.fuse import ELEMENTWISE
+from perfmodel.ops.edits.fuse import is_fusible
 from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, tensors_in
 
-POINTWISE = ELEMENTWISE | {
+POINTWISE = {
     f"aten::{name}{ending}"
     for name in (
-        *("mish", "hardtanh", "relu6", "hardsigmoid", "selu", "celu", "log_sigmoid_forward"),
-        *("floor", "ceil", "round", "trunc", "exp2", "expm1", "log2", "log10", "tan", "acos"),
-        *("asin", "atan", "atan2", "sinh", "cosh", "erfinv", "fmod", "remainder", "bitwise_or"),
-        *("bitwise_not", "logical_not", "logical_xor", "isnan", "isinf", "nan_to_num", "sgn"),
-        *("fmax", "fmin", "_prelu_kernel", "prelu", "glu", "softsign", "xlogy", "copy", "clone"),
-        *("_to_copy", "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd", "tril", "triu"),
+        *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
         *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor", "upsample_nearest2d", "upsample_nearest1d", "embedding"),
-        *("hardtanh_backward", "hardswish_backward", "elu_backward", "leaky_relu_backward"),
-        *("hardsigmoid_backward", "softplus_backward", "mish_backward", "native_dropout_backward"),
+        *("arange", "scalar_tensor"),
     )
     for ending in ("", "_")
 }
+"""Beside elementwise operators."""
+ATEN_KERNELS = ("aten::pixel_shuffle", "aten::upsample_bilinear2d_backward")
+"""Elementwise, but calls of libraries to Inductor."""
 REDUCTIONS = {
     f"aten::{name}"
     for name in (
@@ -326,7 +322,7 @@ def _parts(op: Op) -> Iterable[_Part]:
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
-    if writes and (op.name in POINTWISE or op.name in REDUCTIONS or small):
+    if writes and (_is_pointwise(op) or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
@@ -344,6 +340,10 @@ def _parts(op: Op) -> Iterable[_Part]:
                 _Part(added, (*writes, bias), writes, writes[0].elements),
             )
     return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
+
+
+def _is_pointwise(op: Op) -> bool:
+    return op.name in POINTWISE or (is_fusible(op) and op.name not in ATEN_KERNELS)
 
 
 def _normalised(
