@@ -8,7 +8,12 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from math import prod
 
-from perfmodel.lowering.arguments import (
+from perfmodel.lowering.piece import (
+    ANY,
+    LOWERINGS,
+    Lowering,
+    MissingArguments,
+    Piece,
     broadcast,
     bytes_of,
     layout_dims,
@@ -18,7 +23,6 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensor_bytes,
 )
-from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, STREAM, Operator
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code

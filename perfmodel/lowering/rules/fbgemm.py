@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfmodel.lowering.arguments import (
+from perfmodel.lowering.piece import (
     HOST,
+    LOWERINGS,
     REUSE,
+    MissingArguments,
+    Piece,
     bytes_of,
+    entries,
     numbers,
     output,
     rows_cols,
@@ -23,7 +27,6 @@ from perfmodel.lowering.arguments import (
     tensor,
     tensors,
 )
-from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.arguments import numbers, size, tensor_bytes
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -16,6 +15,9 @@ from perfmodel.lowering.piece import (
     Stream,
     entries,
     nothing,
+    numbers,
+    size,
+    tensor_bytes,
 )
 from perfmodel.lowering.records import pointwise
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, tensors_in
