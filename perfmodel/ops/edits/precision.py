@@ -48,7 +48,14 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
             inputs = _cast(op.inputs, dtype) if is_product else op.inputs
             ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
         else:
-            ops.append(_cast_op(op, dtype))
+            about = op.attributes
+            if about.get("dtype") in FLOAT_DTYPES:
+                about = {**about, "dtype": dtype}
+            inputs, outputs = _cast(op.inputs, dtype), _cast(op.outputs, dtype)
+            is_same = about is op.attributes and (inputs, outputs) == (op.inputs, op.outputs)
+            ops.append(
+                op if is_same else replace(op, inputs=inputs, outputs=outputs, attributes=about)
+            )
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
@@ -59,16 +66,6 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
         skipped.append("no op casts between the optimizer's types and the model's")
     notes = (*graph.notes, f"cast to {dtype}")
     return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(skipped))
-
-
-def _cast_op(op: Op, dtype: str) -> Op:
-    inputs, outputs = _cast(op.inputs, dtype), _cast(op.outputs, dtype)
-    attributes = op.attributes
-    if attributes.get("dtype") in FLOAT_DTYPES:
-        attributes = {**attributes, "dtype": dtype}
-    if inputs == op.inputs and outputs == op.outputs and attributes is op.attributes:
-        return op
-    return replace(op, inputs=inputs, outputs=outputs, attributes=attributes)
 
 
 def _cast(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ...]:
