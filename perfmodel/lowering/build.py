@@ -13,6 +13,7 @@ from perfmodel.cost.host import Profile
 from perfmodel.cost.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.lowering import recorded
+from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import (
     CAUSES,
     KINDS,
@@ -24,7 +25,7 @@ from perfmodel.lowering.draft import (
 )
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, loads_data
-from perfmodel.lowering.piece import OF_PROFILE, OWN_STREAM, STREAM, Piece
+from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
 from perfmodel.trace.columns import NONE

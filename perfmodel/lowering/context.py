@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import prod
 
-from perfmodel.lowering.piece import output, size
+from perfmodel.lowering.arguments import output, size
 from perfmodel.lowering.rules.copies import KNOWN
 from perfmodel.ops.graph import NO_OP, Op, OpGraph, Tensor, tensors_in
 from perfmodel.ops.read.attributes import collective_of, with_recorded_lookups

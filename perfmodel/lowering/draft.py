@@ -20,8 +20,8 @@ from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.errors import Note
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.piece import OWN_STREAM
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
 from perfmodel.trace.columns import NONE
 

@@ -12,8 +12,8 @@ from perfmodel.arrays import Ints, distinct, distinct_pairs
 from perfmodel.graph.build import build_rank
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.graph.types import ExecutionGraph
+from perfmodel.lowering.arguments import STREAM
 from perfmodel.lowering.observed import MIN_RECORDED_FRAC, launched_by, main_stream
-from perfmodel.lowering.piece import STREAM
 from perfmodel.ops.graph import NO_OP, Op, OpGraph
 from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace

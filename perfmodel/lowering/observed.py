@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.arrays import Ints
+from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
-from perfmodel.lowering.piece import BY_ELEMENTS, FP32, HOST, OWN_STREAM, TF32
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import MATMUL, family_of_kernel

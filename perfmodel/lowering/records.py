@@ -8,12 +8,7 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from math import prod
 
-from perfmodel.lowering.piece import (
-    ANY,
-    LOWERINGS,
-    Lowering,
-    MissingArguments,
-    Piece,
+from perfmodel.lowering.arguments import (
     broadcast,
     bytes_of,
     layout_dims,
@@ -23,6 +18,7 @@ from perfmodel.lowering.piece import (
     tensor,
     tensor_bytes,
 )
+from perfmodel.lowering.piece import ANY, LOWERINGS, Lowering, MissingArguments, Piece
 from perfmodel.ops.graph import Op, Tensor
 from perfmodel.ops.operators import ALL, OPERATORS, OUTPUT, STREAM, Operator
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from perfmodel.lowering.arguments import all_on_host, bytes_of, is_hosts, on_host, tensor_bytes
 from perfmodel.lowering.context import GUESSED
 from perfmodel.lowering.piece import (
     LEAF,
@@ -16,12 +17,7 @@ from perfmodel.lowering.piece import (
     Lowering,
     MissingArguments,
     Piece,
-    all_on_host,
-    bytes_of,
-    is_hosts,
     nothing,
-    on_host,
-    tensor_bytes,
 )
 from perfmodel.lowering.records import rule_of
 from perfmodel.ops.graph import NO_OP, Argument, Op, Tensor, tensors_in

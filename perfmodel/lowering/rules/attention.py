@@ -7,21 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from perfmodel.lowering.piece import (
-    FP32,
-    LEAF,
-    LOWERINGS,
-    TF32,
-    Lowering,
-    MissingArguments,
-    Piece,
-    entries,
-    flag,
-    matrix,
-    size,
-    tensor,
-    tensors,
-)
+from perfmodel.lowering.arguments import FP32, TF32, flag, matrix, size, tensor, tensors
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Lowering, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op
 from perfmodel.ops.rows import FRAMEWORK, TORCH, framework_code
 

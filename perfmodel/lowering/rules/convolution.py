@@ -10,18 +10,8 @@ from math import ceil
 
 import numpy as np
 
-from perfmodel.lowering.piece import (
-    LEAF,
-    LOWERINGS,
-    Lowering,
-    MissingArguments,
-    Piece,
-    entries,
-    optional_tensor,
-    output,
-    size,
-    tensor,
-)
+from perfmodel.lowering.arguments import optional_tensor, output, size, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, Lowering, MissingArguments, Piece, entries
 from perfmodel.lowering.records import by_record, pointwise
 from perfmodel.lowering.rules.reduction import reduced
 from perfmodel.ops.graph import Argument, Op, Tensor, argument, integer, integers

@@ -6,15 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfmodel.lowering.piece import (
+from perfmodel.lowering.arguments import (
     HOST,
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
     broadcast,
     bytes_of,
-    entries,
     flag,
     layout_dims,
     output,
@@ -22,6 +17,7 @@ from perfmodel.lowering.piece import (
     stored,
     tensor,
 )
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.records import fill_of, pointwise
 from perfmodel.ops.graph import Op, Tensor, integer, integers
 

@@ -10,20 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.lowering.piece import (
-    ANY,
-    LEAF,
-    LOWERINGS,
-    WHOLE,
-    MissingArguments,
-    Piece,
-    entries,
-    matrix,
-    numbers,
-    result_shape,
-    size,
-    tensor,
-)
+from perfmodel.lowering.arguments import matrix, numbers, result_shape, size, tensor
+from perfmodel.lowering.piece import ANY, LEAF, LOWERINGS, WHOLE, MissingArguments, Piece, entries
 from perfmodel.lowering.records import by_record, rule_of
 from perfmodel.lowering.rules.elementwise import named
 from perfmodel.lowering.rules.silent import ALLOCATIONS, VIEWS

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.lowering.piece import (
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
-    entries,
+from perfmodel.lowering.arguments import (
     layout_dims,
     length,
     output,
@@ -22,6 +17,7 @@ from perfmodel.lowering.piece import (
     stored,
     tensor,
 )
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.records import fill_of, made, pointwise
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, integers, tensors_in

@@ -17,22 +17,16 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
+from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
-    REUSE,
     TIER,
     WHOLE,
     Kind,
     MissingArguments,
     Piece,
     entries,
-    length,
-    matrix,
-    numbers,
-    size,
-    tensor,
-    tensors,
 )
 from perfmodel.lowering.records import fill_of
 from perfmodel.lowering.rules.fbgemm import over_segments

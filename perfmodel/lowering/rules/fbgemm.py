@@ -12,14 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfmodel.lowering.piece import (
+from perfmodel.lowering.arguments import (
     HOST,
-    LOWERINGS,
     REUSE,
-    MissingArguments,
-    Piece,
     bytes_of,
-    entries,
     numbers,
     output,
     rows_cols,
@@ -27,6 +23,7 @@ from perfmodel.lowering.piece import (
     tensor,
     tensors,
 )
+from perfmodel.lowering.piece import LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.rules.indexing import SET_UP, bits_of, scan, sorted_rows
 from perfmodel.ops.graph import Argument, Op, Tensor, tensors_in
 

@@ -10,14 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.embedding.popularity import zipf_classes
-from perfmodel.lowering.piece import (
+from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
     bytes_of,
-    entries,
     layout_dims,
     length,
     output,
@@ -27,6 +22,7 @@ from perfmodel.lowering.piece import (
     tensor_list,
     tensors,
 )
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.read.attributes import PREFIX
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block

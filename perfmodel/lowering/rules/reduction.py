@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfmodel.lowering.piece import (
-    HOST,
-    LEAF,
-    LOWERINGS,
-    MissingArguments,
-    Piece,
-    entries,
-    length,
-    output,
-    size,
-    tensor,
-)
+from perfmodel.lowering.arguments import HOST, length, output, size, tensor
+from perfmodel.lowering.piece import LEAF, LOWERINGS, MissingArguments, Piece, entries
 from perfmodel.lowering.records import by_record, made, pointwise
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
 from perfmodel.ops.operators import Operator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.lowering.arguments import numbers, size, tensor_bytes
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -15,9 +16,6 @@ from perfmodel.lowering.piece import (
     Stream,
     entries,
     nothing,
-    numbers,
-    size,
-    tensor_bytes,
 )
 from perfmodel.lowering.records import pointwise
 from perfmodel.ops.graph import AUTOGRAD_NODE, Op, Tensor, tensors_in

@@ -1,0 +1,254 @@
+"""Reading an op's arguments, and the units that products and convolutions of fp32 run in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise, zip_longest
+from math import prod
+
+from perfmodel.cost.coefficients import coefficients
+from perfmodel.hardware import Device
+from perfmodel.lowering.piece import MissingArguments, Piece
+from perfmodel.ops.dtypes import is_known, item_bytes
+from perfmodel.ops.graph import Op, Tensor, argument, tensors_in
+from perfmodel.ops.spec import OPS
+from perfmodel.ops.vocabulary.matmul import CONVOLUTION, MATMUL
+
+HOST = "cpu"
+REUSE = ("zipf_alpha", "unique_rows", "longest_bag")
+"""What an embedding op says of how its rows repeat (`perfmodel.ops.read.attributes`)."""
+BY_ELEMENTS = "by_elements"
+"""Attribute of an op that joined tensors, and dim of its piece: each thread moved single elements,
+as before PyTorch 2.9."""
+OWN_STREAM = "pipeline"
+"""The attribute of ops whose copies run beside the step, on a stream of their own; others go where
+the kernels go, and wait for them."""
+STREAM = "stream"
+"""The attribute that names the stream on which a profile saw an op's work."""
+UNKNOWN_ITEM_BYTES = 4.0
+
+
+def tensor(op: Op, index: int) -> Tensor:
+    """The tensor that is argument `index`; raises `MissingArguments` where it is none."""
+    value = argument(op, index)
+    if not isinstance(value, Tensor):
+        raise MissingArguments
+    return value
+
+
+def optional_tensor(op: Op, index: int) -> Tensor | None:
+    """The tensor that is argument `index`, or None."""
+    value = argument(op, index)
+    return value if isinstance(value, Tensor) else None
+
+
+def tensor_list(op: Op, index: int) -> tuple[Tensor, ...]:
+    """The tensors of the list that is argument `index`; none are `MissingArguments`."""
+    listed = tuple(tensors_in(argument(op, index)))
+    if not listed:
+        raise MissingArguments
+    return listed
+
+
+def tensors(op: Op, count: int) -> tuple[Tensor, ...]:
+    """The first `count` tensors among the arguments; fewer are `MissingArguments`."""
+    if len(op.tensors) < count:
+        raise MissingArguments
+    return op.tensors[:count]
+
+
+def matrix(tensor_: Tensor) -> tuple[int, int]:
+    """Rows and columns; raises `MissingArguments` for what has not two dimensions."""
+    if len(tensor_.shape) != 2:
+        raise MissingArguments
+    return tensor_.shape[0], tensor_.shape[1]
+
+
+def length(tensor_: Tensor, dim: int) -> int:
+    """How long dimension `dim` is, which may count from the last; else `MissingArguments`."""
+    if not -len(tensor_.shape) <= dim < len(tensor_.shape):
+        raise MissingArguments
+    return tensor_.shape[dim]
+
+
+def flag(op: Op, index: int) -> bool | None:
+    """The boolean that is argument `index`, or None where it is unknown."""
+    value = argument(op, index)
+    return bool(value) if isinstance(value, (bool, int)) else None
+
+
+def output(op: Op) -> Tensor | None:
+    """The first tensor that the op returns, where the graph says it."""
+    return next(tensors_in(op.outputs), None)
+
+
+def broadcast(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """The shape that tensors have together."""
+    columns = zip_longest(*(reversed(t.shape) for t in tensors), fillvalue=1)
+    return tuple(reversed([0 if 0 in column else max(column) for column in columns]))
+
+
+def result_shape(op: Op) -> tuple[int, ...]:
+    """Shape of the first output, else what the inputs broadcast to."""
+    result = output(op)
+    return broadcast(op.tensors) if result is None else result.shape
+
+
+def size(shape: tuple[int, ...]) -> int:
+    """Elements of a shape."""
+    return prod(shape)
+
+
+def rows_cols(shape: tuple[int, ...]) -> dict[str, float]:
+    """A shape as `rows` and `cols`, the last dimension."""
+    cols = shape[-1] if shape else 1
+    return {"rows": float(size(shape[:-1])), "cols": float(cols)}
+
+
+def layout_dims(tensors: Sequence[Tensor], shape: tuple[int, ...]) -> dict[str, float]:
+    """How tensors that make one of `shape` lie in memory, as dims of a kernel that streams them.
+
+    `strided`: in more than one way, or with holes; else `broadcast` where one is smaller, else
+    `apart` where stretches of one are, or lie in another order. A number is neither, unless it is
+    known to lie on the device, nor are strides that are not known.
+    """
+    layouts, is_broadcast = set(), False
+    for held in tensors:
+        if stored(held) == size(shape):
+            layouts.add(_layout(held))
+        elif size(held.shape) > 1 or held.device not in ("", HOST):
+            is_broadcast = True
+    rows_apart = APART in layouts
+    layouts.discard(APART)
+    if len(layouts) > 1 and SLICED not in layouts and _run_alike(tensors):
+        layouts, rows_apart = set(), True
+    if len(layouts) > 1 or SLICED in layouts:
+        return {"strided": 1.0}
+    if is_broadcast:
+        return {"broadcast": 1.0}
+    return {"apart": 1.0} if rows_apart else {}
+
+
+SLICED, APART, SECTOR_BYTES = "sliced", "apart", 32
+
+
+def _run_alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether the same dimension lies side by side in all that have several elements, for a whole
+    sector at least: neighbours in one are neighbours in the others."""
+    innermost = set()
+    for held in tensors:
+        strides = held.strides or (*(0,) * (len(held.shape) - 1), 1)
+        runs = [
+            at for at, (n, s) in enumerate(zip(held.shape, strides, strict=False)) if s == 1 < n
+        ]
+        if len(runs) == 1 and held.shape[runs[0]] * bytes_of(held.dtype) >= SECTOR_BYTES:
+            innermost.add(runs[0] - len(held.shape))
+        elif size(held.shape) > 1:
+            return False
+    return len(innermost) == 1
+
+
+def _layout(held: Tensor) -> Hashable:
+    """The order of the dimensions in memory, `""` for the usual one; with holes `SLICED`, or
+    `APART` where stretches of whole sectors lie in the usual order."""
+    pairs = [(s, n) for n, s in zip(held.shape, held.strides, strict=False) if n > 1]
+    expected = 1
+    for stride, length in sorted(pairs):
+        if stride != expected:
+            in_order = all(a[0] > b[0] for a, b in pairwise(pairs))
+            is_whole = expected * bytes_of(held.dtype) >= SECTOR_BYTES
+            return APART if in_order and is_whole else SLICED
+        expected *= length
+    usual = all(a[0] > b[0] for a, b in pairwise(pairs))
+    return "" if usual else tuple(stride for stride, _ in pairs)
+
+
+def stored(tensor_: Tensor) -> int:
+    """Elements that a tensor takes in memory: an expanded dimension holds one."""
+    if 0 not in tensor_.strides:
+        return size(tensor_.shape)
+    pairs = zip(tensor_.shape, tensor_.strides, strict=True)
+    return prod(length for length, stride in pairs if stride or not length)
+
+
+def tensor_bytes(tensor_: Tensor) -> float:
+    """Bytes that a tensor takes."""
+    return stored(tensor_) * bytes_of(tensor_.dtype)
+
+
+@lru_cache(maxsize=256)
+def bytes_of(dtype: str) -> float:
+    """Bytes per element; 4 for a dtype that is not known."""
+    return float(item_bytes([dtype])[0]) if is_known(dtype) else UNKNOWN_ITEM_BYTES
+
+
+def numbers(op: Op, *names: str) -> dict[str, float]:
+    """Those of the attributes that an op has."""
+    return {name: float(op.attributes[name]) for name in names if name in op.attributes}
+
+
+def on_host(op: Op) -> bool:
+    """Whether all tensors of an op are known to lie in host memory, or it is known to run there."""
+    return is_hosts(op) or bool(_lies_on_host(op))
+
+
+def is_hosts(op: Op) -> bool:
+    """Whether an op is known to run on the host, whatever its tensors say."""
+    return op.attributes.get("device") == HOST
+
+
+def all_on_host(ops: Iterable[Op]) -> bool:
+    """Whether no tensor of a program is known to lie elsewhere than in host memory."""
+    return all(_lies_on_host(op) is not False for op in ops)
+
+
+def _lies_on_host(op: Op) -> bool | None:
+    """Whether all tensors of an op lie in host memory; None where it has none that could tell.
+
+    Execution traces do not say where sparse tensors lie.
+    """
+    tensors = [t for t in (*op.tensors, *tensors_in(op.outputs)) if t.device or not t.layout]
+    return all(t.device.startswith(HOST) for t in tensors) if tensors else None
+
+
+FP32, TF32 = "fp32", "tf32"
+
+
+def in_units(
+    pieces: Sequence[Piece], device: Device | None, tf32_matmul: bool, tf32_convolution: bool
+) -> Iterator[Piece]:
+    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
+
+    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
+    unless told otherwise, for other products (since 1.12) only when told. A dtype that is not known
+    counts as fp32. Ahead of such a convolution cuDNN lays input and weights out channels last, each
+    by a kernel, where that pays.
+    """
+    allowed = {MATMUL: tf32_matmul, CONVOLUTION: tf32_convolution}
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {family for family, on in allowed.items() if on and has_tf32}
+    for piece in pieces:
+        if not is_known(piece.dtype):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == TF32 and not (has_tf32 and tf32_convolution):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and changed and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+            if OPS[piece.op].family == CONVOLUTION and is_laid_out(piece, device):
+                piece = replace(piece, launches=piece.launches + LAYOUTS)
+        yield piece
+
+
+LAYOUTS = 2
+
+
+def is_laid_out(piece: Piece, device: Device | None) -> bool:
+    """Whether operands of a convolution in TF32 lie channels first and `device` wants them last."""
+    if device is None or piece.dims.get("channels_last"):
+        return False
+    if 1.0 < piece.dims.get("groups", 1.0) == piece.dims["in_channels"]:
+        return False
+    over_fp32 = (device.tf32_tflop_per_s or 0.0) / device.fp32_tflop_per_s
+    return over_fp32 >= coefficients("gpu.convolution").tf32_direct_below
