@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
@@ -14,8 +14,15 @@ from perfmodel.cost.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T
 from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
-from perfmodel.lowering.captured import Capture
-from perfmodel.lowering.draft import CAUSES, KINDS, LAUNCH_EDGES, STREAM_EDGES, Built, Draft
+from perfmodel.lowering.draft import (
+    CAUSES,
+    KINDS,
+    LAUNCH_EDGES,
+    STREAM_EDGES,
+    Built,
+    Capture,
+    Draft,
+)
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
@@ -128,7 +135,8 @@ class _GraphBuilder:
         else:
             self._launched(op, launching)
         if DEVICE_WIDE.items() <= op.attributes.items():
-            self._synchronise(thread)
+            last = (operation for at, operation in self.last.items() if at.startswith(_GPU))
+            self._wait(thread, "the device", self.host, last, EdgeKind.HOST_SYNC)
 
     def _captured(self, op: Op, pieces: list[int], *, begins: bool) -> None:
         """An op in a CUDA graph, which is launched with the op that it begins with."""
@@ -228,22 +236,24 @@ class _GraphBuilder:
         self.draft.edge(self.host, node, EdgeKind.PROGRAM if same else EdgeKind.HAND_OVER)
         self.host, self.thread = node, thread
 
-    def _synchronise(self, thread: str) -> None:
-        """The host waits for the last operation of each of the device's streams."""
-        wait = self.draft.add(
-            NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, "wait for the device"
-        )
-        self.draft.edge(self.host, wait, EdgeKind.PROGRAM)
-        for stream, operation in self.last.items():
-            if stream.startswith(_GPU):
-                self.draft.edge(operation, wait, EdgeKind.HOST_SYNC)
+    def _wait(
+        self, thread: str, what: str, before: int | None, operations: Iterable[int], kind: EdgeKind
+    ) -> None:
+        """The host waits for operations, behind `before`."""
+        label = f"wait for {what}"
+        wait = self.draft.add(NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, label)
+        self.draft.edge(before, wait, EdgeKind.PROGRAM)
+        for operation in operations:
+            self.draft.edge(operation, wait, kind)
         self.host = wait
 
     def _launch(self, pieces: list[int], times: int, thread: str) -> None:
         """One launch call and all that it starts."""
         piece = self.lowered.pieces[pieces[0]]
-        if piece.kind == "offload":
-            self._offload(pieces[0], thread)
+        if piece.kind == "offload":  # on a resource of its own: handed over, or done by the thread
+            operation = self._operation(pieces[0], self.host)
+            if piece.blocks:
+                self._wait(thread, piece.op, self.host, (operation,), EdgeKind.PROGRAM)
             return
         about = self.lowered.graph.ops[int(self.lowered.owner[pieces[0]])].attributes
         if recorded.CALL in about:
@@ -254,31 +264,10 @@ class _GraphBuilder:
 
     def _started(self, pieces: list[int], launch: int, times: int, thread: str) -> None:
         """What a launch call starts, and the host's wait for it, if it waits."""
-        waited = []
-        for piece in pieces:
-            operation = self._operation(piece, launch, times)
-            if self.lowered.pieces[piece].blocks:
-                waited.append(operation)
+        started = [(self._operation(p, launch, times), self.lowered.pieces[p]) for p in pieces]
+        waited = [operation for operation, piece in started if piece.blocks]
         if waited:
-            wait = self.draft.add(
-                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, "wait for the copy"
-            )
-            self.draft.edge(launch, wait, EdgeKind.PROGRAM)
-            for operation in waited:
-                self.draft.edge(operation, wait, EdgeKind.BLOCKING_COPY)
-            self.host = wait
-
-    def _offload(self, piece: int, thread: str) -> None:
-        """Work beside the device, on a resource of its own, that the thread hands over, or does."""
-        work = self.lowered.pieces[piece]
-        operation = self._operation(piece, self.host)
-        if work.blocks:
-            wait = self.draft.add(
-                NodeKind.SYNC, Cause.BLOCKING_CALL, Scope.NONE, thread, f"wait for {work.op}"
-            )
-            self.draft.edge(self.host, wait, EdgeKind.PROGRAM)
-            self.draft.edge(operation, wait, EdgeKind.PROGRAM)
-            self.host = wait
+            self._wait(thread, "the copy", launch, waited, EdgeKind.BLOCKING_COPY)
 
     def _operation(
         self, piece: int, launch: int | None, times: int = 1, *, in_graph: bool = False
@@ -377,7 +366,7 @@ def execution_graph(
     `duration_us` holds one duration per piece; `profile` times the host's work (its `statistic`
     per operator and thread), multiplied by `host_ratio`; `times` is what was measured of it between
     operators. Backward runs on its own thread, which
-    the main thread waits for. A CUDA graph takes one launch (`captured.py`). A step ends when
+    the main thread waits for. A CUDA graph takes one launch (`Capture`). A step ends when
     its host and its device are done, and the host goes on meanwhile; what ran before the first is
     no step.
     """

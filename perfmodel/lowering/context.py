@@ -53,7 +53,9 @@ def complete_ops(graph: OpGraph) -> list[Op]:
             ops[forward] = replace(ops[forward], outputs=(pooled,))
     for index, op in enumerate(graph.ops):
         if op.name == COLLECTIVE:
-            ops[index] = _told_by_caller(op, graph)
+            caller = graph.ops[op.parent].attributes if op.parent != NO_OP else {}
+            if "collective" in caller and not {"in_elements", "collective"} & set(op.attributes):
+                ops[index] = replace(op, attributes={**op.attributes, **caller})
         elif op.name in BACKWARD_PARTS and op.parent != NO_OP:
             whole = graph.ops[op.parent]
             if whole.name == BACKWARD_PARTS[op.name]:
@@ -100,15 +102,6 @@ def _made(lookup: Op, pooled: Tensor) -> bool:
     lengths = {size(t.shape) for t in lookup.tensors if len(t.shape) == 1}
     tables = {length - 1 for length in lengths}
     return any((t * batch + 1) in lengths for t in tables if t > 0)
-
-
-def _told_by_caller(op: Op, graph: OpGraph) -> Op:
-    if op.parent == NO_OP or "in_elements" in op.attributes or "collective" in op.attributes:
-        return op
-    caller = graph.ops[op.parent].attributes
-    if "collective" not in caller:
-        return op
-    return replace(op, attributes={**op.attributes, **caller})
 
 
 def _read_later(graph: OpGraph, index: int) -> Tensor | None:

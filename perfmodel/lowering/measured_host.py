@@ -89,7 +89,8 @@ def measured_stretches(
     begun = nodes.start_us[chosen]
     step_of = links.steps.of_time(begun)
     rows = np.searchsorted(rank.start_us, begun, side="left")
-    ops = _main_ops(rank, links)
+    threads = [thread for thread, role in links.roles.items() if role == MAIN_THREAD]
+    ops = np.sort(links.top_ops[np.isin(rank.thread[links.top_ops], threads)])
     op_step = links.steps.of_time(rank.start_us[ops]).tolist()
     behind = np.searchsorted(ops, rows, side="left").tolist()
     stretches = []
@@ -105,12 +106,6 @@ def measured_stretches(
         taken_us = float(nodes.duration_us[node])
         stretches.append(Stretch(row, step, taken_us, cause, label, op, is_first or is_last))
     return tuple(stretches)
-
-
-def _main_ops(rank: RankTrace, links: Links) -> Ints:
-    """Rows of the main thread's outermost operators, in order of time."""
-    threads = [thread for thread, role in links.roles.items() if role == MAIN_THREAD]
-    return np.sort(links.top_ops[np.isin(rank.thread[links.top_ops], threads)])
 
 
 def loads_data(op: Op) -> bool:

@@ -86,7 +86,9 @@ def with_recorded(
     carried = np.flatnonzero(~by_rule & ~before & (taken_us > 0))
     by_launcher: defaultdict[str, float] = defaultdict(float)
     for at in carried.tolist():
-        by_launcher[_launched_from(graph, rank, links, launcher, at)] += float(taken_us[at])
+        op, launch = int(launcher[at]), int(links.device_launch[at])
+        name = graph.ops[op].name if op != NO_OP else "" if launch == NONE else rank.text(launch)
+        by_launcher[name] += float(taken_us[at])
     if len(carried):
         graph = _Insertion(graph, rank, links, measured, launcher, taken_us).of(carried)
     return Recorded(
@@ -161,14 +163,6 @@ def _stood_for(lowered: Lowered) -> Mask:
         ):
             stood_for[index] = True
     return stood_for
-
-
-def _launched_from(graph: OpGraph, rank: RankTrace, links: Links, launcher: Ints, at: int) -> str:
-    """What launched device row `at`: an operator, else a call, else nothing that was recorded."""
-    if launcher[at] != NO_OP:
-        return graph.ops[int(launcher[at])].name
-    launch = int(links.device_launch[at])
-    return "" if launch == NONE else rank.text(launch)
 
 
 class _Insertion:

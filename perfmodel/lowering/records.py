@@ -67,8 +67,8 @@ def by_record(record: Operator) -> Lowering:
         for row in record.rows:
             if row.op == STREAM:
                 streamed = dict(row.dims)
-                operands = (_operands(record, op, streamed.get(side, "")) for side in SIDES)
-                pieces += pointwise(*operands, float(streamed.get("flop", 1.0)))
+                reads, writes = (_operands(record, op, streamed.get(side, "")) for side in SIDES)
+                pieces += pointwise(reads, writes, float(streamed.get("flop", 1.0)))
                 continue
             dims = {
                 name: _dim(text, elements)

@@ -42,7 +42,10 @@ def with_carried_edges(built: Built, lowered: Lowered) -> Built:
     stage = _stages(built, lowered)
     kept = graph.edges_
     apart = np.isin(kept.kind, _WAITS) & (stage[kept.source] != stage[kept.target])
-    links = [_of_host(graph), *_of_streams(graph), *_of_pipeline(graph, stage)]
+    start, end = int(graph.marks.start[0]), int(graph.marks.end[0])
+    last = kept.source[(kept.target == end) & (kept.kind == EdgeKind.PROGRAM)]
+    of_host = (int(last[0]), start, EdgeKind.PROGRAM, 1)  # the host goes on with the next step
+    links = [of_host, *_of_streams(graph), *_of_pipeline(graph, stage)]
     return replace(built, graph=replace(graph, edges_=kept.where(~apart), carried=_carried(links)))
 
 
@@ -106,13 +109,6 @@ def _stages(built: Built, lowered: Lowered) -> Ints:
     rows = np.flatnonzero(built.piece != NONE)
     stages[rows] = of_piece[built.piece[rows]]
     return stages
-
-
-def _of_host(graph: ExecutionGraph) -> Link:
-    """From the host's last piece to the first of the next step."""
-    edges, start, end = graph.edges_, int(graph.marks.start[0]), int(graph.marks.end[0])
-    before = edges.source[(edges.target == end) & (edges.kind == EdgeKind.PROGRAM)]
-    return int(before[0]), start, EdgeKind.PROGRAM, 1
 
 
 def _of_streams(graph: ExecutionGraph) -> list[Link]:

@@ -180,6 +180,12 @@ def full_name(name: str) -> str:
     return name if "::" in own else f"{name.removesuffix(own)}aten::{own}"
 
 
+def is_elementwise(name: str) -> bool:
+    """Whether an operator of PyTorch is one kernel that streams what it is given."""
+    record = operator_of(name) if name.startswith("aten::") else None
+    return record is not None and (record.launches or "").startswith(STREAM)
+
+
 def operator_of(name: str) -> Operator | None:
     """The record of an operator, also of one that counts as a leaf only."""
     return OPERATORS.get(name) or OPERATORS.get(f"{LEAF}{name}")
@@ -189,12 +195,17 @@ def _add(names: str, signature: str, launches: str | None = None) -> None:
     OPERATORS.register(*map(full_name, names.split()))(Operator(signature, launches))
 
 
+NAMED = "add sub mul div relu gelu silu sigmoid tanh clamp_min"
+
+
 def _both(names: str) -> str:
     """Each name, and the same with the underscore of the variant that works in place."""
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
 _STREAMED = "stream reads=all writes=out"
+# What the measurement table has by name where operands are alike (`perfmodel.lowering.rules`).
+_add(f"{_both(NAMED)} pow threshold_backward", "x[*s]", _STREAMED)
 _add(
     _both(
         "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh "

@@ -259,17 +259,13 @@ def _expected(op: str) -> tuple[tuple[str, ...], Floats, Floats]:
     """(its dims; their defaults, NaN where there is none; the least that they may be), `[n, 1]`."""
     spec, names = OPS[op], _dims_of(OPS[op])
     usual = np.array([spec.defaults.get(name, np.nan) for name in names])
-    return names, usual[:, None], np.array([_least(spec, name) for name in names])[:, None]
+    usual_least = dict.fromkeys(spec.means, MIN_MEAN) | dict.fromkeys(spec.defaults, 0.0)
+    least = np.array([usual_least.get(name, 1.0) for name in names])
+    return names, usual[:, None], least[:, None]
 
 
 def _dims_of(spec: OpSpec) -> tuple[str, ...]:
     return (*spec.dims, *spec.defaults)
-
-
-def _least(spec: OpSpec, name: str) -> float:
-    if name in spec.defaults:
-        return 0.0
-    return MIN_MEAN if name in spec.means else 1.0
 
 
 def _texts(frame: pd.DataFrame, column: str, usual: str) -> tuple[str, ...]:

@@ -121,21 +121,13 @@ def padded(op: Op) -> Sequence[Piece]:
     )
 
 
-@LOWERINGS.register(*entries("clone", "contiguous", scope=LEAF))
+@LOWERINGS.register(*entries("clone contiguous _to_copy", scope=LEAF))
 def clone(op: Op) -> Sequence[Piece]:
-    """A copy of the first argument."""
-    source = tensor(op, 0)
-    result = output(op) or Tensor(source.shape, source.dtype, device=source.device)
-    return copy_pieces(result, source)
-
-
-@LOWERINGS.register(*entries("_to_copy", scope=LEAF))
-def to_copy(op: Op) -> Sequence[Piece]:
-    """To another type or device."""
-    result = output(op)
-    if result is None:
+    """A copy of the first argument, of another type or on another device as the output is."""
+    source, result = tensor(op, 0), output(op)
+    if result is None and op.name == "aten::_to_copy":
         raise MissingArguments
-    return copy_pieces(result, tensor(op, 0))
+    return copy_pieces(result or replace(source, strides=()), source)
 
 
 @LOWERINGS.register(

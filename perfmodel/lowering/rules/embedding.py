@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import expm1
 from typing import cast
 
-from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor
+from perfmodel.lowering.arguments import REUSE, length, matrix, numbers, size, tensor, tensors
 from perfmodel.lowering.piece import (
     LEAF,
     LOWERINGS,
@@ -182,13 +182,6 @@ FP32_BYTES = 4.0
 USE = ("lookups", "unique_rows", "missed_rows", "row_bytes", "sets", "ways")
 
 
-def _indices(op: Op) -> Tensor:
-    indices = [t for t in op.tensors if t.dtype in ("int64", "int32")] or op.tensors
-    if not indices:
-        raise MissingArguments
-    return max(indices, key=lambda t: size(t.shape))
-
-
 @LOWERINGS.register(
     *entries("fbgemm::linearize_cache_indices fbgemm::lxu_cache_lookup fbgemm::l*u_cache_populate*")
 )
@@ -196,7 +189,8 @@ def cache(op: Op) -> Sequence[Piece]:
     """Numbers of rows in all tables together, where a thread adds the start of its table to an
     index; each of them in the places of its set; rows that miss, which are brought while as many go
     back, over a bus that does both."""
-    use, indices = numbers(op, *USE), _indices(op)
+    held = [t for t in op.tensors if t.dtype in ("int64", "int32")] or list(tensors(op, 1))
+    use, indices = numbers(op, *USE), max(held, key=lambda t: size(t.shape))
     if op.name.endswith("linearize_cache_indices"):
         dims = {"rows": 1.0, "cols": float(size(indices.shape))}
         return (Piece("add_scalar", dims, indices.dtype),)

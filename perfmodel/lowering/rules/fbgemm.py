@@ -182,7 +182,7 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     dims = table.dims
     per_row, per_element = STATE_BYTES.get(optimizer_of(op.name), (0.0, 0.0))
     lookups = round(dims["lookups"])
-    in_order = sorted_rows(1, lookups, "int64", key_bits=key_bits)
+    in_order = tuple(sorted_rows(1, lookups, "int64", key_bits=key_bits))
     is_weighted = bool(dims["weighted"])
     state_bytes = per_row + per_element * dims["dim"]
     return (

@@ -11,30 +11,27 @@ groups of several channels (`decide_layout_opt` of its graph lowering, recalled)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 
-from perfmodel.ops.edits.fuse import ELEMENTWISE
-from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, tensors_in
+from perfmodel.ops.edits.fuse import is_fusible
+from perfmodel.ops.graph import HOST_US, NO_OP, Op, OpGraph, Tensor, integer, tensors_in
+from perfmodel.ops.operators import operator_of
 
-POINTWISE = ELEMENTWISE | {
+POINTWISE = {
     f"aten::{name}{ending}"
     for name in (
-        *("mish", "hardtanh", "relu6", "hardsigmoid", "selu", "celu", "log_sigmoid_forward"),
-        *("floor", "ceil", "round", "trunc", "exp2", "expm1", "log2", "log10", "tan", "acos"),
-        *("asin", "atan", "atan2", "sinh", "cosh", "erfinv", "fmod", "remainder", "bitwise_or"),
-        *("bitwise_not", "logical_not", "logical_xor", "isnan", "isinf", "nan_to_num", "sgn"),
-        *("fmax", "fmin", "_prelu_kernel", "prelu", "glu", "softsign", "xlogy", "copy", "clone"),
-        *("_to_copy", "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd", "tril", "triu"),
+        *("copy", "clone", "_to_copy", "cat", "stack", "repeat", "constant_pad_nd", "embedding"),
         *("fill", "zero", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like"),
-        *("arange", "scalar_tensor", "upsample_nearest2d", "upsample_nearest1d", "embedding"),
-        *("hardtanh_backward", "hardswish_backward", "elu_backward", "leaky_relu_backward"),
-        *("hardsigmoid_backward", "softplus_backward", "mish_backward", "native_dropout_backward"),
+        *("arange", "scalar_tensor"),
     )
     for ending in ("", "_")
 }
+"""Beside elementwise operators."""
+ATEN_KERNELS = ("aten::pixel_shuffle", "aten::upsample_bilinear2d_backward")
+"""Elementwise, but calls of libraries to Inductor."""
 REDUCTIONS = {
     f"aten::{name}"
     for name in (
@@ -65,39 +62,25 @@ measured passes whose kernels take less than 15 us; 33 to 114 by GPU, 65 to 78 w
 _MAX_NAMES = 6
 
 
-def _axis_row(op: Op) -> int:
-    axis = op.inputs[1]
-    shape = op.tensors[0].shape
-    return shape[axis] if isinstance(axis, int) and shape else 1
-
-
-def _layer_row(op: Op) -> int:
-    sizes = op.inputs[1]
-    return prod(s for s in sizes if isinstance(s, int)) if isinstance(sizes, tuple) else 1
-
-
-def _group_row(op: Op) -> int:
-    rows, groups = op.inputs[3], op.inputs[6]
-    if not (isinstance(rows, int) and isinstance(groups, int)):
-        return 1
-    return op.tensors[0].elements // max(rows * groups, 1)
-
-
-def _batch_row(op: Op) -> int:
-    return op.tensors[0].elements  # of no row: its blocks meet in memory
-
-
-NORMALISATIONS: dict[str, Callable[[Op], int]] = {
-    "aten::_softmax": _axis_row,
-    "aten::_log_softmax": _axis_row,
-    "aten::native_layer_norm": _layer_row,
-    "aten::_fused_rms_norm": _layer_row,
-    "aten::native_group_norm": _group_row,
-    "aten::cudnn_batch_norm": _batch_row,
-    "aten::native_batch_norm": _batch_row,
-    "aten::_native_batch_norm_legit": _batch_row,
+NORMALISATIONS = {
+    f"aten::{name}"
+    for name in (
+        *("_softmax", "_log_softmax", "native_layer_norm", "_fused_rms_norm", "native_group_norm"),
+        *("cudnn_batch_norm", "native_batch_norm", "_native_batch_norm_legit"),
+    )
 }
-"""How many elements each of its means is taken of."""
+
+
+def _row(op: Op) -> int:
+    """How many elements each mean of a normalisation is taken of; of batches all, as of no row: its
+    blocks meet in memory."""
+    if op.name == "aten::native_group_norm":
+        rows, groups = integer(op, 3), integer(op, 6)
+        return op.tensors[0].elements // max(rows * groups, 1) if rows and groups else 1
+    record, shapes = operator_of(op.name), [op.tensors[0].shape]
+    is_along = record is not None and "batch_norm" not in op.name
+    bound = record.bind(op, shapes.__getitem__) if record and is_along else None
+    return prod(bound["c"]) if bound else op.tensors[0].elements
 
 
 @dataclass(eq=False)
@@ -319,14 +302,14 @@ def _parts(op: Op) -> Iterable[_Part]:
     """What Inductor sees in an op; nothing where it only looks at or sets aside memory."""
     reads, writes = op.tensors, tuple(tensors_in(op.outputs))
     if op.name in NORMALISATIONS and reads and writes:
-        return _normalised(op, reads, writes, NORMALISATIONS[op.name](op))
+        return _normalised(op, reads, writes, _row(op))
     if op.name in REDUCTIONS and len(reads) == 1 and writes:
         total, rows = reads[0].elements, max(writes[0].elements, 1)
         is_short = total // rows <= MAX_ROW
         after = frozenset((rows, total) if is_short else (rows,))
         return (_Part(op, reads, writes, total, after, reduces=True),)
     small = op.name in WINDOWS and _window(op) <= MAX_WINDOW
-    if writes and (op.name in POINTWISE or op.name in REDUCTIONS or small):
+    if writes and (_is_pointwise(op) or op.name in REDUCTIONS or small):
         elements = max(tensor.elements for tensor in writes)
         if op.name.endswith("::copy_"):
             reads = reads[1:]
@@ -344,6 +327,10 @@ def _parts(op: Op) -> Iterable[_Part]:
                 _Part(added, (*writes, bias), writes, writes[0].elements),
             )
     return (_Part(replace(op, parent=NO_OP), reads, writes, 0, is_fused=False),)
+
+
+def _is_pointwise(op: Op) -> bool:
+    return op.name in POINTWISE or (is_fusible(op) and op.name not in ATEN_KERNELS)
 
 
 def _normalised(

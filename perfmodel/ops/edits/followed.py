@@ -179,8 +179,7 @@ class Follower:
             sizes.append(next(fits, 1 if size == 1 else None))
         if sizes and None not in sizes:
             return tuple(size or 0 for size in sizes)
-        led = (now[: len(shape)] for other, now in given if other[: len(shape)] == shape)
-        return next(led, None) or self._of_values(index, shape)
+        return self._of_values(index, shape)
 
     def _read_by(self, index: int) -> Iterator[tuple[Shape, Shape]]:
         """Old and new shapes of an op's inputs."""

@@ -23,20 +23,15 @@ from perfmodel.ops.graph import (
     Tensor,
     tensors_in,
 )
+from perfmodel.ops.operators import is_elementwise
 
-ELEMENTWISE = frozenset(
-    f"aten::{name}{ending}"
-    for name in (
-        *("relu", "gelu", "silu", "sigmoid", "tanh", "elu", "leaky_relu", "hardswish", "softplus"),
-        *("add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt"),
-        *("pow", "square", "reciprocal", "clamp", "clamp_min", "clamp_max", "threshold", "where"),
-        *("addcmul", "addcdiv", "lerp", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"),
-        *("masked_fill", "sin", "cos", "erf", "sign", "logical_and", "logical_or", "bitwise_and"),
-        *("threshold_backward", "sigmoid_backward", "tanh_backward", "gelu_backward"),
-        *("silu_backward", "native_dropout", "dropout"),
-    )
-    for ending in ("", "_")
-)
+MASKED = ("aten::masked_fill", "aten::masked_fill_")
+"""Elementwise too, by way of a copy."""
+
+
+def is_fusible(op: Op) -> bool:
+    """Whether one kernel could do an op with those beside it."""
+    return is_elementwise(op.name) or op.name in MASKED
 
 
 def fuse_elementwise(graph: OpGraph) -> Edited:
@@ -64,7 +59,7 @@ def fuse_elementwise(graph: OpGraph) -> Edited:
         for at in range(len(graph))
         if at in made or at not in gone
     ]
-    apart = sum(op.name in ELEMENTWISE and op.phase == BACKWARD for op in graph.ops)
+    apart = sum(is_fusible(op) and op.phase == BACKWARD for op in graph.ops)
     skipped = (f"{apart} elementwise ops of the backward pass stay apart",) if apart else ()
     calls = sum(map(len, chains))
     note = f"{calls} elementwise ops fused into {len(made)}"
@@ -81,7 +76,7 @@ def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
                 if len(run) > 1:
                     yield run
                 run = []
-            if op.name in ELEMENTWISE:
+            if is_fusible(op):
                 run.append(index)
         if len(run) > 1:
             yield run
@@ -89,7 +84,7 @@ def _chains(graph: OpGraph, children: list[list[int]]) -> Iterator[list[int]]:
 
 def _follows(before: Op, op: Op) -> bool:
     """Whether an elementwise op reads what another one made, or may have."""
-    if op.name not in ELEMENTWISE or (op.thread, op.step, op.phase) != (
+    if not is_fusible(op) or (op.thread, op.step, op.phase) != (
         before.thread,
         before.step,
         before.phase,

@@ -69,14 +69,13 @@ def optimizer(graph: OpGraph, mode: str) -> Edited:
     for index in range(len(graph)):
         placed += made.get(index, [])
         placed += [] if index in gone else keep_ops(graph, [index])
-    said = tuple(f"{_steps(of)}: {text}" for text, of in skipped.items())
+    said = tuple(
+        f"step {of[0]}: {text}" if len(of) == 1 else f"{len(of)} steps: {text}"
+        for text, of in skipped.items()
+    )
     if not made:
         return Edited(graph, said or ("no op belongs to an optimizer",))
     return Edited(assemble(graph, placed, f"optimizer: {mode}"), said)
-
-
-def _steps(numbers: list[int]) -> str:
-    return f"step {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} steps"
 
 
 def _mode_of(ops: list[Op]) -> str:

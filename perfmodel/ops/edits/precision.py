@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import WorkloadError
-from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble, keep_ops
+from perfmodel.ops.edits.assemble import Edited, PlacedOp, assemble
 from perfmodel.ops.graph import (
     NO_OP,
     OPTIMIZER,
@@ -49,7 +48,14 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
             inputs = _cast(op.inputs, dtype) if is_product else op.inputs
             ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
         else:
-            ops.append(_cast_op(op, dtype))
+            about = op.attributes
+            if about.get("dtype") in FLOAT_DTYPES:
+                about = {**about, "dtype": dtype}
+            inputs, outputs = _cast(op.inputs, dtype), _cast(op.outputs, dtype)
+            is_same = about is op.attributes and (inputs, outputs) == (op.inputs, op.outputs)
+            ops.append(
+                op if is_same else replace(op, inputs=inputs, outputs=outputs, attributes=about)
+            )
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))
@@ -60,16 +66,6 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
         skipped.append("no op casts between the optimizer's types and the model's")
     notes = (*graph.notes, f"cast to {dtype}")
     return Edited(replace(graph, ops=tuple(ops), notes=notes), tuple(skipped))
-
-
-def _cast_op(op: Op, dtype: str) -> Op:
-    inputs, outputs = _cast(op.inputs, dtype), _cast(op.outputs, dtype)
-    attributes = op.attributes
-    if attributes.get("dtype") in FLOAT_DTYPES:
-        attributes = {**attributes, "dtype": dtype}
-    if inputs == op.inputs and outputs == op.outputs and attributes is op.attributes:
-        return op
-    return replace(op, inputs=inputs, outputs=outputs, attributes=attributes)
 
 
 def _cast(arguments: tuple[Argument, ...], dtype: str) -> tuple[Argument, ...]:
@@ -102,13 +98,22 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
         return Edited(graph, (f"no all-to-all of {WIDE_DTYPE}",))
     outermost, last = outermost_of(graph.ops), last_called(graph.ops)
     calls = {outermost[at]: at for at in wide}
-    readers = dict(_first_readers(graph, outermost, calls))
+    reader: dict[int, int] = {}
+    for source, target in (graph.data if graph.waits is None else graph.waits).tolist():
+        top, later = outermost[source], outermost[target]
+        if top in calls and later > top:
+            reader[top] = min(reader.get(top, later), later)
     before: defaultdict[int, list[Op]] = defaultdict(list)
     behind: defaultdict[int, list[tuple[Op, int]]] = defaultdict(list)
     for top, at in calls.items():
-        before[top] += _encoding(graph.ops[top], graph.ops[at], dtype)
-        decoding = _decoding(graph.ops[readers.get(top, top)], graph.ops[at], dtype)
-        behind[readers.get(top, last[top] + 1)].append((decoding, at))
+        sent, got = (_payload(graph.ops[at], side, dtype) for side in ("in", "out"))
+        around = graph.ops[top]
+        if CLAMPED[dtype]:
+            before[top].append(_op(around, "aten::clamp", (sent[0], None, None), sent[0]))
+        before[top].append(_op(around, "aten::copy_", (sent[1], sent[0], False), sent[1]))
+        like = graph.ops[reader.get(top, top)]
+        decoding = _op(like, "aten::copy_", (got[0], got[1], False), got[0])
+        behind[reader.get(top, last[top] + 1)].append((decoding, at))
     placed: list[PlacedOp] = []
     decoded: list[tuple[int, int]] = []
     for at in range(len(graph) + 1):
@@ -117,7 +122,9 @@ def exchange(graph: OpGraph, dtype: str) -> Edited:
             placed.append(PlacedOp(op))
         if at < len(graph):
             placed += [PlacedOp(op) for op in before.get(at, ())]
-            placed += _narrowed(keep_ops(graph, [at]), dtype)
+            op = graph.ops[at]
+            narrow = replace(op, attributes={**op.attributes, "dtype": dtype})
+            placed.append(PlacedOp(narrow if _is_wide(op) else op, (at,)))
     note = f"{len(calls)} all-to-alls of {dtype} instead of {WIDE_DTYPE}"
     edited = assemble(graph, placed, note)
     new_of = {one.covers[0]: at for at, one in enumerate(placed) if one.covers}
@@ -141,34 +148,10 @@ def _is_wide(op: Op) -> bool:
     )
 
 
-def _first_readers(
-    graph: OpGraph, outermost: list[int], calls: dict[int, int]
-) -> Iterator[tuple[int, int]]:
-    """(call, the first outermost op behind it that reads what came, or waits for it)."""
-    edges = graph.data if graph.waits is None else graph.waits
-    first: dict[int, int] = {}
-    for source, target in edges.tolist():
-        top, reader = outermost[source], outermost[target]
-        if top in calls and reader > top:
-            first[top] = min(first.get(top, reader), reader)
-    yield from first.items()
-
-
-def _encoding(like: Op, collective: Op, dtype: str) -> list[Op]:
-    wide, narrow = _payload(collective, "in_elements", dtype)
-    clamp = [_op(like, "aten::clamp", (wide, None, None), wide)] if CLAMPED[dtype] else []
-    return [*clamp, _op(like, "aten::copy_", (narrow, wide, False), narrow)]
-
-
-def _decoding(like: Op, collective: Op, dtype: str) -> Op:
-    wide, narrow = _payload(collective, "out_elements", dtype)
-    return _op(like, "aten::copy_", (wide, narrow, False), wide)
-
-
 def _payload(collective: Op, side: str, dtype: str) -> tuple[Tensor, Tensor]:
     """What is encoded, or decoded: as the program has it, and as it is sent."""
     place = next((t.device for t in collective.tensors if t.device), "")
-    shape = (int(collective.attributes[side]),)
+    shape = (int(collective.attributes[f"{side}_elements"]),)
     return Tensor(shape, WIDE_DTYPE, device=place), Tensor(shape, dtype, device=place)
 
 
@@ -176,15 +159,6 @@ def _op(like: Op, name: str, inputs: tuple[Tensor | bool | None, ...], output: T
     """An op of the same thread, phase and step; on the stream of the kernels."""
     about = {key: text for key, text in like.attributes.items() if key == "annotation"}
     return Op(name, inputs, (output,), NO_OP, like.thread, like.phase, like.step, -1, about)
-
-
-def _narrowed(placed: list[PlacedOp], dtype: str) -> list[PlacedOp]:
-    return [
-        replace(one, op=replace(one.op, attributes={**one.op.attributes, "dtype": dtype}))
-        if _is_wide(one.op)
-        else one
-        for one in placed
-    ]
 
 
 def _with(edges: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:

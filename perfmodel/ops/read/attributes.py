@@ -189,11 +189,14 @@ def of_event(rank: RankTrace, row: int) -> Known:
 
 
 def of_call(name: str, inputs: tuple[Argument, ...], world_size: int) -> Known:
-    """What the arguments of a call such as `c10d::allreduce_` say; its group is taken as all.
+    """What the arguments of a call such as `c10d::allreduce_` say; its group is taken as all. Of
+    any other call, nothing.
 
     Of `c10d::alltoall_base_` and its like the first tensor is the output.
     """
-    collective = collective_of(name.partition("::")[2])
+    if not name.startswith("c10d::"):
+        return {}
+    collective = collective_of(name.removeprefix("c10d::"))
     tensors = list(tensors_in(inputs))
     if collective not in dict(_WORDS) or not tensors:
         return {}

@@ -9,11 +9,16 @@ import numpy as np
 
 from perfmodel.arrays import Ints
 from perfmodel.errors import TraceError
-from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, dtype_notes
+from perfmodel.ops.graph import NO_OP, Argument, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments
 from perfmodel.ops.read.attributes import of_call, of_node
-from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
-from perfmodel.ops.read.profile import annotated, graph_of_events, inputs_of_events, of_kineto
+from perfmodel.ops.read.profile import (
+    RECORDER_ENDINGS,
+    Nested,
+    graph_of_events,
+    inputs_of_events,
+    of_kineto,
+)
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
@@ -24,60 +29,16 @@ from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 _USER_SCOPE = 7
 """PyTorch's `RecordScope` of annotations; the process and thread nodes carry it too."""
-RECORDER_ENDINGS = ("|process]", "|thread]", "process_group:init ##")
 
 
-class CallTree:
-    """Which nodes of an execution trace are ops, and what is known of each by where it stands.
-
-    Lists have one entry per node. Annotations, steps, threads and the process are no ops.
-    """
-
-    def __init__(self, trace: ExecutionTrace) -> None:
-        self.names = trace.names(np.arange(len(trace)))
-        self.is_op = (trace.scope != _USER_SCOPE).tolist()
-        before = trace.parent < np.arange(len(trace))
-        self._parents: list[int] = np.where(before, trace.parent, NO_OP).tolist()
-        self.roles = _thread_roles(trace, self.names, self._parents)
-        self.threads = [self.roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
-        self.owner, self.label = self._owners()
-        self.phases = self._phases()
-        self.steps = self._steps()
-
-    def _owners(self) -> tuple[list[int], list[str]]:
-        """The nearest op around each node, or `NO_OP`; the nearest annotation around it, or ''."""
-        owner: list[int] = []
-        label: list[str] = []
-        for above in self._parents:
-            if above == NO_OP:
-                owner.append(NO_OP)
-                label.append("")
-            elif self.is_op[above]:
-                owner.append(above)
-                label.append(label[above])
-            else:
-                owner.append(owner[above])
-                name = self.names[above]
-                unnamed = name.endswith(RECORDER_ENDINGS) or STEP_NAME.match(name)
-                label.append(label[above] if unnamed else name)
-        return owner, label
-
-    def _phases(self) -> list[str]:
-        own = [
-            phase_of_call(name) if is_op else phase_of_label(name)
-            for name, is_op in zip(self.names, self.is_op, strict=True)
-        ]
-        return inherit_phases(own, self._parents, self.threads)
-
-    def _steps(self) -> list[int]:
-        """Per node the number of the last step that was entered before it, from 0."""
-        entered = [row for row, name in enumerate(self.names) if STEP_NAME.match(name)]
-        if not entered:
-            return [0] * len(self.names)
-        steps: list[int] = (
-            np.searchsorted(entered, np.arange(len(self.names)), side="right") - 1
-        ).tolist()
-        return steps
+def _nested(trace: ExecutionTrace) -> Nested:
+    """The nodes of an execution trace."""
+    names = trace.names(np.arange(len(trace)))
+    before = trace.parent < np.arange(len(trace))
+    parents = np.where(before, trace.parent, NO_OP).tolist()
+    roles = _thread_roles(trace, names, parents)
+    threads = [roles.get(thread, MAIN_THREAD) for thread in trace.thread.tolist()]
+    return Nested(names, (trace.scope != _USER_SCOPE).tolist(), parents, threads)
 
 
 def _thread_roles(trace: ExecutionTrace, names: list[str], parents: list[int]) -> dict[int, str]:
@@ -126,37 +87,28 @@ def of_execution_trace(trace: ExecutionTrace, rank: int, world_size: int = 1) ->
     Ops before the first `ProfilerStep` have step -1; without steps all are step 0. Raises
     `TraceError` for a trace none of whose ops has arguments.
     """
-    tree = CallTree(trace)
-    rows = [row for row, is_op in enumerate(tree.is_op) if is_op]
-    index_of = {row: index for index, row in enumerate(rows)}
+    nested = _nested(trace)
+    rows, names = nested.at, [nested.names[row] for row in nested.at]
     decoded = ExecutionTraceArguments(trace.documents)
-    inputs = arguments_of(trace.inputs, decoded)
-    outputs = arguments_of(trace.outputs, decoded)
-    if not any(inputs[row] or outputs[row] for row in rows):
+    inputs, outputs = (
+        [each[row] for row in rows]
+        for each in (arguments_of(trace.inputs, decoded), arguments_of(trace.outputs, decoded))
+    )
+    if not any(inputs) and not any(outputs):
         raise TraceError(
             f"{trace.where}: none of its {len(rows)} ops records arguments: "
             "capture it with PyTorch's execution-trace observer"
         )
     world_size = max([world_size, *(group.size for group in trace.process_groups)])
-    names, records = [tree.names[row] for row in rows], _records(trace)
+    records = _records(trace)
     said = [
-        of_node(trace, records[row])
-        if row in records
-        else of_call(name, inputs[row], world_size)
-        if name.startswith("c10d::")
-        else {}
-        for row, name in zip(rows, names, strict=True)
+        of_node(trace, records[row]) if row in records else of_call(name, given, world_size)
+        for row, name, given in zip(rows, names, inputs, strict=True)
     ]
-    attributes = annotated([tree.label[row] for row in rows], said)
-    parents = [index_of.get(tree.owner[row], NO_OP) for row in rows]
-    steps = [tree.steps[row] for row in rows]
-    phases = with_arrivals([tree.phases[row] for row in rows], names, parents, steps)
-    ops = tuple(
-        Op(name, inputs[row], outputs[row], parent, tree.threads[row], phase, step, -1, known)
-        for row, name, parent, phase, step, known in zip(
-            rows, names, parents, phases, steps, attributes, strict=True
-        )
-    )
+    entered = [row for row, name in enumerate(nested.names) if STEP_NAME.match(name)] or [0]
+    steps = (np.searchsorted(entered, rows, side="right") - 1).tolist()
+    ops = nested.ops(steps, inputs, outputs, [-1] * len(rows), said)
+    index_of = {row: index for index, row in enumerate(rows)}
     return OpGraph(
         ops=ops,
         data=data_edges(trace, index_of),

@@ -1,51 +1,115 @@
-"""The op graph of a profile whose ops record shapes."""
+"""The op graph of a profile whose ops record shapes; which phase of a step an op belongs to: by the
+labels and calls around it, and by its thread."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.arrays import Ints, Mask, distinct
+from perfmodel.arrays import Ints, distinct
 from perfmodel.errors import TraceError
-from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Argument, Op, OpGraph, dtype_notes
+from perfmodel.ops.graph import (
+    BACKWARD,
+    DEVICE_WIDE,
+    FORWARD,
+    INPUT,
+    NO_OP,
+    OPTIMIZER,
+    Argument,
+    Op,
+    OpGraph,
+    dtype_notes,
+)
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
 from perfmodel.ops.read.attributes import of_call, of_event
-from perfmodel.ops.read.phases import inherit_phases, phase_of_call, phase_of_label, with_arrivals
-from perfmodel.trace.categories import DEVICE_WAIT_CALL, Category
+from perfmodel.trace.categories import DEVICE_WAIT_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.window import MAIN_THREAD, NUMBERED_MARK
 
+RECORDER_ENDINGS = ("|process]", "|thread]", "process_group:init ##")
+"""How names of events end that an observer adds."""
 
-def enclosing_ops(rank: RankTrace, rows: Ints, is_op: Mask) -> tuple[list[int], list[int]]:
-    """Per row of `rows` (in the rank's order): position in `rows` of the innermost op around it,
-    and of the innermost event of either kind, or `NO_OP`.
+
+def events_around(rank: RankTrace, rows: Ints) -> list[int]:
+    """Per row of `rows` (in the rank's order): position in `rows` of the innermost event around it,
+    or `NO_OP`.
 
     An event is enclosed by an earlier one of its thread that it begins before the end of and does
     not end after; neighbours that overlap by rounding do not enclose one another.
     """
-    ops = np.full(len(rows), NO_OP, np.int64)
-    any_kind = np.full(len(rows), NO_OP, np.int64)
+    around = [NO_OP] * len(rows)
     threads = rank.thread[rows]
     for thread in distinct(threads):
         own = np.flatnonzero(threads == thread)
         starts, ends = rank.start_us[rows[own]].tolist(), rank.end_us[rows[own]].tolist()
-        open_events: list[tuple[float, int, bool]] = []
-        for at, start, end, op in zip(own.tolist(), starts, ends, is_op[own].tolist(), strict=True):
+        open_events: list[tuple[float, int]] = []
+        for at, start, end in zip(own.tolist(), starts, ends, strict=True):
             while open_events and open_events[-1][0] <= start:
                 open_events.pop()
-            nearest = NO_OP
-            for other_end, other, other_op in reversed(open_events):
-                if other_end > start and other_end >= end:
-                    if nearest == NO_OP:
-                        any_kind[at] = nearest = other
-                    if other_op:
-                        ops[at] = other
-                        break
-            open_events.append((end, at, op))
-    return ops.tolist(), any_kind.tolist()
+            fits = (o for until, o in reversed(open_events) if until > start and until >= end)
+            around[at] = next(fits, NO_OP)
+            open_events.append((end, at))
+    return around
+
+
+class Nested:
+    """Which of a program's events are ops, and what is known of each by where it stands: lists with
+    an entry per event, `around` (its index) before what it encloses. Annotations, steps, threads
+    and the process are no ops."""
+
+    def __init__(
+        self, names: list[str], is_op: list[bool], around: list[int], threads: list[str]
+    ) -> None:
+        self.names, self.threads = names, threads
+        self.at = [index for index, op in enumerate(is_op) if op]
+        """Indices of the ops."""
+        self._owner, self._label = [], list[str]()
+        """The nearest op around each, or `NO_OP`; the nearest annotation around it, or ''."""
+        for above in around:
+            if above == NO_OP or is_op[above]:
+                self._owner.append(above)
+                self._label.append("" if above == NO_OP else self._label[above])
+                continue
+            name = names[above]
+            is_unnamed = name.endswith(RECORDER_ENDINGS) or STEP_NAME.match(name)
+            self._owner.append(self._owner[above])
+            self._label.append(self._label[above] if is_unnamed else name)
+        own = [
+            phase_of_call(name) if op else phase_of_label(name)
+            for name, op in zip(names, is_op, strict=True)
+        ]
+        self._phases = inherit_phases(own, around, threads)
+
+    def ops(
+        self,
+        steps: Sequence[int],
+        inputs: Sequence[tuple[Argument, ...]],
+        outputs: Sequence[tuple[Argument, ...]],
+        events: Sequence[int],
+        said: Sequence[Mapping[str, str]],
+    ) -> tuple[Op, ...]:
+        """The ops, given of each its step, arguments, event, and what else is said of it; the
+        annotation around it stands among its attributes."""
+        index_of = {at: index for index, at in enumerate(self.at)}
+        names = [self.names[at] for at in self.at]
+        parents = [index_of.get(self._owner[at], NO_OP) for at in self.at]
+        phases = with_arrivals([self._phases[at] for at in self.at], names, parents, steps)
+        labels = [self._label[at] for at in self.at]
+        alone = {text: MappingProxyType({"annotation": text} if text else {}) for text in labels}
+        attributes = (
+            MappingProxyType({**alone[label], **more}) if more else alone[label]
+            for label, more in zip(labels, said, strict=True)
+        )
+        threads = (self.threads[at] for at in self.at)
+        columns = names, inputs, outputs, parents, threads, phases, steps, events, attributes
+        return tuple(itertools.starmap(Op, zip(*columns, strict=True)))
 
 
 def ops_before_device_waits(
@@ -95,61 +159,36 @@ def graph_of_events(
     host = rank.of(Category.CPU_OP, Category.ANNOTATION)
     host = host[~rank.name_matches(NUMBERED_MARK)[host]]
     is_op = rank.category[host] == Category.CPU_OP
-    owner, around = enclosing_ops(rank, host, is_op)
-    names = [rank.text(row) for row in host.tolist()]
-    threads = [links.roles.get(thread, MAIN_THREAD) for thread in rank.thread[host].tolist()]
-    own = [
-        phase_of_call(name) if op else phase_of_label(name)
-        for name, op in zip(names, is_op.tolist(), strict=True)
-    ]
-    phases = inherit_phases(own, around, threads)
-    labels = _labels(names, is_op.tolist(), around)
-    at = np.flatnonzero(is_op).tolist()
-    index_of = {position: index for index, position in enumerate(at)}
-    op_names = [names[i] for i in at]
-    parents = [index_of.get(owner[i], NO_OP) for i in at]
+    nested = Nested(
+        [rank.text(row) for row in host.tolist()],
+        is_op.tolist(),
+        events_around(rank, host),
+        [links.roles.get(thread, MAIN_THREAD) for thread in rank.thread[host].tolist()],
+    )
+    events: list[int] = host[is_op].tolist()
     steps = links.steps.of_time(rank.start_us[host[is_op]]).tolist()
-    op_phases = with_arrivals([phases[i] for i in at], op_names, parents, steps)
-    events = host[is_op].tolist()
     given, notes = inputs
     said = [
         of_event(rank, event)
         if rank.collective[event] != NONE
         else of_call(name, arguments, world_size)
-        if name.startswith("c10d::")
-        else {}
-        for event, name, arguments in zip(events, op_names, given, strict=True)
+        for event, name, arguments in zip(events, map(rank.text, events), given, strict=True)
     ]
-    attributes = annotated([labels[i] for i in at], said)
-    waited = ops_before_device_waits(rank, events, parents)
-    attributes = [
-        MappingProxyType({**known, **DEVICE_WIDE}) if event in waited else known
-        for event, known in zip(events, attributes, strict=True)
-    ]
-    graph = tuple(
-        Op(name, arguments, (), parent, threads[i], phase, step, event, known)
-        for i, name, arguments, parent, phase, step, event, known in zip(
-            at, op_names, given, parents, op_phases, steps, events, attributes, strict=True
-        )
+    ops = nested.ops(steps, given, [()] * len(events), events, said)
+    waited = ops_before_device_waits(rank, events, [op.parent for op in ops])
+    ops = tuple(
+        replace(op, attributes=MappingProxyType({**op.attributes, **DEVICE_WIDE}))
+        if op.event in waited
+        else op
+        for op in ops
     )
     return OpGraph(
-        ops=graph,
+        ops=ops,
         rank=rank.rank,
         world_size=max(world_size, rank.world_size or 1),
         source=rank.where,
         notes=(*rank.warnings, *notes),
     )
-
-
-def _labels(names: list[str], is_op: list[bool], around: list[int]) -> list[str]:
-    """The innermost annotation around each event, or ''."""
-    labels: list[str] = []
-    for above in around:
-        if above == NO_OP:
-            labels.append("")
-        else:
-            labels.append(labels[above] if is_op[above] else names[above])
-    return labels
 
 
 def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[str]]:
@@ -163,10 +202,75 @@ def inputs_of_events(rank: RankTrace) -> tuple[list[tuple[Argument, ...]], list[
     return inputs, [_NO_DATA, *dtype_notes(read.unknown_dtypes)]
 
 
-def annotated(labels: Sequence[str], said: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Per op its annotation ('' for none), and what else is said of it."""
-    alone = {label: MappingProxyType({"annotation": label} if label else {}) for label in labels}
-    return [
-        MappingProxyType({**alone[label], **more}) if more else alone[label]
-        for label, more in zip(labels, said, strict=True)
-    ]
+_CALLS = re.compile(
+    r"autograd::engine::evaluate_function|torch::autograd::AccumulateGrad|\w+Backward\d*$"
+)
+"""Ops that are the backward pass, with all that they call."""
+
+_LABELS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (OPTIMIZER, re.compile(r"optimizer|zero_?grad", re.I)),
+    (BACKWARD, re.compile(r"backward", re.I)),
+    (
+        INPUT,
+        re.compile(
+            r"dataload|(next|load|copy|wait_for)_batch|batch_data|(data|input|splits)_dist\b"
+            r"|sparse_data_dist|emb data|all2all_data:kjt|KJT\w*Awaitable|recat_permute",
+            re.I,
+        ),
+    ),
+    (FORWARD, re.compile(r"forward|loss", re.I)),
+)
+"""A phase, and the user's annotations that name it; the first that fits."""
+
+_ARRIVING = frozenset(
+    ("aten::to", "aten::_to_copy", "aten::copy_", "aten::pin_memory", "aten::is_pinned")
+)
+"""What a program does to a batch before its first layer."""
+_IDLE = frozenset(("aten::empty", "aten::zeros", "aten::zero_", "aten::detach", "detach"))
+
+
+@lru_cache(maxsize=1 << 14)
+def phase_of_label(label: str) -> str | None:
+    """The phase that an annotation names, if it names one."""
+    return next((phase for phase, pattern in _LABELS if pattern.search(label)), None)
+
+
+@lru_cache(maxsize=1 << 14)
+def phase_of_call(name: str) -> str | None:
+    """`backward` for a call of the autograd engine."""
+    return BACKWARD if _CALLS.match(name) else None
+
+
+def inherit_phases(
+    own: Sequence[str | None], parent: Sequence[int], threads: Sequence[str]
+) -> list[str]:
+    """Per row its own phase, else that of the row around it; parents come first.
+
+    What stands alone is backward on threads that the autograd engine uses but `main`.
+    """
+    engine = {t for t, phase in zip(threads, own, strict=True) if phase == BACKWARD} - {MAIN_THREAD}
+    phases: list[str] = []
+    for phase, above, thread in zip(own, parent, threads, strict=True):
+        around = phases[above] if above != NO_OP and threads[above] == thread else None
+        phases.append(phase or around or (BACKWARD if thread in engine else FORWARD))
+    return phases
+
+
+def with_arrivals(
+    phases: list[str], names: Sequence[str], parents: Sequence[int], steps: Sequence[int]
+) -> list[str]:
+    """`phases` with the copies that begin a step as `input`, and all that they call.
+
+    They begin a step when none but copies, allocations and the optimizer's `zero_grad` precede.
+    """
+    done: set[int] = set()
+    for op, (name, parent, step) in enumerate(zip(names, parents, steps, strict=True)):
+        if parent != NO_OP:
+            if phases[parent] == INPUT:
+                phases[op] = INPUT
+        elif step not in done and phases[op] == FORWARD:
+            if name in _ARRIVING:
+                phases[op] = INPUT
+            elif name not in _IDLE:
+                done.add(step)
+    return phases
