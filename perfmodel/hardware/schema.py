@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_of, kind_of
-from perfmodel.schema import Limits, Table, convert, describe, short, unknown_key
+from perfmodel.schema import Limits, Table, convert, describe, require_keys, short
 
 P = TypeVar("P", bound=Part)
 MAX_NODES = 100_000
@@ -158,20 +158,16 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     unknown or missing key, a wrong type, and a value that cannot exist.
     """
     known = fields_of(cls)
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "source":
-            values["sources"] = MappingProxyType(_sources(cls, value, where))
-        elif key in known:
-            values[key] = _value(known[key], value, where)
-        else:
-            raise unknown_part_key(cls, key, where)
+    _require_known_keys(cls, table, where)
     for entry in known.values():
-        if entry.required and entry.name not in values:
+        if entry.required and entry.name not in table:
             raise HardwareError(
                 f"{where}: {entry.name} is missing: expected {entry.expected}; "
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
+    values = {k: _value(known[k], value, where) for k, value in table.items() if k in known}
+    if "source" in table:
+        values["sources"] = MappingProxyType(_sources(cls, table["source"], f"{where}: source"))
     return consistent(cls(**values), where)
 
 
@@ -183,9 +179,9 @@ def consistent(part: P, where: str) -> P:
     return part
 
 
-def unknown_part_key(cls: type[Part], key: str, where: str) -> HardwareError:
-    """The error for a key that `cls` has not, naming the nearest that it has."""
-    return HardwareError(f"{where}: {unknown_key(key, fields_of(cls), f' of {a_kind_of(cls)}')}")
+def _require_known_keys(cls: type[Part], table: Table, where: str) -> None:
+    known = [*fields_of(cls), "source"]
+    require_keys(table, known, where, HardwareError, f" of {a_kind_of(cls)}")
 
 
 def _value(entry: Field, value: Any, where: str) -> Any:
@@ -201,19 +197,10 @@ def _value(entry: Field, value: Any, where: str) -> Any:
     return MappingProxyType({key: MappingProxyType(each) for key, each in result.items()})
 
 
-def _sources(cls: type[Part], table: Any, where: str) -> dict[str, str]:
+def _sources(cls: type[Part], table: Any, where: str) -> Any:
     stated = [name for name, entry in fields_of(cls).items() if entry.has_source]
-    if not isinstance(table, dict):
-        raise HardwareError(
-            f"{where}: source: expected a table of figure = text, got {short(table)}"
-        )
-    for key in table:
-        if key not in stated:
-            raise HardwareError(f"{where}: source: {unknown_key(key, stated)}")
-    return {
-        key: convert(str, text, f"{where}: source.{key}", HardwareError)
-        for key, text in table.items()
-    }
+    require_keys(table, stated, where, HardwareError)
+    return convert(Mapping[str, str], table, where, HardwareError)
 
 
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]
@@ -253,16 +240,15 @@ def merge(cls: type[Part], base: Table, table: Table, where: str, lookup: Lookup
     known = fields_of(cls)
     merged = {key: value for key, value in base.items() if key not in _NOT_INHERITED}
     merged["source"] = dict(base.get("source", {}))
+    _require_known_keys(cls, table, where)
     for key, value in table.items():
-        entry = known.get(key)
-        if entry is None and key != "source":
-            raise unknown_part_key(cls, key, where)
-        if entry is not None and entry.is_part:
-            value = _part(entry.type, base.get(key), value, f"{where}: {key}", lookup)
-        elif entry is not None and entry.is_figure:
+        if key == "source":
+            continue
+        if known[key].is_part:
+            value = _part(known[key].type, base.get(key), value, f"{where}: {key}", lookup)
+        elif known[key].is_figure:
             merged["source"][key] = f"given in {where}"
-        if key != "source":
-            merged[key] = value
+        merged[key] = value
     stated = table.get("source", {})
     merged["source"] = merged["source"] | stated if isinstance(stated, dict) else stated
     return merged

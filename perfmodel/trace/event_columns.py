@@ -3,14 +3,17 @@ allocations, which Kineto files record as instant events."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
-from struct import pack
+from struct import error, pack
 from typing import Any
+from zlib import crc32
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +22,7 @@ from perfmodel.trace.columns import NONE, Allocations, Strings
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 from perfmodel.trace.window import Window
 
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
 _MERGED_BLOCKS = 64
 
 
@@ -28,6 +32,41 @@ def packed(kind: str, values: Sequence[Any]) -> bytes:
     Raises `struct.error` for a value of another type, or that does not fit.
     """
     return pack(f"{len(values)}{kind}", *values)
+
+
+def packed_floats(values: list[Any]) -> bytes:
+    """Numbers as they are, 0 for each text."""
+    try:
+        return packed("d", values)
+    except error:
+        return packed("d", [0.0 if isinstance(value, str) else value for value in values])
+
+
+def packed_integers(values: list[Any]) -> bytes:
+    """Integers as they are, texts as `_integer` has them."""
+    try:
+        return packed("q", values)
+    except error:
+        known = {value: _integer(value) for value in set(values)}
+        return packed("q", [known[value] for value in values])
+
+
+def _integer(value: int | str) -> int:
+    """An integer as it is; the text of one parsed; any other text as its stable hash."""
+    try:
+        number = int(value)
+    except ValueError:
+        return crc32(str(value).encode())
+    return number if -(2**63) <= number < 2**63 else NONE
+
+
+def unquoted(value: msgspec.Raw) -> bytes:
+    """A number that may be written as a text; no number for any other."""
+    text = bytes(value)
+    if text.startswith(b'"'):
+        text = text[1:-1].strip()
+        return text if _NUMBER.fullmatch(text) else b"null"
+    return text
 
 
 class _Column:

@@ -1,20 +1,18 @@
 """Kineto files (PyTorch 1.8 to 2.13, NVIDIA, AMD and CPU-only) to columns.
 
 Events are decoded block by block (`kineto_json`), and a block's structures are gone once their
-values stand in columns. Longer than 400 lines: one pass over the events, each of whose columns has
-its own rule.
+values stand in columns.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -38,7 +36,16 @@ from perfmodel.trace.columns import (
     nanoseconds,
     rounded_ns,
 )
-from perfmodel.trace.event_columns import AllocationRows, EventColumns, TextIndex, TextRows, packed
+from perfmodel.trace.event_columns import (
+    AllocationRows,
+    EventColumns,
+    TextIndex,
+    TextRows,
+    packed,
+    packed_floats,
+    packed_integers,
+    unquoted,
+)
 from perfmodel.trace.kineto_json import (
     NO_RAW,
     OTHERS,
@@ -55,19 +62,11 @@ from perfmodel.trace.repairs import stray_warnings, strays
 from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
-_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
 _MAX_NAMED = 4
 _MAX_WARPS_PER_SM = 64
 """What Kineto's occupancy is a share of, on the data-centre GPUs."""
 _NO_ARGS = Args()
-_INTEGER_COLUMNS = (
-    *("file_index", "name", "pid", "thread", "stream", "device", "correlation"),
-    *("op_id", "sequence", "forward_thread", "input_shapes", "input_dtypes", "size_bytes", "grid"),
-    *("input_values", "input_strides", "collective_dtype", "in_split", "out_split"),
-    *("collective", "process_group", "group_size", "in_elements", "out_elements"),
-    *("sync_stream", "sync_source_stream", "sync_record_correlation"),
-)
-"""The columns that `_EventRows.column` gives as they are."""
+_INTEGERS = tuple(each.name for each in fields(RankTrace) if each.type == "Ints")
 _WIDE = ("start_ns", "duration_ns", "size_bytes", "in_elements", "out_elements")
 """Columns of int64; other integers are ids and indices, int32 or, where one needs it, int64."""
 
@@ -160,7 +159,8 @@ def decode_kineto(
     order = _order(start_ns, duration_ns, event_index)
     is_stray = strays(start_ns, np.frombuffer(rows.codes, np.uint8))
     order = order[~is_stray[order]]
-    columns: dict[str, Any] = {name: rows.column(name, order) for name in _INTEGER_COLUMNS}
+    columns: dict[str, Any] = {"event_index": event_index[order]}
+    columns |= {name: rows.column(name, order) for name in _INTEGERS if name not in columns}
     if len(rows):
         _check_durations(duration_ns[order], columns["file_index"], where)
     first_ns = int(start_ns[order].min()) if len(rows) else 0
@@ -179,8 +179,6 @@ def decode_kineto(
         start_us=(start_ns[order] - first_ns) / 1e3,
         duration_us=duration_ns[order] / 1e3,
         waves=rows.waves()[order],
-        external_id=rows.column("external_id", order),
-        event_index=event_index[order],
         **columns,
         memory=rows.memory.found(first_ns),
         warnings=[*rows.left_out(), *stray_warnings(is_stray)],
@@ -320,8 +318,8 @@ class _EventRows:
         self._columns.category += category
         put("file_index", file_index)
         put("name", self._names.of([event.name for event in events]))
-        put("pid", _integers([event.pid for event in events]))
-        put("thread", _integers([event.tid for event in events]))
+        put("pid", packed_integers([event.pid for event in events]))
+        put("thread", packed_integers([event.tid for event in events]))
         put("start_ns", self._times("ts", [event.ts for event in events], file_index))
         put("duration_ns", self._times("dur", [event.dur for event in events], file_index))
         self._columns.close_block(None, len(events))
@@ -335,7 +333,7 @@ class _EventRows:
                 return np.frombuffer(packed("q", values), np.int64) * 1000
             except struct.error:
                 return rounded_ns(np.frombuffer(packed("d", values)))
-        value_ns, is_known = nanoseconds(list(map(_unquoted, values)))
+        value_ns, is_known = nanoseconds(list(map(unquoted, values)))
         if not is_known.all():
             at = int(np.argmin(is_known))
             result = bytes(values[at])[:30].decode(errors="replace")
@@ -353,7 +351,7 @@ class _EventRows:
         args = list(compress(args, is_among))
         self._put_fields(group, args, group.is_among)
         if group.has_links:
-            self._columns.put("external_id", _integers(_external_ids(args)), group.is_among)
+            self._columns.put("external_id", packed_integers(_external_ids(args)), group.is_among)
             names = [each.collective for each in args]
             if names.count(None) < len(names):
                 self._put_collectives(names, args, group.is_among)
@@ -363,10 +361,10 @@ class _EventRows:
         """Fields of args into the columns of their names."""
         none = packed("q", [NONE]) * len(args)
         for name in group.integers:
-            if (values := _integers(list(map(attrgetter(name), args)))) != none:
+            if (values := packed_integers(list(map(attrgetter(name), args)))) != none:
                 self._columns.put(name, values, is_among)
         for name in group.floats:
-            self._columns.put(name, _floats(list(map(attrgetter(name), args))), is_among, "d")
+            self._columns.put(name, packed_floats(list(map(attrgetter(name), args))), is_among, "d")
         columns = [list(map(attrgetter(name), args)) for name in group.texts]
         if not all(raw[0] is NO_RAW and raw.count(NO_RAW) == len(raw) for raw in columns):
             rows = self._rows_of_texts.setdefault(group.texts, TextRows(self._raw_texts))
@@ -379,15 +377,6 @@ class _EventRows:
         processes = [each.process_group for each in args]
         self._columns.put("process_group", self._names.of(processes), is_among)
         self._put_fields(_COLLECTIVES, args, is_among)
-
-
-def _unquoted(value: msgspec.Raw) -> bytes:
-    """A number that may be written as a text; no number for any other."""
-    text = bytes(value)
-    if text.startswith(b'"'):
-        text = text[1:-1].strip()
-        return text if _NUMBER.fullmatch(text) else b"null"
-    return text
 
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
@@ -404,29 +393,3 @@ def _external_ids(args: list[Args]) -> list[int | str]:
             each.old_external_id if each.external_id == NONE else each.external_id for each in args
         ]
     return ids
-
-
-def _floats(values: list[Any]) -> bytes:
-    """Numbers as they are, 0 for each text."""
-    try:
-        return packed("d", values)
-    except struct.error:
-        return packed("d", [0.0 if isinstance(value, str) else value for value in values])
-
-
-def _integers(values: list[Any]) -> bytes:
-    """Integers as they are, texts as `_integer` has them."""
-    try:
-        return packed("q", values)
-    except struct.error:
-        known = {value: _integer(value) for value in set(values)}
-        return packed("q", [known[value] for value in values])
-
-
-def _integer(value: int | str) -> int:
-    """An integer as it is; the text of one parsed; any other text as its stable hash."""
-    try:
-        number = int(value)
-    except ValueError:
-        return crc32(str(value).encode())
-    return number if -(2**63) <= number < 2**63 else NONE

@@ -242,19 +242,7 @@ MAX_JUMPS = 200
 def crossings_us(rank: RankTrace, rows: Ints) -> Floats:
     """Per row, by thread: by how much it both begins within an earlier one of its thread and ends
     after it, whichever of the two is less; of several the one that ends last. Below 0 where it
-    crosses none."""
-    rows, until_us = crossed_until_us(rank, rows)
-    return _excess_us(rank, rows, until_us)
-
-
-def _excess_us(rank: RankTrace, rows: Ints, until_us: Floats) -> Floats:
-    result: Floats = np.minimum(until_us - rank.start_us[rows], rank.end_us[rows] - until_us)
-    return result
-
-
-def crossed_until_us(rank: RankTrace, rows: Ints) -> tuple[Ints, Floats]:
-    """`rows` by thread, and when the last of those ends that end before it and lie between it and
-    the one around it.
+    crosses none.
 
     Each row looks for the nearest earlier one that ends no sooner than itself, by jumping over
     those that end sooner together with what these have jumped over; of all that, the latest end
@@ -278,24 +266,8 @@ def crossed_until_us(rank: RankTrace, rows: Ints) -> tuple[Ints, Floats]:
         latest_us[open_rows] = np.maximum(latest_us[open_rows], skipped_us)
         before[open_rows] = before[over]
         open_rows = open_rows[before[open_rows] >= first[open_rows]]
-    return rows, latest_us
-
-
-def crossing_at(rank: RankTrace, rows: Ints, tolerance_us: float) -> tuple[Floats, Mask]:
-    """How far `rows` cross (`crossings_us`), and which rows of the rank share time with a crossing.
-
-    Of two that cross, the later begins and the earlier ends from when some row begins that crosses
-    in `rows` until what it crosses ends; so none is missed among those that share that time.
-    """
-    rows, until_us = crossed_until_us(rank, rows)
-    excess_us = _excess_us(rank, rows, until_us)
-    crossing = np.flatnonzero(excess_us > tolerance_us)
-    crossing = crossing[np.argsort(rows[crossing])]  # in order of start
-    latest_us = np.maximum.accumulate(until_us[crossing])
-    last = np.searchsorted(rank.start_us[rows[crossing]], rank.end_us, side="right") - 1
-    is_near = last >= 0
-    is_near[is_near] = latest_us[last[is_near]] >= rank.start_us[is_near]
-    return excess_us, is_near
+    result: Floats = np.minimum(latest_us - rank.start_us[rows], end_us - latest_us)
+    return result
 
 
 def differentiated_ops(rank: RankTrace) -> Ints:

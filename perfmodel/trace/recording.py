@@ -25,7 +25,7 @@ from perfmodel.trace.categories import (
     Category,
 )
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import crossing_at, crossings_us, equal_runs, stream_keys
+from perfmodel.trace.link import crossings_us, equal_runs, stream_keys
 from perfmodel.trace.repairs import (
     CLOCK_TOLERANCE_US,
     Launched,
@@ -231,8 +231,8 @@ def inconsistencies(rank: RankTrace) -> Iterator[str]:
 def _crossings(rank: RankTrace) -> Iterator[str]:
     host = (Category.CPU_OP, Category.ANNOTATION)
     python, calls = (Category.PYTHON,), (Category.RUNTIME,)
-    every_us, is_near = crossing_at(rank, rank.of(*host, *python, *calls), ROUNDING_US)
-    if not is_near.any():
+    every_us = crossings_us(rank, rank.of(*host, *python, *calls))
+    if every_us.max(initial=0.0) <= ROUNDING_US:
         return  # then no fewer of them cross either
     crosses = "begin within another event of their thread and end after it"
     is_step = rank.name_matches(STEP_NAME) & rank.is_of(host)
@@ -244,8 +244,7 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
         (of_steps, CLOCK_TOLERANCE_US, "calls, or the steps that they are within,"),
         (rank.of(*host, *python), PYTHON_OVERLAP_US, "Python functions, or what they are within,"),
     ):
-        near_us = crossings_us(rank, among[is_near[among]])
-        yield from count_beyond(near_us, tolerance_us, f"{what} {crosses}")
+        yield from count_beyond(crossings_us(rank, among), tolerance_us, f"{what} {crosses}")
     every = "calls, or what they are within,"
     yield from count_beyond(every_us, CALL_OVERLAP_US, f"{every} {crosses}")
 

@@ -110,7 +110,7 @@ def test_a_cluster(tmp_path: Path) -> None:
             'extends = "h100-sxm"\naliases = ["fine", "\\u001b[2J"]',
             r"aliases\[2\]: expected a text in quotes, got '\\x1b\[2J'",
         ),
-        ('extends = "h100-sxm"\nsource = "me"', "source: expected a table of figure = text"),
+        ('extends = "h100-sxm"\nsource = "me"', "source: expected a section"),
         ('extends = "h100-sxm"\nsource.hbm = "me"', "source: unknown key hbm; expected: "),
         (
             'extends = "h100-sxm"\nsource.tdp_w = 3',

@@ -13,7 +13,7 @@ from tiny import Tiny
 
 from perfmodel.trace.categories import Category
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.link import MAX_JUMPS, crossing_at, crossings_us
+from perfmodel.trace.link import MAX_JUMPS, crossings_us
 from perfmodel.trace.recording import inconsistencies
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
@@ -38,21 +38,6 @@ def test_a_crossing_is_found_wherever_there_is_one(spans: list[tuple[int, int]])
     found = crossings(spans) > 0
     assert found.any() == any(crossing)
     assert not (found & ~np.array(crossing, np.bool_)).any()
-
-
-@given(SPANS, st.lists(st.booleans(), min_size=12, max_size=12))
-def test_what_crosses_among_some_is_near_a_crossing_among_all(
-    spans: list[tuple[int, int]], chosen: list[bool]
-) -> None:
-    t = Tiny()
-    for start, length in spans:
-        t.op("aten::add", start, start + length)
-    rank = t.rank_trace()
-    rows = rank.of(Category.CPU_OP)
-    some = rows[np.array(chosen[: len(rows)], np.bool_)]
-    _, is_near = crossing_at(rank, rows, 0.0)
-    all_us, near_us = crossings_us(rank, some), crossings_us(rank, some[is_near[some]])
-    assert all_us[all_us > 0].tolist() == near_us[near_us > 0].tolist()
 
 
 def test_how_far_one_crosses() -> None:
