@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.graph import ExecutionGraph, build_graph
 from perfmodel.graph.kinds import Cause, EdgeKind
 from perfmodel.graph.types import Edges, Nodes, StepMarks
 from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.steady import Recurrence, SteadyState
 from perfmodel.trace import Links, RankTrace, Trace, link
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
@@ -318,3 +320,9 @@ def made_graph(
         tuple(labels),
         ("",) * len(labels),
     )
+
+
+def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> SteadyState:
+    """How a step goes on when it is repeated for ever, as measured where nothing else is said."""
+    duration = graph.nodes_.duration_us if duration_us is None else duration_us
+    return Recurrence.of(graph).steady_state(duration)

@@ -155,12 +155,7 @@ def _cut(
     wait_start, wait_end = (
         thread_keys(np.full(len(waits), main), us[waits]) for us in (rank.start_us, rank.end_us)
     )
-    bounds_us = np.concatenate([links.steps.start_us, links.steps.end_us])
-    main_ops = ops[rank.thread[ops] == threads[main]]
-    if links.steps.is_window and len(main_ops):
-        events = rank.of(Category.ANNOTATION, Category.PYTHON)
-        ends_us = rank.end_us[events[rank.thread[events] == threads[main]]]
-        bounds_us = ends_us.max(initial=rank.end_us[main_ops[-1]], keepdims=True)
+    bounds_us = _bounds_us(rank, links, threads[main], ops)
     bounds = thread_keys(np.full(len(bounds_us), main), bounds_us)
     edges = np.concatenate([op_start, op_end, wait_start, wait_end, bounds])
     at = np.searchsorted(call_start, edges, side="right") - 1
@@ -199,6 +194,18 @@ def _cut(
         threads[on],
         *(start, end, cause.astype(np.int8), kind.astype(np.int8), row.astype(np.int32)),
     )
+
+
+def _bounds_us(rank: RankTrace, links: Links, main: int, ops: Ints) -> Floats:
+    """Times at which the main thread is cut: bounds of steps; of a window with operators, when
+    the last of its events ends."""
+    main_ops = ops[rank.thread[ops] == main]
+    if not links.steps.is_window or not len(main_ops):
+        return np.concatenate([links.steps.start_us, links.steps.end_us])
+    events = rank.of(Category.ANNOTATION, Category.PYTHON)
+    ends_us = rank.end_us[events[rank.thread[events] == main]]
+    last_us: Floats = ends_us.max(initial=rank.end_us[main_ops[-1]], keepdims=True)
+    return last_us
 
 
 def _disjoint(rank: RankTrace, calls: Ints, place: Ints) -> tuple[Keys, Keys]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.arrays import Floats, Ints
-from perfmodel.graph.kinds import Cause, NodeKind, Scope
+from perfmodel.graph.kinds import Cause
 from perfmodel.plot import breakdown_figure, timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
 from perfmodel.timeline.schedule import Timeline
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 Columns = dict[str, Any]
 WAITING_LABEL = "waiting for other ranks"
-_KINDS = np.array([kind.name.lower() for kind in NodeKind], dtype=object)
 _CAUSES = [cause.name.lower() for cause in Cause]
-_SCOPES = np.array([scope.name.lower() for scope in Scope], dtype=object)
 
 
 def timeline_columns(
@@ -32,31 +30,22 @@ def timeline_columns(
     Columns `resource`, `label`, `kind`, `scope`, `start_us`, `end_us`; nodes that take no time
     are left out. Where ranks meet, waiting for the others is a piece of kind `collective_wait`.
     """
-    begun, ended = timeline.start_us, timeline.end_us
-    rows = np.flatnonzero((ended > begun) & (ended > start_us) & (begun < end_us))
-    nodes = timeline.graph.nodes_
-    resources = np.array(timeline.graph.resources, dtype=object)
-    labels = timeline.graph.labels
-    columns = {
-        "resource": resources[nodes.resource[rows]],
-        "label": np.array([labels[row] for row in rows.tolist()], dtype=object),
-        "kind": _KINDS[nodes.kind[rows]],
-        "scope": _SCOPES[nodes.scope[rows]],
-        "start_us": begun[rows],
-        "end_us": ended[rows],
-    }
+    import pandas as pd
+
+    nodes = timeline.graph.nodes.assign(start_us=timeline.start_us, end_us=timeline.end_us)
     waits = meeting_waits(timeline)
-    seen = (waits.end_us > start_us) & (waits.start_us < end_us)
-    count = int(seen.sum())
-    more = {
-        "resource": resources[nodes.resource[waits.node[seen]]],
-        "label": np.full(count, WAITING_LABEL, dtype=object),
-        "kind": np.full(count, "collective_wait", dtype=object),
-        "scope": np.full(count, "none", dtype=object),
-        "start_us": waits.start_us[seen],
-        "end_us": waits.end_us[seen],
-    }
-    return {name: np.concatenate([columns[name], more[name]]) for name in columns}
+    waiting = nodes.iloc[waits.node].assign(
+        label=WAITING_LABEL,
+        kind="collective_wait",
+        scope="none",
+        start_us=waits.start_us,
+        end_us=waits.end_us,
+    )
+    every = pd.concat([nodes, waiting])
+    is_shown = (every.end_us > start_us) & (every.start_us < end_us)
+    shown = every[is_shown & (every.end_us > every.start_us)]
+    names = ("resource", "label", "kind", "scope", "start_us", "end_us")
+    return {name: shown[name].to_numpy() for name in names}
 
 
 class MeetingWaits(NamedTuple):

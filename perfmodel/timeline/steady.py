@@ -307,7 +307,12 @@ class Recurrence:
         return max_cycle_ratio(self.ways, self.weight_us(duration_us), self.distance).ratio
 
     def steady_state(self, duration_us: Floats) -> SteadyState:
-        """How the step goes on when it is repeated for ever, its nodes of `duration_us` each."""
+        """How the step goes on when it is repeated for ever, its nodes of `duration_us` each.
+
+        The period is the largest ratio of duration to distance over all cycles of dependencies.
+        What lies on a cycle that decides starts when it does in steps that all resources begin
+        together; all else as early as its edges allow, at most `STEPS_AHEAD` periods earlier.
+        """
         graph, edges, weight = self.graph, self.edges, self.weight_us(duration_us)
         result = max_cycle_ratio(self.ways, weight, self.distance)
         way = weight - result.ratio * self.distance
@@ -316,14 +321,3 @@ class Recurrence:
         ahead = np.where(decides, 0.0, STEPS_AHEAD * result.ratio)
         start_us = earliest_values(self.ways, way, together - ahead)
         return SteadyState(graph, result.ratio, start_us, duration_us, result.cycle)
-
-
-def steady_state(graph: ExecutionGraph, duration_us: Floats | None = None) -> SteadyState:
-    """How `graph`, one step that carries edges to later ones, goes on when it is repeated for ever.
-
-    The period is the largest ratio of duration to distance over all cycles of dependencies. What
-    lies on a cycle that decides starts when it does in steps that all resources begin together; all
-    else as early as its edges allow, at most `STEPS_AHEAD` periods earlier.
-    """
-    duration = graph.nodes_.duration_us if duration_us is None else duration_us
-    return Recurrence.of(graph).steady_state(duration)

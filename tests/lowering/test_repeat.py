@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiny import steady_state
 
 from perfmodel.cost.host.profile import Profile
 from perfmodel.cost.host.samples import of_sorted
@@ -17,7 +18,7 @@ from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.repeat import with_carried_edges
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import steady_state, unroll
+from perfmodel.timeline.steady import unroll
 
 HOST = {"T1": 1.0, "T2": 2.0, "T3": 3.0, "T4": 4.0, "T5": 5.0, "op_without_launch": 6.0}
 OP_US = 1 + 2 + 4 + 3

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import made_graph
+from tiny import made_graph, steady_state
 
 from perfmodel.graph.kinds import EdgeKind, NodeKind
 from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.schedule import schedule
-from perfmodel.timeline.steady import STEPS_AHEAD, steady_state, unroll
+from perfmodel.timeline.steady import STEPS_AHEAD, unroll
 
 Link = tuple[str, str, int]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -127,20 +127,10 @@ class LaidBack:
         return summed(key[once_each], None, count)
 
 
-def _joined(sums: NamedSums, *more: tuple[Sequence[str], Mapping[str, Floats]]) -> NamedSums:
+def _joined(sums: NamedSums, *more: tuple[Sequence[str], dict[str, Floats]]) -> NamedSums:
     """Sums, and further ones of some of their columns by name."""
-    index = {name: at for at, name in enumerate(sums.names)}
-    for names, columns in more:
-        used = np.flatnonzero(np.any([column != 0 for column in columns.values()], axis=0))
-        for at in used.tolist():
-            index.setdefault(names[at], len(index))
-    result = {}
-    for key, column in sums.columns.items():
-        result[key] = np.concatenate([column, np.zeros(len(index) - len(column))])
-        for names, columns in more:
-            for at in np.flatnonzero(columns.get(key, np.zeros(0))).tolist():
-                result[key][index[names[at]]] += columns[key][at]
-    return replace(sums, names=tuple(index), columns=result)
+    parts = [NamedSums(tuple(names), columns, 0, 0.0, 0.0) for names, columns in more]
+    return NamedSums.over([sums, *parts])
 
 
 def _calls_by_name(names: tuple[str, ...], steps: Sequence[tuple[list[str], Ints]]) -> Ints:

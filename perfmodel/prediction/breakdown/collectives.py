@@ -11,22 +11,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.arrays import Ints
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.ops.graph import Op
 from perfmodel.ops.read.attributes import collective_of, of_event
 from perfmodel.ops.spec import OPS
 from perfmodel.plot.names import short_name
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
-from perfmodel.prediction.breakdown.tables import NamedSums, Records
+from perfmodel.prediction.breakdown.tables import NamedSums, Records, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 _LIBRARY = re.compile(r"[nrhux]ccl|gloo:", re.I)
 """Kernels and annotations that are named after the collective they are."""
-_SAID = ("collective", "process_group", "group_size", "in_elements", "out_elements")
-_ALSO_SAID = ("collective_dtype", "in_split", "out_split")
+_SAID = (
+    *("collective", "process_group", "group_size", "in_elements", "out_elements"),
+    *("collective_dtype", "in_split", "out_split"),
+)
+"""Columns in which equal collectives are equal."""
 
 
 class _Kind(NamedTuple):
@@ -50,28 +53,28 @@ def collective_sums(hot: Hotspots) -> NamedSums:
         us = hot.clock.within_us(rank.start_us[rows], rank.end_us[rows])
         rows, us = rows[us > 0], us[us > 0]
         said = np.where(rank.collective[rows] >= 0, rows, NONE)
-    alike = np.stack(
-        [rank.name[rows], *(_of_records(rank, said, x) for x in (*_SAID, *_ALSO_SAID))]
-    )
+    records = (np.append(getattr(rank, column).astype(np.int64), NONE)[said] for column in _SAID)
+    alike = np.stack([rank.name[rows], *records])
     _, first, kind = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     kinds = [_kind(rank, int(rows[x]), int(said[x])) for x in first.tolist()]
     keys = {each.key: at for at, each in enumerate({each.key: each for each in kinds}.values())}
     key = np.array([keys[each.key] for each in kinds], np.int64)[kind.reshape(-1)]
-    share = _shares(rank, rows, said)
+    kernels = np.bincount(said[said >= 0], minlength=len(rank))  # of one call share its bytes
+    share = np.where(said >= 0, 1.0 / np.maximum(kernels[said], 1), 1.0)
     size, bus = (
         np.array([getattr(each, x) for each in kinds], np.float64)[kind.reshape(-1)] * share
         for x in ("size_bytes", "bus_bytes")
     )
     ran_us = rank.duration_us[rows]
     columns = {
-        "count": np.ones(len(rows)),
+        "count": None,
         "device_us": us,
         "size_bytes": size,
         "sized_us": np.where(size > 0, ran_us, 0.0),
         "bus_bytes": bus,
         "bus_us": np.where(bus > 0, ran_us, 0.0),
     }
-    sums = {x: np.bincount(key, y, len(keys)).astype(np.float64) for x, y in columns.items()}
+    sums = {name: summed(key, column, len(keys)) for name, column in columns.items()}
     total_us = float(hot.device_us.sum())
     return NamedSums(tuple(keys), sums, hot.clock.count, hot.clock.total_us, total_us)
 
@@ -114,18 +117,6 @@ def _records(hot: Hotspots, at: Ints) -> Ints:
     saying = Nesting(rank, ops[rank.collective[ops] >= 0])
     asked = np.flatnonzero((result < 0) & (launch >= 0))
     result[asked] = saying.innermost(launch[asked])
-    return result
-
-
-def _of_records(rank: RankTrace, said: Ints, column: str) -> Ints:
-    result: Ints = np.where(said >= 0, getattr(rank, column)[said], NONE).astype(np.int64)
-    return result
-
-
-def _shares(rank: RankTrace, rows: Ints, said: Ints) -> Floats:
-    """Of each what part of its record's bytes is its own: kernels of one call share them."""
-    times = np.bincount(said[said >= 0], minlength=len(rank))
-    result: Floats = np.where(said >= 0, 1.0 / np.maximum(times[said], 1), 1.0)
     return result
 
 

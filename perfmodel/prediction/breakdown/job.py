@@ -33,11 +33,11 @@ from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import NamedSums, Rates
 from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker
-from perfmodel.timeline.idle import DeviceWork, account, idle_gaps, idle_pieces
+from perfmodel.timeline.idle import DeviceWork
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
-from perfmodel.timeline.steps import ranks_of, steady_steps, step_bounds, step_roles
+from perfmodel.timeline.steps import ranks_of, steady_steps, step_roles
 from perfmodel.trace import Trace, read
 from perfmodel.units import human_us
 
@@ -172,12 +172,8 @@ class Breakdown(HotTables):
         from perfmodel.plot import table_html
 
         keys = ("step_us", "gpu_active_us", "gpu_idle_us", "compute_us", "comm_us", "memcpy_us")
-        rows = [
-            [rank.rank, step.name, *(getattr(step.accounting, key) for key in keys)]
-            for rank in self.ranks
-            for step in rank.steps
-        ]
-        return table_html(rows, ["rank", "step", *keys], f"Breakdown of {self.source}")
+        frame = self.to_frame()[["rank", "step", *keys]]
+        return table_html(frame.values.tolist(), list(frame), f"Breakdown of {self.source}")
 
     def to_frame(self) -> pd.DataFrame:
         """One row per rank and step: the accounting, idle causes as `idle_*`, path as `path_*`;
@@ -227,23 +223,11 @@ def breakdown(
     devices = {rank: DeviceWork.of(timeline, rank) for rank in steps}
     unexplained: list[Unexplained] = []
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
-        device, index, bounds = devices[rank], len(steps[rank]), step_bounds(timeline, mark)
-        path = lags.path(mark, walker)
-        unexplained.append(Unexplained.of(graph, mark, path))
-        steps[rank].append(
-            StepBreakdown(
-                name=name,
-                role=roles[index],
-                accounting=account(device, *bounds),
-                idle_by_cause=idle_pieces(idle_gaps(device, *bounds), walker).by_cause(),
-                overheads=overheads[rank].of_step(index).table(),
-                critical_path_by_kind=path.by_cause(),
-                mark=mark,
-                device=device,
-                walker=walker,
-                lags=lags,
-            )
-        )
+        index = len(steps[rank])
+        table = overheads[rank].of_step(index).table()
+        step = StepBreakdown.of(name, roles[index], mark, table, devices[rank], walker, lags)
+        steps[rank].append(step)
+        unexplained.append(Unexplained.of(graph, mark, step.critical_path))
     waiting = rank_waiting(timeline, walker)
     missing = Unrecorded.of(trace, graph)
     device_name = missing.device or trace.device
@@ -252,10 +236,8 @@ def breakdown(
         own = steps[rank_trace.rank]
         waited_us = None if waiting is None else waiting.waiting_us.get(rank_trace.rank, 0.0)
         hot = Hotspots(rank_trace, links, tuple(steady.tolist()))
-        laid, indices = _laid_back(hot, capture), tuple(range(len(own)))
-        ranks.append(
-            RankBreakdown(rank_trace.rank, device_name, own, indices, hot, waited_us, laid)
-        )
+        of_rank = (own, tuple(range(len(own))), hot, waited_us, _laid_back(hot, capture))
+        ranks.append(RankBreakdown(rank_trace.rank, device_name, *of_rank))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing.why}"] if missing.why and not missing.is_said else []
     of_memory = [line for rank in trace.ranks for line in unpaired_allocations(rank)]

@@ -24,7 +24,7 @@ from perfmodel.prediction.breakdown.tables import (
     range_rows,
 )
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath
-from perfmodel.timeline.idle import Accounting, DeviceWork, idle_gaps, idle_pieces
+from perfmodel.timeline.idle import Accounting, DeviceWork, account, idle_gaps, idle_pieces
 from perfmodel.timeline.memory import MemoryTimeline, memory_timelines
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.steps import StepRole, step_bounds
@@ -55,6 +55,23 @@ class StepBreakdown:
     device: DeviceWork = field(repr=False)
     walker: PathWalker = field(repr=False)
     lags: DeviceLags = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        role: StepRole,
+        mark: int,
+        overheads: dict[str, Any],
+        device: DeviceWork,
+        walker: PathWalker,
+        lags: DeviceLags,
+    ) -> StepBreakdown:
+        bounds_us = step_bounds(lags.timeline, mark)
+        accounting = account(device, *bounds_us)
+        idle = idle_pieces(idle_gaps(device, *bounds_us), walker).by_cause()
+        path = lags.path(mark, walker).by_cause()
+        return cls(name, role, accounting, idle, overheads, path, mark, device, walker, lags)
 
     @property
     def critical_path(self) -> TimelinePath:
