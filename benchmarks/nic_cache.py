@@ -25,7 +25,7 @@ from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.learned.forest import Forest, of_booster
+from perfmodel.cost.learned.forest import Forest, forest_to_dict, of_booster
 from perfmodel.cost.tiers.nic import (
     COST_FEATURES,
     COST_SCHEMA,
@@ -33,7 +33,6 @@ from perfmodel.cost.tiers.nic import (
     cost_features_of,
     fitted_saving_frac,
 )
-from perfmodel.cost.trees import forest_to_dict
 from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf

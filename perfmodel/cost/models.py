@@ -25,7 +25,6 @@ from perfmodel.cost.gpu import (
     embedding,
     jagged,
     matmul,
-    recurrent,
     streaming,
 )
 from perfmodel.cost.gpu.analysis import Analyse
@@ -44,7 +43,7 @@ ANALYSES: dict[str, Analyse] = {
     "matmul": matmul.analyse,
     "optimizer": streaming.analyse,
     "pooling": convolution.analyse_pooling,
-    "recurrent": recurrent.analyse,
+    "recurrent": jagged.analyse_recurrent,
     "sort": jagged.analyse_sorting,
     "transfer": streaming.analyse_transfers,
     "vector": streaming.analyse,

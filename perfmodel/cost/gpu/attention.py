@@ -43,13 +43,10 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": compute, "memory": memory},
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
     )
 
@@ -98,7 +95,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     compute = np.where(overlapped, pipelined, serial) + adding
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={
@@ -106,9 +103,6 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
             "cache": loads,
             "memory": memory,
         },
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={"peak_us": flop / peak},
     )
 

@@ -70,13 +70,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
     # Two more kernels lay the image out channels last and the result back.
     start_us = np.where(in_tf32, _KERNEL.start_us * (1.0 + 2.0 * is_laid_out), 0.0)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([compute, memory, bound]) + start_us,
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={
             "peak_us": flop / peak,
             "serial_us": tiling.serial_us,
@@ -140,11 +137,8 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     clocks = each.get(f"{device.target}_{way}", each[way]) * threads * (work if is_forward else 1.0)
     compute = clocks / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, compute, bound]) + _KERNEL.start_us,
         shares={"memory": memory, "compute": compute},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
     )

@@ -140,13 +140,10 @@ def analyse(group: Group, device: Device) -> Analysis:
     start = terms.pop("start")
     longest = np.maximum.reduce([*terms.values(), bound])
     shares = {**terms, "latency": terms["latency"] + start}
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=longest + start,
         shares=shares,
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={
             "hit_frac": 1.0 - use.missed / np.maximum(use.lookups, 1.0),
             "distinct_frac": use.distinct / np.maximum(use.lookups, 1.0),
