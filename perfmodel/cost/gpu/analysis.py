@@ -34,12 +34,6 @@ class Analysis:
     features: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
     """Dimensionless figures that learned models see beside the expectation."""
 
-    def bound_by(self) -> list[str]:
-        """The resource that takes longest, per row."""
-        names = list(self.shares)
-        longest = np.argmax(np.stack([self.shares[name] for name in names]), axis=0)
-        return [names[index] for index in longest.tolist()]
-
 
 Analyse = Callable[[Rows, Device], Analysis]
 """One family's physics; raises `ModelError` on impossible rows. Its docstring is the formula that

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.matmul import fastest_of_either
+from perfmodel.cost.gpu.matmul import fastest
 from perfmodel.cost.gpu.rates import (
     bound_us,
     has_matrix_units,
@@ -47,7 +47,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     fullest = np.maximum(peak, _C.tf32_over_fp32 * vector_flop_per_us(device))
     reached = np.minimum(peak, fullest * reached_frac)
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    tiling = fastest_of_either(
+    tiling = fastest(
         dims["groups"],
         *_product(dims, group.direction, flop),
         group.item_bytes,
@@ -103,9 +103,7 @@ def _tf32(
     best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
     best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
     reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
-    reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
     reached = reached * np.where(stride(dims) > 1.0, _C.tf32_strided, 1.0)
-    reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
     first = _C.direct_passes if is_forward else _C.layout_passes
     return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
 
