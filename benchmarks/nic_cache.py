@@ -38,7 +38,7 @@ from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.replays import lru_distances
+from perfmodel.embedding.stack_distances import lru_distances
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict
