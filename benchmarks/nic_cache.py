@@ -25,7 +25,7 @@ from xgboost import XGBRegressor
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.learned.forest import Forest, of_booster
+from perfmodel.cost.learned.forest import Forest, forest_to_dict, of_booster
 from perfmodel.cost.tiers.nic import (
     COST_FEATURES,
     COST_SCHEMA,
@@ -33,13 +33,12 @@ from perfmodel.cost.tiers.nic import (
     cost_features_of,
     fitted_saving_frac,
 )
-from perfmodel.cost.trees import forest_to_dict
 from perfmodel.designs import deployment_of
 from perfmodel.designs.smartnic import SmartNic, first_rank
 from perfmodel.embedding import last_lookups, zipf
 from perfmodel.embedding.index_streams import Topics, draw_queries
 from perfmodel.embedding.popularity import Popularity
-from perfmodel.embedding.replays import lru_distances
+from perfmodel.embedding.stack_distances import lru_distances
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Nic, cluster, load, node
 from perfmodel.prediction import predict

@@ -51,7 +51,9 @@ DIMENSIONLESS = {
     "pooling": "lookups per bag",
     "features": "inputs of a learned model",
     "features_of": "as features",
-    "per_table": "sums, in the unit of what is summed",
+    "kept_by_counts": "as residency",
+    "expected": "mean of a Poisson count",
+    "sampled": "samples",
 }
 """Names without a unit, and what they are."""
 OF_ANOTHER = {
@@ -68,7 +70,7 @@ OF_ANOTHER = {
         "at_high",
     ),
     *("wanted", "closest", "objective_there", "first", "first_pm", "total", "total_pm"),
-    *("step_us_of_many", "durations", "lookup"),
+    *("step_us_of_many", "durations", "lookup", "least", "capacity", "used", "size"),
 }
 """Names of what has the unit that something beside it tells: a row's `unit`, an axis, an argument,
 the name around it (`error_pct`), the statistic asked for (`mean_us`)."""

@@ -15,7 +15,7 @@ from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import WATCHED, reference_cpu, section_of, spread_of
 from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.cost.durations import HEURISTIC, durations_of
-from perfmodel.cost.models.cpu_vector import waiting_frac
+from perfmodel.cost.models import waiting_frac
 from perfmodel.hardware import Device
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
 from perfmodel.ops.rows import Rows

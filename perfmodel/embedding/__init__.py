@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from perfmodel.embedding.cache import Cache as Cache
     from perfmodel.embedding.cache import CacheUse as CacheUse
     from perfmodel.embedding.cache import HotSet as HotSet
+    from perfmodel.embedding.cache import Replayed as Replayed
     from perfmodel.embedding.cache import TableAccess as TableAccess
     from perfmodel.embedding.cache import first_batch_use as first_batch_use
     from perfmodel.embedding.cache import hot_set as hot_set
     from perfmodel.embedding.cache import mixed_hot_frac as mixed_hot_frac
+    from perfmodel.embedding.cache import replay as replay
     from perfmodel.embedding.cache import split_hot as split_hot
     from perfmodel.embedding.cache import steady_use as steady_use
     from perfmodel.embedding.histogram import ReuseHistogram as ReuseHistogram
@@ -50,7 +52,5 @@ if TYPE_CHECKING:
     from perfmodel.embedding.popularity import zipf_alpha_of as zipf_alpha_of
     from perfmodel.embedding.reorder import Queries as Queries
     from perfmodel.embedding.reorder import reordered as reordered
-    from perfmodel.embedding.replays import Replayed as Replayed
-    from perfmodel.embedding.replays import replay as replay
 
 __getattr__, __all__ = exports(__name__)

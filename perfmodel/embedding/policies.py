@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, Mask
 from perfmodel.embedding.popularity import touched_per_class
-from perfmodel.embedding.replays import lfu_distances, lru_distances
+from perfmodel.embedding.stack_distances import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import Registry
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.learned.forest import Forest
-from perfmodel.cost.trees import read_trees
+from perfmodel.cost.learned.forest import Forest, read_trees
 from perfmodel.embedding.cache import TableAccess, shared_classes
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.embedding.popularity import Popularity, touched_rows

@@ -16,7 +16,7 @@ import pytest
 
 from perfmodel.cost.basis import coefficients_of
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.models.gpu import ANALYSES
+from perfmodel.cost.models import ANALYSES
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.reasons import model_reason
@@ -44,12 +44,12 @@ ALLOWED = {
     ("collectives/learned.py", 150.0): "grid of the learned curves",
     ("collectives/learned.py", 225.0): "grid of the learned curves",
     ("collectives/learned.py", 1.645): "quantile of the normal distribution",
-    ("models/cpu_embedding.py", 3.0): "end of a search for an exponent",
+    ("cpu/embedding.py", 3.0): "end of a search for an exponent",
     ("gpu/jagged.py", 8.0): "bits of a byte",
     ("gpu/rates.py", 7.0): "compute capability of the first chips with matrix units",
-    ("models/cpu_vector.py", 0.375): "median rank, Blom 1958",
-    ("models/cpu_vector.py", 0.25): "median rank, Blom 1958",
-    ("models/cpu_matmul.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
+    ("models.py", 0.375): "median rank, Blom 1958",
+    ("models.py", 0.25): "median rank, Blom 1958",
+    ("cpu/matmul.py", 5e-4): "half of a FLOP's nanosecond in microseconds",
     ("tiers/host_memory.py", 8.0): "bytes of a counter of 64 bits",
     ("tiers/nic.py", 4.0): "range of the learned cost's inputs",
 }

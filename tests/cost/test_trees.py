@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.cost import trees
+from perfmodel.cost.learned import forest as trees
 from perfmodel.errors import ModelError
 
 STUMP = {"column": [0, 0, 0], "threshold": [2.0, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2],

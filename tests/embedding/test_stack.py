@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.arrays import Ints
-from perfmodel.embedding.replays import (
+from perfmodel.embedding.stack_distances import (
     NEVER,
     earlier_not_larger,
     lfu_distances,

@@ -10,7 +10,7 @@ from cost.kernels.cpu_machine import MACHINE
 
 from perfmodel.calibrate.cpu_step import predict_step, step_rows, with_threads
 from perfmodel.calibrate.tables import read_steps
-from perfmodel.cost.models.cpu_vector import waiting_frac
+from perfmodel.cost.models import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.evaluation.step_times import StepError, StepErrors, evaluate_steps
 

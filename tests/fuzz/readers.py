@@ -192,7 +192,7 @@ def read_machine(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_nic_trees(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.cost.trees import read_trees
+    from perfmodel.cost.learned.forest import read_trees
     from perfmodel.workload.adapter_hits import FEATURES, SCHEMA
 
     read_trees(path, SCHEMA, FEATURES)

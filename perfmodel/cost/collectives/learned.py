@@ -20,8 +20,7 @@ from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
 from perfmodel.cost.collectives.heuristic import shipped as shipped_constants
 from perfmodel.cost.contract import Estimate, Explanation
-from perfmodel.cost.learned.forest import Forest
-from perfmodel.cost.trees import forest_from_dict, forest_to_dict, read_document
+from perfmodel.cost.learned.forest import Forest, forest_from_dict, forest_to_dict, read_document
 from perfmodel.errors import ModelError
 from perfmodel.files import write_text
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,31 +34,6 @@ class Analysis:
     features: Mapping[str, Floats] = field(default_factory=lambda: MappingProxyType({}))
     """Dimensionless figures that learned models see beside the expectation."""
 
-    def __len__(self) -> int:
-        return len(self.bound_us)
-
-    def take(self, index: Ints) -> Analysis:
-        """The rows at `index`, in that order."""
-
-        def columns(known: Mapping[str, Floats]) -> dict[str, Floats]:
-            return {name: each[index] for name, each in known.items()}
-
-        return Analysis(
-            bound_us=self.bound_us[index],
-            kernel_us=self.kernel_us[index],
-            shares=columns(self.shares),
-            flop=self.flop[index],
-            read_bytes=self.read_bytes[index],
-            written_bytes=self.written_bytes[index],
-            features=columns(self.features),
-        )
-
-    def bound_by(self) -> list[str]:
-        """The resource that takes longest, per row."""
-        names = list(self.shares)
-        longest = np.argmax(np.stack([self.shares[name] for name in names]), axis=0)
-        return [names[index] for index in longest.tolist()]
-
 
 Analyse = Callable[[Rows, Device], Analysis]
 """One family's physics; raises `ModelError` on impossible rows. Its docstring is the formula that
@@ -79,21 +55,14 @@ def merge_analyses(size: int, parts: list[tuple[Ints, Analysis]]) -> Analysis:
                 whole[rows] = each
         return whole
 
-    analyses = [analysis for _, analysis in parts]
+    def merged(name: str) -> Any:
+        own = [getattr(analysis, name) for _, analysis in parts]
+        if not isinstance(own[0], Mapping):
+            return column(own)
+        names = dict.fromkeys(each for columns in own for each in columns)
+        return {each: column([columns.get(each) for columns in own]) for each in names}
 
-    def columns(maps: list[Mapping[str, Floats]]) -> dict[str, Floats]:
-        names = dict.fromkeys(name for each in maps for name in each)
-        return {name: column([each.get(name) for each in maps]) for name in names}
-
-    return Analysis(
-        bound_us=column([each.bound_us for each in analyses]),
-        kernel_us=column([each.kernel_us for each in analyses]),
-        shares=columns([each.shares for each in analyses]),
-        flop=column([each.flop for each in analyses]),
-        read_bytes=column([each.read_bytes for each in analyses]),
-        written_bytes=column([each.written_bytes for each in analyses]),
-        features=columns([each.features for each in analyses]),
-    )
+    return Analysis(**{each.name: merged(each.name) for each in fields(Analysis)})
 
 
 @dataclass(frozen=True)
@@ -119,6 +88,17 @@ class Group:
     def moved_bytes(self) -> Floats:
         """Bytes read and written."""
         return self.read_bytes + self.written_bytes
+
+    def analysis(
+        self,
+        bound_us: Floats,
+        kernel_us: Floats,
+        shares: Mapping[str, Floats],
+        features: Mapping[str, Floats] = MappingProxyType({}),
+    ) -> Analysis:
+        """Of these rows, whose work is the vocabulary's."""
+        work = self.flop, self.read_bytes, self.written_bytes
+        return Analysis(bound_us, kernel_us, shares, *work, features)
 
 
 _GROUPS = "groups"

@@ -43,13 +43,10 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     compute = np.maximum(compute, turns * _C.table("key_block_us").get(device.target, 0.0))
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": compute, "memory": memory},
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={"peak_us": flop / peak, "blocks_per_sm": waves, "wave_frac": wave_frac},
     )
 
@@ -89,8 +86,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
         "elementwise": instructions + specials,
         "cache": loads,
     }
-    crowded = np.where(_sums_bytes(dims, way, tile_rows) > _most_sums(device), _C.crowded_frac, 1.0)
-    in_turn = (parts["products"] + parts["elementwise"]) / (_C.serial_frac * crowded)
+    in_turn = (parts["products"] + parts["elementwise"]) / _C.serial_frac
     blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / _C.start_rows
     starts = _C.program_us * blocks * dims["heads"] * dims["head_dim"] / _C.head_dim
     serial = np.maximum(in_turn, loads) + starts / device.sm_count
@@ -98,7 +94,7 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     memory = transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, bound_us(group.moved_bytes, device))
     compute = np.where(overlapped, pipelined, serial) + adding
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_KERNEL.start_us + np.maximum(np.maximum(compute, memory), bound),
         shares={
@@ -106,25 +102,8 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
             "cache": loads,
             "memory": memory,
         },
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={"peak_us": flop / peak},
     )
-
-
-def _sums_bytes(dims: Dims, way: str, tile_rows: Floats) -> Floats:
-    """What a program adds up on chip: its rows of the output, or of the gradients of keys and
-    values and half as many of those of queries."""
-    widths = dims["value_dim"]
-    if way == "bwd":
-        widths = widths + dims["head_dim"] + dims["head_dim"] / 2.0
-    return np.asarray(item_bytes(["fp32"]) * tile_rows * widths)
-
-
-def _most_sums(device: Device) -> float:
-    """Bytes of sums from which on a program takes more than half of the registers."""
-    return _C.table("register_bytes")[device.target] / 2.0
 
 
 def _adding_us(dims: Dims, device: Device) -> Floats:

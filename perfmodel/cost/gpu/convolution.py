@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
-from perfmodel.cost.gpu.matmul import fastest_of_either
+from perfmodel.cost.gpu.matmul import fastest
 from perfmodel.cost.gpu.rates import (
     bound_us,
     has_matrix_units,
@@ -47,7 +47,7 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     fullest = np.maximum(peak, _C.tf32_over_fp32 * vector_flop_per_us(device))
     reached = np.minimum(peak, fullest * reached_frac)
     implicit = _C.table("implicit_frac").get(device.target, _C.usual_implicit_frac)
-    tiling = fastest_of_either(
+    tiling = fastest(
         dims["groups"],
         *_product(dims, group.direction, flop),
         group.item_bytes,
@@ -70,13 +70,10 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_laid_out = in_tf32 & ~is_direct & (dims["channels_last"] <= 0.0) & ~is_depthwise
     # Two more kernels lay the image out channels last and the result back.
     start_us = np.where(in_tf32, _KERNEL.start_us * (1.0 + 2.0 * is_laid_out), 0.0)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([compute, memory, bound]) + start_us,
         shares={"compute": compute, "memory": memory, "cache": tiling.l2_us},
-        flop=flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={
             "peak_us": flop / peak,
             "serial_us": tiling.serial_us,
@@ -106,9 +103,7 @@ def _tf32(
     best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
     best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
     reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
-    reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
     reached = reached * np.where(stride(dims) > 1.0, _C.tf32_strided, 1.0)
-    reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
     first = _C.direct_passes if is_forward else _C.layout_passes
     return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
 
@@ -140,11 +135,8 @@ def analyse_pooling(group: Group, device: Device) -> Analysis:
     clocks = each.get(f"{device.target}_{way}", each[way]) * threads * (work if is_forward else 1.0)
     compute = clocks / (device.sm_count * device.boost_mhz)
     bound = bound_us(group.moved_bytes, device)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, compute, bound]) + _KERNEL.start_us,
         shares={"memory": memory, "compute": compute},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
     )

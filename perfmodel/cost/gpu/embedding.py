@@ -96,8 +96,16 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     lanes = device.sm_count * _C.update_warps_per_sm
     idle = use.lookups / lanes * (_C.idle_warp_us + _C.idle_warp_us / _C.lanes)
     if "tables" not in dims:
-        return _one_table(memory, through_cache, device)
-    in_long_runs = gradients * _in_long_runs(use)
+        # PyTorch's own kernels, whose sort is a piece of its own.
+        return {
+            "memory": rows_memory_us(memory, _C.update_frac, device),
+            "cache": rows_cache_us(through_cache, np.ones(len(memory), bool), device),
+            "latency": np.zeros_like(memory),
+            "start": np.full_like(memory, _C.one_table_us),
+        }
+    # Lookups whose row has more than a warp adds up; run lengths fall off exponentially.
+    shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
+    in_long_runs = gradients * (1.0 + shortest) * np.exp(-shortest)
     blocks = in_long_runs * (1.0 / _C.run_frac - 1.0)
     around = _C.update_start_us + idle
     return {
@@ -106,23 +114,6 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
         "latency": np.zeros_like(memory),
         "start": np.where(early, _KERNEL.start_us, around),
     }
-
-
-def _one_table(memory: Floats, through_cache: Floats, device: Device) -> dict[str, Floats]:
-    """Of PyTorch's own kernels, whose sort is a piece of its own."""
-    return {
-        "memory": rows_memory_us(memory, _C.update_frac, device),
-        "cache": rows_cache_us(through_cache, np.ones(len(memory), bool), device),
-        "latency": np.zeros_like(memory),
-        "start": np.full_like(memory, _C.one_table_us),
-    }
-
-
-def _in_long_runs(use: RowUse) -> Floats:
-    """Share of the lookups whose row has more than a warp adds up; run lengths fall off
-    exponentially."""
-    shortest = _C.long_run * use.distinct / np.maximum(use.lookups, 1.0)
-    return np.asarray((1.0 + shortest) * np.exp(-shortest))
 
 
 @analyse_by_group
@@ -140,13 +131,10 @@ def analyse(group: Group, device: Device) -> Analysis:
     start = terms.pop("start")
     longest = np.maximum.reduce([*terms.values(), bound])
     shares = {**terms, "latency": terms["latency"] + start}
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=longest + start,
         shares=shares,
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={
             "hit_frac": 1.0 - use.missed / np.maximum(use.lookups, 1.0),
             "distinct_frac": use.distinct / np.maximum(use.lookups, 1.0),
@@ -224,7 +212,11 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
 
     Looked up over and over, rows that fit in the cache do not come from memory even once.
     """
-    tables, lookups, bags = _counts(dims)
+    if "tables" in dims:
+        tables, lookups, bags = dims["tables"], dims["lookups"], dims["tables"] * dims["batch"]
+    else:
+        bags, tables = dims["batch"], np.ones_like(dims["batch"])
+        lookups = bags * dims["pooling"]
     row_bytes = np.ceil(stored_row_bytes(dims, item) / _C.sector_bytes) * _C.sector_bytes
     table_rows = np.maximum(dims["hash_size"], 1.0)
     in_flight = np.clip(device.sm_count * _C.lookup_warps_per_sm / dims["batch"], 1.0, tables)
@@ -246,10 +238,3 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
         distinct=different,
         row_bytes=row_bytes,
     )
-
-
-def _counts(dims: Dims) -> tuple[Floats, Floats, Floats]:
-    """(tables, lookups, bags) of either op."""
-    if "tables" in dims:
-        return dims["tables"], dims["lookups"], dims["tables"] * dims["batch"]
-    return np.ones_like(dims["batch"]), dims["batch"] * dims["pooling"], dims["batch"]

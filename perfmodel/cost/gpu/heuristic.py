@@ -6,7 +6,7 @@ fixed offset: `max(floor, offset + kernel)`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -83,54 +83,35 @@ class Heuristic:
         """The factor to either side that holds 90 % of times."""
         return _C.spread
 
-    @property
-    def formula(self) -> str:
-        """The family's physics in words."""
-        physics = (self.analyse.__doc__ or self.name).strip()
-        return f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
-
     def estimate(self, rows: Rows, device: Device) -> Estimate:
         """Durations of `rows`; raises `ModelError` on impossible rows."""
         analysis = self.analyse(rows, device)
         kernel_us = at_least(analysis.kernel_us, analysis, device)
         around_us = analysis.kernel_us * np.array([[1.0 / self.spread], [self.spread]])
         ends_us = at_least(around_us, analysis, device, SHORTEST_ENDS)
-        shown = shown_us(kernel_us, ends_us, floor_ends(rows))
+        shown = shown_us(kernel_us, ends_us, floors_of(rows))
         return Estimate(*shown, self.name, DATASHEET, by_physics=np.ones(len(rows), bool))
 
     def explain(self, rows: Rows, device: Device) -> list[Explanation]:
         """Why, per row."""
-        analysis = self.analyse(rows, device)
-        estimated = self.estimate(rows, device)
-        why = explanations(rows, device, analysis, estimated.duration_us)
-        return [replace(each, formula=self.formula) for each in why]
-
-
-def floor_ends(rows: Rows) -> Floats:
-    """Floors and offsets `[2, 3, n]`, each the usual one, the least and the most, of hosts of which
-    nothing is known."""
-    usual = floors_of(rows)
-    factor = np.where(usual[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
-    return np.array([usual, usual / factor, usual * factor]).swapaxes(0, 1)
+        physics = (self.analyse.__doc__ or self.name).strip()
+        formula = f"{physics} kernel = max(that, bound_us, device.kernel_floor_us); {AS_TIMED}"
+        duration_us = self.estimate(rows, device).duration_us
+        return explanations(rows, device, self.analyse(rows, device), duration_us, formula)
 
 
 def shown_us(kernel_us: Floats, ends_us: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
     """What a measurement shows of kernels, and its interval: of the `ends_us` of the kernel
-    `[2, n]`, and of the least and most of the `floors` and offsets `[2, 3, n]`, which are
-    independent of it."""
-    floor_us, offset_us = floors[:, [0, 0, 0, 1, 2]]
+    `[2, n]`, and of least and most floors of unknown hosts, which are independent of it: their
+    logarithms add in squares. `floors` are floors and offsets `[2, n]`."""
+    factor = np.where(floors[0] > 0.0, OF_UNKNOWN_HOST, 1.0)
+    hosts = np.array([np.ones_like(factor)] * 3 + [1.0 / factor, factor])
     kernels_us = np.array([kernel_us, *ends_us, kernel_us, kernel_us])
-    usual_us, *ends = measured_us(kernels_us, floor_us, offset_us)
-    of_kernel, of_host = np.array(ends).reshape(2, 2, -1) / usual_us
-    low_us, high_us = usual_us * off_by_both(of_kernel, of_host)
+    usual_us, *ends = measured_us(kernels_us, floors[0] * hosts, floors[1] * hosts)
+    of_kernel, of_host = np.log(np.array(ends).reshape(2, 2, -1) / usual_us)
+    off = np.copysign(np.hypot(of_kernel, of_host), of_kernel + of_host)
+    low_us, high_us = usual_us * np.exp(off)
     return usual_us, np.minimum(low_us, usual_us), np.maximum(high_us, usual_us)
-
-
-def off_by_both(one: Floats, other: Floats) -> Floats:
-    """The factor that two independent ones, on the same side of 1, come to: their logarithms add
-    in squares. Never nearer to 1 than either."""
-    logs = np.log(one), np.log(other)
-    return np.asarray(np.exp(np.copysign(np.hypot(*logs), np.add(*logs))))
 
 
 def at_least(
@@ -142,28 +123,28 @@ def at_least(
 
 
 def explanations(
-    rows: Rows, device: Device, analysis: Analysis, duration_us: Floats
+    rows: Rows, device: Device, analysis: Analysis, duration_us: Floats, formula: str
 ) -> list[Explanation]:
     """One explanation per row from its analysis and its duration."""
     floor_us, offset_us = floors_of(rows)
-    bound_by = analysis.bound_by()
-    reasons = []
-    for row in range(len(rows)):
-        is_short = analysis.kernel_us[row] <= device.kernel_floor_us
-        is_floor = floor_us[row] >= offset_us[row] + analysis.kernel_us[row]
-        terms = {f"{name}_us": float(each[row]) for name, each in analysis.shares.items()}
-        terms |= {"bound_us": float(analysis.bound_us[row])}
-        terms |= {name: float(each[row]) for name, each in analysis.features.items()}
-        terms |= {"launch_floor_us": float(floor_us[row]), "offset_us": float(offset_us[row])}
-        reasons.append(
-            Explanation(
-                duration_us=float(duration_us[row]),
-                bound_by="launch" if is_floor else "latency" if is_short else bound_by[row],
-                flop=float(analysis.flop[row]),
-                read_bytes=float(analysis.read_bytes[row]),
-                written_bytes=float(analysis.written_bytes[row]),
-                utilisation_frac=float(min(1.0, analysis.bound_us[row] / duration_us[row])),
-                terms=terms,
-            )
+    longest = np.argmax(np.stack(list(analysis.shares.values())), axis=0)
+    bound_by = np.array(list(analysis.shares))[longest]
+    bound_by = np.where(analysis.kernel_us <= device.kernel_floor_us, "latency", bound_by)
+    bound_by = np.where(floor_us >= offset_us + analysis.kernel_us, "launch", bound_by)
+    used_frac = np.minimum(1.0, analysis.bound_us / duration_us)
+    columns = {f"{name}_us": each for name, each in analysis.shares.items()}
+    columns |= {"bound_us": analysis.bound_us, **analysis.features}
+    columns |= {"launch_floor_us": floor_us, "offset_us": offset_us}
+    return [
+        Explanation(
+            duration_us=float(duration_us[row]),
+            bound_by=str(bound_by[row]),
+            flop=float(analysis.flop[row]),
+            read_bytes=float(analysis.read_bytes[row]),
+            written_bytes=float(analysis.written_bytes[row]),
+            utilisation_frac=float(used_frac[row]),
+            terms={name: float(each[row]) for name, each in columns.items()},
+            formula=formula,
         )
-    return reasons
+        for row in range(len(rows))
+    ]

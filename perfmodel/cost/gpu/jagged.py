@@ -1,4 +1,4 @@
-"""Physics of keyed jagged tensors, sorts, scans and selections."""
+"""Physics of keyed jagged tensors, sorts, scans, selections and chains of recurrent layers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import USUAL, bound_us, stream_bytes_per_us, transfer_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
+from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.movement import BLOCK_KEYS, keys_of_block
 
 _C, _KERNEL = coefficients("gpu.jagged"), coefficients("gpu.kernel")
@@ -33,13 +34,10 @@ def analyse(group: Group, device: Device) -> Analysis:
         * _rounds(dims["elements"] / segments)
     )
     bound = bound_us(group.moved_bytes, device)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum.reduce([memory, latency, bound]) + _KERNEL.start_us,
         shares={"memory": memory, "latency": latency + _KERNEL.start_us},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
     )
 
 
@@ -60,13 +58,10 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
     busy = np.maximum(memory, bound)
     if group.op in _BUSY:
         busy = _BUSY[group.op](group, device, busy)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=busy + latency,
         shares={"memory": memory, "latency": latency},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
         features={"passes": passes},
     )
 
@@ -123,3 +118,38 @@ _PASSES |= {"unique": _unique, "bucketize": _bucketize, "topk": _topk}
 """Where passes and latency are not those of the coefficients' tables alone."""
 _BUSY = {"cumsum": _scanned, "topk": _selected}
 """Where more than memory is waited for while keys move."""
+
+
+_RECURRENT = coefficients("gpu.recurrent")
+
+
+@analyse_by_group
+def analyse_recurrent(group: Group, device: Device) -> Analysis:
+    """Turns of a chain, each as many clocks, however much the device could move or compute."""
+    chain = _CLOCKS[group.op](group.dims, device) / device.boost_mhz
+    bound = bound_us(group.moved_bytes, device)
+    return group.analysis(
+        bound_us=bound,
+        kernel_us=np.maximum(chain, bound),
+        shares={"memory": bound, "latency": chain},
+    )
+
+
+def _persistent_clocks(dims: Dims, device: Device) -> Floats:
+    """A block per sequence has a thread per gate, which keeps a row of the weights in registers;
+    each step goes over the state, value after value. As many blocks run at a time as registers
+    hold."""
+    registers = dims["gates"] * dims["hidden"] * (dims["hidden"] + _RECURRENT.own_registers)
+    at_once = np.maximum(np.floor(_RECURRENT.registers / registers), 1.0)
+    waves = np.ceil(dims["batch"] / (device.sm_count * at_once))
+    return np.asarray(waves * dims["steps"] * dims["hidden"] * _RECURRENT.value_clocks)
+
+
+def _bias_clocks(dims: Dims, device: Device) -> Floats:
+    """A block of 32 x 32 threads per 32 units goes over all steps and sequences, 32 at a time."""
+    turns = np.ceil(dims["steps"] * dims["batch"] / _RECURRENT.bias_rows)
+    return np.asarray(turns * _RECURRENT.bias_clocks)
+
+
+_CLOCKS = {"persistent_rnn": _persistent_clocks, "rnn_bias_gradient": _bias_clocks}
+"""Of all turns of an op's chain."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, clipped, distinct, of_texts
+from perfmodel.arrays import Floats, Ints, Mask, clipped, distinct, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, merge_analyses
 from perfmodel.cost.gpu.rates import (
@@ -59,23 +59,24 @@ def fastest(
     k: Floats,
     item_bytes: Floats,
     rate_flop_per_us: Floats,
-    *,
     device: Device,
-    is_matrix_unit: bool,
+    is_matrix_unit: Mask,
 ) -> Tiling:
-    """The tile and split of k that take least time, per row, as a library would choose."""
-    unit = "matrix" if is_matrix_unit else "vector"
-    rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
-    side = rows * columns / (rows + columns)
-    reached = side / (side + _C.table("tile_half_side")[unit])
-    tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
-    alone_frac = _C.table("alone_frac")[unit]
+    """The tile and split of k that take least time, per row, as a library would choose, on matrix
+    units or on vector units."""
     sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
-    parts = [
-        _fastest(sizes[:, begin : begin + _AT_ONCE], device, tiles, alone_frac)
-        for begin in range(0, len(m), _AT_ONCE)
-    ]
-    return Tiling(*(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)))
+    whole = np.zeros((len(Tiling._fields), len(m)))
+    for kind in distinct(is_matrix_unit).tolist():
+        unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
+        rows, columns = np.array(_C.rows(f"{unit}_tiles")).T
+        side = rows * columns / (rows + columns)
+        reached = side / (side + _C.table("tile_half_side")[unit])
+        tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
+        alone_frac = _C.table("alone_frac")[unit]
+        for begin in range(0, len(index), _AT_ONCE):
+            own = index[begin : begin + _AT_ONCE]
+            whole[:, own] = _fastest(sizes[:, own], device, tiles, alone_frac)
+    return Tiling(*whole)
 
 
 def _fastest(
@@ -162,26 +163,6 @@ def _corner(dtype: str, device: Device) -> float:
     return corners[nearest_known(device.architecture, corners) or "usual"]
 
 
-def fastest_of_either(
-    b: Floats,
-    m: Floats,
-    n: Floats,
-    k: Floats,
-    item_bytes: Floats,
-    rate_flop_per_us: Floats,
-    device: Device,
-    is_matrix_unit: NDArray[np.bool_],
-) -> Tiling:
-    """`fastest`, row by row on matrix units or on vector units."""
-    sizes = b, m, n, k, item_bytes, rate_flop_per_us
-    whole = np.zeros((len(Tiling._fields), len(m)))
-    for kind in distinct(is_matrix_unit).tolist():
-        index = is_matrix_unit == kind
-        own = (each[index] for each in sizes)
-        whole[:, index] = fastest(*own, device=device, is_matrix_unit=kind)
-    return Tiling(*whole)
-
-
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})
 """Dtypes whose linear layer first rounds 16-bit activations in a kernel of its own."""
 _HALF_ACTIVATIONS = QUANTISED | {"int8_wo", "int4_wo", "int4"}
@@ -200,11 +181,7 @@ GPUs have no such copies: there only multiplying slows down."""
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside."""
-    return tiled(rows, bounds(rows, device), device)
-
-
-def tiled(rows: Rows, bare: Analysis, device: Device) -> Analysis:
-    """`analyse` of rows whose `bounds` are known."""
+    bare = bounds(rows, device)
     parts = [(index, _tiled(rows, op, index, bare, device)) for op, index in rows.groups()]
     return merge_analyses(len(rows), parts)
 
@@ -266,7 +243,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
         is_matrix_unit, device.gemm_peak_frac, max(device.gemm_peak_frac, _C.vector_reached_frac)
     )
     item = _multiplied_bytes(dtypes)
-    tiling = fastest_of_either(b, m, n, k, item, peak * reached, device, is_matrix_unit)
+    tiling = fastest(b, m, n, k, item, peak * reached, device, is_matrix_unit)
     known = {name: each[index] for name, each in bare.features.items()}
     shortest_us = max(_C.prologue_us, device.kernel_floor_us)
     by_vector = shortest_us + by_vector_us(b, m, n, k, item, device)
@@ -293,7 +270,7 @@ def _tiled(rows: Rows, op: str, index: Ints, bare: Analysis, device: Device) -> 
     )
 
 
-def _beside_weights(rows: Rows) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     """(bytes of an activation, of a result, whether a kernel of its own rounds activations)."""
     stored, is_half = rows.item_bytes, _among(rows.dtype, _HALF_ACTIVATIONS)
     if not is_half.any():
@@ -307,7 +284,7 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
 
 
-def _come_rounded(dtypes: Sequence[str], framework: Floats) -> NDArray[np.bool_]:
+def _come_rounded(dtypes: Sequence[str], framework: Floats) -> Mask:
     """Per row, whether its activations come rounded, in the `framework` `[n]` of that place."""
     come = np.zeros(len(dtypes), bool)
     for name, own in _COME_ROUNDED.items():
@@ -315,7 +292,7 @@ def _come_rounded(dtypes: Sequence[str], framework: Floats) -> NDArray[np.bool_]
     return come
 
 
-def _among(dtypes: Sequence[str], some: frozenset[str]) -> NDArray[np.bool_]:
+def _among(dtypes: Sequence[str], some: frozenset[str]) -> Mask:
     return of_texts(dtypes, some.__contains__)
 
 
@@ -330,5 +307,5 @@ def _bytes_multiplied(dtype: str) -> float:
     return float(item_bytes([computed])[0])
 
 
-def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> NDArray[np.bool_]:
+def _aligned(n: Floats, k: Floats, item: Floats, to_bytes: int) -> Mask:
     return np.asarray(np.mod(k * item, to_bytes) + np.mod(n * item, to_bytes) == 0)

@@ -119,13 +119,10 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     blocks_us = np.where(has_statistics, _C.table("channel_block_us")[device.target], 0.0)
     latency = _C.channel_start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=np.maximum(memory, bound) + latency,
         shares={"memory": memory, "latency": latency},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
     )
 
 
@@ -141,13 +138,10 @@ def analyse_transfers(group: Group, device: Device) -> Analysis:
     rate = rate * 1e3
     bound = np.maximum(written * shared / (peak * 1e3), written / hbm_bytes_per_us(device))
     link = written / rate
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_C.transfer_start_us + link,
         shares={"link": link, "latency": np.full(len(written), _C.transfer_start_us)},
-        flop=np.zeros(len(written)),
-        read_bytes=group.read_bytes,
-        written_bytes=written,
     )
 
 
@@ -168,13 +162,10 @@ def analyse(group: Group, device: Device) -> Analysis:
     compute = np.maximum(flop / vector_flop_per_us(device), special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * vector_flop_per_us(device)))
     busy = np.maximum(np.maximum(memory, cache), np.maximum(compute, bound))
-    return Analysis(
+    return group.analysis(
         bound_us=bound,
         kernel_us=_C.start_us + busy,
         shares={"compute": compute, "memory": memory, "cache": cache},
-        flop=group.flop,
-        read_bytes=group.read_bytes,
-        written_bytes=group.written_bytes,
     )
 
 

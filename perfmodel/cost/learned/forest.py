@@ -1,4 +1,7 @@
-"""Boosted trees as plain arrays, walked with NumPy: only fits load XGBoost."""
+"""Boosted trees as plain arrays, walked with NumPy: only fits load XGBoost.
+
+Large ensembles are packed into bytes; small ones, of collectives and adapters, are plain JSON.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -13,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints
+from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.files import read_bytes
 
 DEEPEST = 12
 _HEAD = Struct("<IIId")
@@ -225,3 +231,56 @@ def unpack(raw: bytes, columns: int) -> Forest:
     return Forest(
         feature.reshape(shape), threshold.reshape(shape), value.reshape(trees, leaves), start
     ).of_width(columns)
+
+
+_STORED = {
+    "column": "feature",
+    "threshold": "threshold",
+    "left": "below",
+    "right": "above",
+    "value": "value",
+}
+_MAX_BYTES = 32_000_000
+
+
+def forest_from_dict(content: Mapping[str, Any], columns: int) -> Forest:
+    """From `forest_to_dict`; raises `ModelError` for anything else."""
+    try:
+        trees = [{own: tree[name] for name, own in _STORED.items()} for tree in content["trees"]]
+        return joined(trees, float(content["base"])).of_width(columns)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ModelError(f"trees: cannot be read: {error!r}") from None
+
+
+def forest_to_dict(forest: Forest) -> dict[str, Any]:
+    """Plain data, one entry per tree."""
+
+    def plain(values: list[float]) -> list[float]:
+        return [int(each) if float(each).is_integer() else round(float(each), 7) for each in values]
+
+    trees = [{name: plain(tree[own]) for name, own in _STORED.items()} for tree in forest.trees()]
+    return {"base": forest.start, "depth": forest.depth, "trees": trees}
+
+
+def read_document(path: Path, schema: str) -> dict[str, Any]:
+    """The JSON object of that schema in a file; raises `ModelError` that names the file."""
+    try:
+        document = json.loads(read_bytes(path, max_bytes=_MAX_BYTES))
+    except PerfmodelError as error:
+        raise ModelError(str(error)) from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path}: not JSON") from None
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ModelError(f"{path}: expected a file of schema {schema}")
+    return document
+
+
+def read_trees(path: Path, schema: str, features: Sequence[str]) -> Forest:
+    """Trees of those `features` in a file of that schema; raises `ModelError` for others."""
+    document = read_document(path, schema)
+    if document.get("features") != list(features):
+        raise ModelError(f"{path}: trees of other features than {', '.join(features)}")
+    try:
+        return forest_from_dict(document.get("trees", {}), len(features))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None

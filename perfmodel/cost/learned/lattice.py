@@ -14,6 +14,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, Ints, clipped, distinct
 from perfmodel.cost.basis import OfDevice
+from perfmodel.cost.learned.devices import describe
 from perfmodel.cost.learned.features import BY_ROW
 from perfmodel.cost.learned.part import Part
 from perfmodel.hardware import Device
@@ -145,7 +146,7 @@ def _lattice(asked: OfDevice) -> Lattice:
     dims = {name: np.full(count, value) for name, value in given}
     dims |= dict(zip(OPS[op].dims, sizes, strict=True))
     rows = Rows((op,) * count, (dtype,) * count, (_FORWARD,) * count, (timing,) * count, dims)
-    us = part.unconstrained_us(rows, asked.device)
+    us = part.kernels(rows, asked.device, part.cells(rows, describe(asked.device))).us
     return Lattice(axes, monotone_midway(np.log(us).reshape([len(each) for each in axes])))
 
 

@@ -83,39 +83,38 @@ class Learned:
         are of, and whether the row's work lies among theirs (1) or not (0).
         """
         us, rows = self.estimate(rows, device).duration_us.tolist(), as_layers(rows)
-        why = [
-            replace(each, terms=each.terms | {"heuristic_us": each.duration_us})
-            for each in self.heuristic.explain(rows, device)
-        ]
+        why = self.heuristic.explain(rows, device)
+        more = [{"heuristic_us": each.duration_us} for each in why]
+        formulas = [each.formula for each in why]
         for part, index in self._parts_of(rows):
             found = _answer(part, rows.take(index), device)
             for at, row in enumerate(index.tolist()):
-                learned = {
-                    "learned_factor": us[row] / why[row].duration_us,
-                    "kinship_frac": float(found.similar[at]),
-                    "inside_domain": float(found.inside[at]),
-                }
-                hot = float(found.hot_us[at])
-                learned |= {"hot_us": hot} if hot > us[row] else {}
-                terms = why[row].terms | learned
-                why[row] = replace(why[row], terms=terms, formula=FORMULA)
+                more[row]["learned_factor"] = us[row] / why[row].duration_us
+                more[row]["kinship_frac"] = float(found.similar[at])
+                more[row]["inside_domain"] = float(found.inside[at])
+                if found.hot_us[at] > us[row]:
+                    more[row]["hot_us"] = float(found.hot_us[at])
+                formulas[row] = FORMULA
         return [
             replace(
-                each, duration_us=took, utilisation_frac=min(1.0, each.terms["bound_us"] / took)
+                each,
+                duration_us=took,
+                utilisation_frac=min(1.0, each.terms["bound_us"] / took),
+                terms=each.terms | own,
+                formula=formula,
             )
-            for each, took in zip(why, us, strict=True)
+            for each, took, own, formula in zip(why, us, more, formulas, strict=True)
         ]
 
     def _parts_of(self, rows: Rows) -> Iterator[tuple[Part, Ints]]:
         """(a part, the rows that it answers for)."""
 
-        def place(op: str, dtype: str) -> int | None:
-            places = range(len(self.parts))
-            return next((at for at in places if self.parts[at].answers_for(op, dtype)), None)
+        def places(op: str, dtype: str) -> list[int]:
+            return [at for at, part in enumerate(self.parts) if part.answers_for(op, dtype)]
 
-        for at, index in rows.grouped(lambda kind: place(kind.op, kind.dtype)):
-            if at is not None:
-                yield self.parts[at], index
+        for at, index in rows.grouped(lambda kind: tuple(places(kind.op, kind.dtype)[:1])):
+            if at:
+                yield self.parts[at[0]], index
 
 
 def as_layers(rows: Rows) -> Rows:

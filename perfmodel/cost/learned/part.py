@@ -218,10 +218,6 @@ class Part:
         least_us = np.maximum(columns.bound_us, device.kernel_floor_us)
         return Kernels(np.maximum(us, least_us), columns, cells, support)
 
-    def unconstrained_us(self, rows: Rows, device: Device) -> Floats:
-        """Times of `rows` before those of other sizes limit them."""
-        return self.kernels(rows, device, self.cells(rows, describe(device))).us
-
     def _learned(self, columns: Columns, cells: list[Cell], own: Description) -> Floats:
         """Log factors `[n]` of the trees; 0 where no device of the maker was measured."""
         factors, width = np.zeros(len(columns.base_us)), len(self.fitted.features)

@@ -19,9 +19,8 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
-from perfmodel.cost.learned.forest import Forest
+from perfmodel.cost.learned.forest import Forest, read_trees
 from perfmodel.cost.tiers import TIERS, Tier, Work, around
-from perfmodel.cost.trees import read_trees
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows

@@ -197,7 +197,7 @@ def test_a_product_takes_as_long_as_the_shortest_kernel_and_its_loop(
     tiling = matmul.fastest(
         *(np.array([each]) for each in (1.0, 32.0, 32.0, 32.0, 4.0, 1e7)),
         device=hardware.device(name),
-        is_matrix_unit=False,
+        is_matrix_unit=np.zeros(1, bool),
     )
     assert tiling.time_us[0] == pytest.approx(start_us + tiling.serial_us[0])
 

@@ -8,21 +8,17 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
-    MEMORY_PARAMETERS,
     Call,
     Scale,
     bound_terms,
     overlapped_us,
-    parameters,
 )
-from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.hardware import Device
 from perfmodel.ops.spec import Dims
 from perfmodel.ops.vocabulary.matmul import input_area, output_area
 
-_C = coefficients("cpu.matmul")
+_C, _CONVOLUTION = coefficients("cpu.matmul"), coefficients("cpu.convolution")
 
 
 def bf16_ratio(device: Device, reached: float) -> float:
@@ -31,7 +27,7 @@ def bf16_ratio(device: Device, reached: float) -> float:
     return max(min(ratio, _C.vector_bf16_ratio), reached * ratio)
 
 
-_RATES: Mapping[str, Scale] = {
+RATES: Mapping[str, Scale] = {
     "core_gflop_per_s": lambda device, share: (
         share * device.gemm_peak_frac * device.fp32_tflop_per_s * 1e3 / device.sm_count
     ),
@@ -50,10 +46,7 @@ def int8_ratio(device: Device) -> float:
     return min(device.int8_tflop_per_s / device.fp32_tflop_per_s, _C.vector_int8_ratio)
 
 
-MATMUL_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.matmul", _RATES))
-
-
-def _matmul_terms(call: Call) -> Mapping[str, Floats]:
+def matmul_terms(call: Call) -> Mapping[str, Floats]:
     values, dims, flop = call.values, call.dims, call.flop
     is_int8 = call.item_bytes == 1.0
     ratio = np.where(is_int8, int8_ratio(call.device), 1.0)
@@ -94,14 +87,7 @@ def _reached(call: Call) -> Floats:
     return reached
 
 
-MODEL = CpuFamily("matmul", MATMUL_PARAMETERS, _matmul_terms)
-KERNELS.register("cpu/matmul/heuristic")(MODEL)
-
-
-ATTENTION_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.attention", _RATES))
-
-
-def _attention_terms(call: Call) -> Mapping[str, Floats]:
+def attention_terms(call: Call) -> Mapping[str, Floats]:
     cores, moved = call.all_cores, call.moved_bytes
     rate = call.values["core_gflop_per_s"] * call.by_dtype(call.values["bf16_ratio"])
     memory_us = call.moving_us(moved, moved, cores)
@@ -109,16 +95,7 @@ def _attention_terms(call: Call) -> Mapping[str, Floats]:
     return {"fork": call.fork_us(cores), "compute": overlapped_us(compute_us, memory_us)}
 
 
-KERNELS.register("cpu/attention/heuristic")(
-    CpuFamily("attention", ATTENTION_PARAMETERS, _attention_terms)
-)
-
-
-CONVOLUTION_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.convolution", _RATES))
-_CONVOLUTION = coefficients("cpu.convolution")
-
-
-def _convolution_terms(call: Call) -> Mapping[str, Floats]:
+def convolution_terms(call: Call) -> Mapping[str, Floats]:
     """Work on channels padded to whole blocks, and the operands changed to that layout and back."""
     values, dims, written = call.values, call.dims, call.written_bytes
     more_in, more_out = _padding(dims, call.direction)
@@ -151,8 +128,3 @@ def _padding(dims: Dims, direction: str) -> tuple[Floats, Floats]:
         more_in = np.where(dims["in_channels"] <= _CONVOLUTION.block_channels, 1.0, more_in)
     grouped = dims["groups"] > 1
     return np.where(grouped, 1.0, more_in), np.where(grouped, 1.0, more_out)
-
-
-KERNELS.register("cpu/convolution/heuristic")(
-    CpuFamily("convolution", CONVOLUTION_PARAMETERS, _convolution_terms)
-)

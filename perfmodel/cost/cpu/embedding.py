@@ -9,19 +9,14 @@ import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
-    MEMORY_PARAMETERS,
     Call,
     bound_terms,
-    parameters,
 )
-from perfmodel.cost.cpu.family import CpuFamily
 from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 _C = coefficients("cpu.embedding")
-PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.embedding"))
 
 
 MAX_ALPHA = 3.0
@@ -76,7 +71,7 @@ def popular_frac(top: Floats, rows: Floats, alpha: Floats) -> Floats:
     return np.minimum(frac, 1.0)
 
 
-def _terms(call: Call) -> Mapping[str, Floats]:
+def embedding_terms(call: Call) -> Mapping[str, Floats]:
     """Rows by the cache level that their popularity keeps them in; all other bytes streamed."""
     values, dims, device = call.values, call.dims, call.device
     lookups = dims["batch"] * dims["pooling"] if "pooling" in dims else dims["lookups"]
@@ -146,6 +141,3 @@ def _rows_us(
         + again * l2 * moved_bytes * device.sm_count / values["l2_gb_per_s"]
     )
     return 1e-3 * lookups * ns_each
-
-
-KERNELS.register("cpu/embedding/heuristic")(CpuFamily("embedding", PARAMETERS, _terms))

@@ -1,18 +1,30 @@
-"""The families of GPU kernels, each by its physics."""
+"""The kernel models: families of GPU kernels by their physics, of a CPU's operators by terms."""
 
 from __future__ import annotations
+
+from statistics import NormalDist
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
+from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, parameters, parameters_on
+from perfmodel.cost.cpu.embedding import embedding_terms
+from perfmodel.cost.cpu.family import CpuFamily
+from perfmodel.cost.cpu.matmul import RATES, attention_terms, convolution_terms, matmul_terms
+from perfmodel.cost.cpu.vector import (
+    collective_terms,
+    host_terms,
+    optimizer_terms,
+    sort_terms,
+    streaming_terms,
+)
 from perfmodel.cost.gpu import (
     attention,
     convolution,
     embedding,
     jagged,
     matmul,
-    recurrent,
     streaming,
 )
 from perfmodel.cost.gpu.analysis import Analyse
@@ -31,7 +43,7 @@ ANALYSES: dict[str, Analyse] = {
     "matmul": matmul.analyse,
     "optimizer": streaming.analyse,
     "pooling": convolution.analyse_pooling,
-    "recurrent": recurrent.analyse,
+    "recurrent": jagged.analyse_recurrent,
     "sort": jagged.analyse_sorting,
     "transfer": streaming.analyse_transfers,
     "vector": streaming.analyse,
@@ -39,6 +51,40 @@ ANALYSES: dict[str, Analyse] = {
 """What each family's kernels move, compute and take."""
 for family, analyse in ANALYSES.items():
     KERNELS.register(f"gpu/{family}/heuristic")(Heuristic(family, analyse))
+
+
+_STREAMING = parameters("cpu.vector")
+_ON_CPU = {
+    "attention": (parameters("cpu.attention", RATES), attention_terms),
+    "collective": (parameters("cpu.collective"), collective_terms),
+    "convolution": (parameters("cpu.convolution", RATES), convolution_terms),
+    "embedding": (parameters("cpu.embedding"), embedding_terms),
+    "matmul": (parameters("cpu.matmul", RATES), matmul_terms),
+    "optimizer": (parameters("cpu.optimizer"), optimizer_terms),
+    "sort": (parameters("cpu.sort"), sort_terms),
+    "transfer": (_STREAMING, streaming_terms),
+    "vector": (_STREAMING, streaming_terms),
+}
+"""Parameters of each family's own, and the terms of its durations."""
+CPU_FAMILIES = {
+    family: CpuFamily(family, (*MEMORY_PARAMETERS, *own), terms)
+    for family, (own, terms) in _ON_CPU.items()
+}
+CPU_FAMILIES["host"] = CpuFamily("host", parameters("cpu.host"), host_terms, called=False)
+CPU_FAMILIES |= dict.fromkeys(("channel", "jagged", "pooling"), CPU_FAMILIES["vector"])
+for family, model in CPU_FAMILIES.items():
+    KERNELS.register(f"cpu/{family}/heuristic")(model)
+
+
+def waiting_frac(device: Device, ranks: int) -> float:
+    """What ranks of equal work wait for the last of them on a CPU, as a share of their own work.
+
+    The largest of so many normal variables, by the median rank of Blom, 1958.
+    """
+    model = CPU_FAMILIES["collective"]
+    values = parameters_on(model.family, model.family, model.parameters, device)
+    last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    return values["skew_frac"] * last if ranks > 1 else 0.0
 
 
 NAME = f"gpu/{RECORDED}/heuristic"

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 
 from perfmodel.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import (
-    MEMORY_PARAMETERS,
     Call,
     bound_terms,
     overlapped_us,
-    parameters,
-    parameters_on,
 )
-from perfmodel.cost.cpu.family import CpuFamily
-from perfmodel.hardware import Device
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, VIEWS
 
 _CALL = coefficients("cpu.call")
 _C, _SORT = coefficients("cpu.vector"), coefficients("cpu.sort")
-STREAMING = (*MEMORY_PARAMETERS, *parameters("cpu.vector"))
 
 
 def streaming_terms(call: Call) -> Mapping[str, Floats]:
@@ -68,20 +60,15 @@ def _walks(call: Call) -> Floats:
     return dims["rows"] * np.maximum(1 - _C.known_pages / pages, 0.0)
 
 
-KERNELS.register("cpu/vector/heuristic")(CpuFamily("vector", STREAMING, streaming_terms))
-KERNELS.register("cpu/transfer/heuristic")(CpuFamily("transfer", STREAMING, streaming_terms))
-
-
 TEMPORARIES = {"optimizer_sgd": (0, 0), "optimizer_adagrad": (1, 2)}
 USUAL_TEMPORARIES = (1, 1)
 """Tensors of the parameters' size that are held at once per parameter: loop, `foreach`.
 
 Source: torch/optim/{sgd,adagrad,adam}.py (roots of the states; scaled gradients of Adagrad).
 """
-OPTIMIZER_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.optimizer"))
 
 
-def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
+def optimizer_terms(call: Call) -> Mapping[str, Floats]:
     """Later passes of a loop find a tensor where it fits by itself, of `foreach` where all do.
 
     A fused kernel passes once.
@@ -117,11 +104,6 @@ def _optimizer_terms(call: Call) -> Mapping[str, Floats]:
     }
 
 
-KERNELS.register("cpu/optimizer/heuristic")(
-    CpuFamily("optimizer", OPTIMIZER_PARAMETERS, _optimizer_terms)
-)
-
-
 RADIX = ("unique", "sort_pairs")
 """Ops that sort many keys by their digits, and all of them at once.
 
@@ -129,10 +111,9 @@ Source: `unique_cpu_sorted_template`, aten/src/ATen/native/Unique.cpp; `batched_
 """
 LINEAR = ("topk", "cumsum", "run_length_encode")
 """Ops that pass over their keys without sorting them."""
-SORT_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.sort"))
 
 
-def _sort_terms(call: Call) -> Mapping[str, Floats]:
+def sort_terms(call: Call) -> Mapping[str, Floats]:
     """Of the same few keys sorted over and over, the branches are known."""
     values, dims, moved = call.values, call.dims, call.moved_bytes
     keys, cores = dims["rows"] * dims["cols"], float(call.device.sm_count)
@@ -154,17 +135,10 @@ def _sort_terms(call: Call) -> Mapping[str, Floats]:
     }
 
 
-KERNELS.register("cpu/sort/heuristic")(CpuFamily("sort", SORT_PARAMETERS, _sort_terms))
-
-
-_COLLECTIVE = coefficients("cpu.collective")
-COLLECTIVE_PARAMETERS = (*MEMORY_PARAMETERS, *parameters("cpu.collective"))
-
-
-def _collective_terms(call: Call) -> Mapping[str, Floats]:
+def collective_terms(call: Call) -> Mapping[str, Floats]:
     """Calls, and copies through sockets: Gloo over loopback among processes of one CPU."""
     values, dims = call.values, call.dims
-    held = _COLLECTIVE.copies * dims["size_bytes"]
+    held = coefficients("cpu.collective").copies * dims["size_bytes"]
     memory_us = call.moving_us(call.written_bytes, held, call.all_cores)
     return {
         "ranks": (dims["ranks"] - 1) * values["rank_us"],
@@ -172,34 +146,7 @@ def _collective_terms(call: Call) -> Mapping[str, Floats]:
     }
 
 
-COLLECTIVE_MODEL = CpuFamily("collective", COLLECTIVE_PARAMETERS, _collective_terms)
-KERNELS.register("cpu/collective/heuristic")(COLLECTIVE_MODEL)
-
-
-def waiting_frac(device: Device, ranks: int) -> float:
-    """What ranks of equal work wait for the last of them, as a share of their own work.
-
-    The largest of so many normal variables, by the median rank of Blom, 1958.
-    """
-    family = COLLECTIVE_MODEL.family
-    values = parameters_on(family, family, COLLECTIVE_MODEL.parameters, device)
-    last = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    return values["skew_frac"] * last if ranks > 1 else 0.0
-
-
-HOST_PARAMETERS = parameters("cpu.host")
-
-
-def _host_terms(call: Call) -> Mapping[str, Floats]:
+def host_terms(call: Call) -> Mapping[str, Floats]:
     host_us = call.dims["count"] * call.values["bucket_us" if call.op == BUCKET else "each_us"]
     first_us = call.first_us() if call.op in VIEWS else 0.0
     return {"host": host_us * call.crowding() + first_us}
-
-
-KERNELS.register("cpu/host/heuristic")(
-    CpuFamily("host", HOST_PARAMETERS, _host_terms, called=False)
-)
-
-
-for _family in ("channel", "jagged", "pooling"):
-    KERNELS.register(f"cpu/{_family}/heuristic")(CpuFamily("vector", STREAMING, streaming_terms))

@@ -1,1 +1,0 @@
-"""The kernel models, one file each; every file here registers its own."""
