@@ -74,17 +74,16 @@ def _evaluate(r: Recorder, node: Node) -> None:
     if not r.is_bare:
         r.begin(node.name, *given)
     assert node.backward is not None
-    results: Gradients = node.backward(given) if given else [None] * len(node.inputs)
+    results: Gradients = [None] * len(node.inputs)
+    if given:
+        results = node.backward(given[0] if node.is_single else given)
     if not r.is_bare:
         r.end()
-    passed = list(zip(node.next, node.inputs, results, strict=True))
-    summed = [
-        sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
-        for edge, x, result in passed
-    ]
-    for edge, result in zip(node.next, summed, strict=True):
+    for edge, x, result in zip(node.next, node.inputs, results, strict=True):
         if edge is None or result is None:
             continue
+        if result.shape != x.shape:
+            result = sum_to(r, result, x.shape)
         target, number = edge
         before = target.gradients.get(number)
         target.gradients[number] = result if before is None else _added(r, before, result)

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.embedding.cache import TableAccess
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
@@ -47,6 +48,10 @@ class Table:
             return _unique_rows(self.rows, self.alpha, self.histogram, self.lookups(batch))
         keys = _unique_rows(self.key_rows, self.alpha, self.histogram, batch)
         return expected_unique_rows(self.rows, 0.0, max(1, round(keys * self.pooling)))
+
+    def access(self, lookups: float, row_bytes: float) -> TableAccess:
+        """So many lookups of it, as a cache of rows of `row_bytes` sees them."""
+        return TableAccess(popularity=self.popularity(), lookups=lookups, row_bytes=row_bytes)
 
     def popularity(self) -> Popularity:
         """How often each row is looked up, in classes, for the caches of `perfmodel.embedding`.
@@ -89,6 +94,12 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
         unique_rows=tuple(table.unique_rows(batch) for table in tables),
         alpha=tuple(_equivalent_alpha(table, batch) for table in tables),
     )
+
+
+@lru_cache(maxsize=1 << 10)
+def lookup_attributes(tables: tuple[Table, ...], batch: int) -> dict[str, str]:
+    """The same as attributes of an op, not to be changed."""
+    return lookups(tables, batch).to_attributes()
 
 
 def _equivalent_alpha(table: Table, batch: int) -> float:

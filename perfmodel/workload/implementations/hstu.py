@@ -100,7 +100,7 @@ def hstu(r: Recorder, run: Run) -> None:
     asked = [positions if table.pooling > 1 else run.batch for table in workload.tables]
     with r.label(LABEL):
         ids = [r.view(values, (count,), (1,)) for count in asked]
-        rows = sequence_rows(r, run, ids, read_one_by_one if run.placement else None)
+        rows = sequence_rows(r, run, ids, read_one_by_one)
         extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
         x = _content(r, run, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)

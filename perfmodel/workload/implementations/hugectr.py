@@ -26,7 +26,7 @@ from perfmodel.workload.eager.arithmetic import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import Batched, look_up, update
 from perfmodel.workload.eager.tensors import send_from_host, to_dtype
-from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
+from perfmodel.workload.embedding_tables import fused_tables, total_lookups
 from perfmodel.workload.hugectr_parts import (
     Linked,
     Networked,
@@ -39,6 +39,7 @@ from perfmodel.workload.hugectr_parts import (
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table
 
 
 class Collection:
@@ -49,8 +50,10 @@ class Collection:
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
-        self.tables, self.replicas = fused_embeddings(r, run)
-        self.keys = _keys(r, total_lookups(tables_of(run), run.global_batch), self.tables)
+        tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
+        self.tables = fused_tables(r, run, tables, run.global_batch)
+        self.replicas = fused_tables(r, run, run.replicas, run.batch) if run.replicas else None
+        self.keys = _keys(r, total_lookups(tables, run.global_batch), self.tables)
         if self.replicas is not None:
             self.own_keys = _keys(r, total_lookups(run.replicas, run.batch), self.replicas)
         places = run.plan.domains or run.plan.shards
