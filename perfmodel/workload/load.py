@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import offered
@@ -19,8 +19,8 @@ TABLE_KEYS = (
     *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
 )
 _TYPES: dict[str, type] = {"rows": int, "dim": int, "alpha": float, "pooling": float}
-_DISTRIBUTIONS = ("uniform", "zipf", "histogram")
-INDEPENDENT, BY_KEY = "independent", "by_key"
+Distribution = Literal["uniform", "zipf", "histogram"]
+Bags = Literal["independent", "by_key"]
 """Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 
 
@@ -79,8 +79,9 @@ def _group(table: Section, where: str) -> list[Table]:
     if "histogram" in table:
         histogram = workload_value("histogram", Histogram, histogram, f"{where}: histogram")
     usual = "histogram" if histogram else "zipf" if alpha else "uniform"
-    distribution = _one_of(_DISTRIBUTIONS, table.get("distribution", usual), where, "distribution")
-    by_key = _one_of((INDEPENDENT, BY_KEY), table.get("bags", INDEPENDENT), where, "bags") == BY_KEY
+    distribution = table.get("distribution", usual)
+    workload_value("distribution", Distribution, distribution, f"{where}: distribution")
+    bags = workload_value("bags", Bags, table.get("bags", "independent"), f"{where}: bags")
     if (distribution == "histogram") != bool(histogram):
         raise WorkloadError(
             f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
@@ -104,7 +105,7 @@ def _group(table: Section, where: str) -> list[Table]:
         key: [workload_value(key, _TYPES[key], item, f"{where}: {key}") for item in column]
         for key, column in columns.items()
     }
-    if by_key:
+    if bags == "by_key":
         checked["key_rows"] = checked["rows"]
     return [
         Table(
@@ -113,14 +114,6 @@ def _group(table: Section, where: str) -> list[Table]:
         )
         for number in range(count)
     ]
-
-
-def _one_of(known: tuple[str, ...], value: Any, where: str, key: str) -> str:
-    if value not in known:
-        *first, last = (f'"{each}"' for each in known)
-        choices = f"{', '.join(first)} or {last}"
-        raise WorkloadError(f"{where}: {key}: expected {choices}, got {short(value)}")
-    return str(value)
 
 
 FOLDER = Path(__file__).parent / "catalogue"
