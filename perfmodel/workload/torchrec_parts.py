@@ -116,8 +116,7 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == POOLED:
         dims = tuple(map(sum, widths))
-        link = Link(run.batch, dims, run.rank, adapters=run)
-        out = exchanged_rows(r, pooled, link, wire)
+        out = exchanged_rows(r, pooled, Link(run.batch, dims, run.rank, wire, adapters=run))
         return features_of(r, out, [width for own in widths for width in own])
     place = run.rank % run.linked
     alike = widths[place :: run.linked]
@@ -128,8 +127,8 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
         pooled = _empty_pooled(r, run.batch * run.groups)
     dims = tuple(map(sum, alike))
     group = f"place {place}"
-    link = Link(run.batch, dims, run.rank // run.linked, nodes=run.groups, group=group)
-    out = exchanged_rows(r, pooled, link, wire)
+    link = Link(run.batch, dims, run.rank // run.linked, wire, run.groups, group)
+    out = exchanged_rows(r, pooled, link)
     return features_of(r, out, [width for own in alike for width in own])
 
 

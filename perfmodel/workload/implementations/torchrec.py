@@ -15,7 +15,9 @@ ranks with the last.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
@@ -57,19 +59,6 @@ from perfmodel.workload.torchrec_parts import (
 from perfmodel.workload.training import LABEL, backward_and_update
 
 
-@dataclass(frozen=True)
-class _Model:
-    """What all micro-batches of a step share."""
-
-    layers: Dense
-    sources: tuple[Source, ...]
-    """One per group of tables."""
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        return [*self.layers.parameters, *(x for each in self.sources for x in each.parameters)]
-
-
 @implementation("torchrec")
 def torchrec(r: Recorder, run: Run) -> None:
     """One step of one rank, its tables in device memory as the run's plan has them."""
@@ -78,36 +67,42 @@ def torchrec(r: Recorder, run: Run) -> None:
     tiered(r, replace(run, placement=placement, pipeline=pipeline, sends_partial_sums=True))
 
 
+Pairs = Sequence[tuple[Source, Group]]
+"""What reads each group of tables, and what a micro-batch asks of it."""
+
+
 @implementation("tiered", placements=True)
 def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
-    model = _Model(
-        dense_layers(r, run.workload),
-        tuple(source_of(r, group) for group in groups_of(run)),
-    )
-    parts = micro_batches(run)
+    pipeline = run.pipeline or Pipeline()
+    layers = dense_layers(r, run.workload)
+    sources = [source_of(r, group) for group in groups_of(run)]
+    parts = _micro_batches(run, pipeline)
+    pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
+    if pipeline.rows_beside:  # own samples'; shards wait for keys of other ranks
+        for source, group in chain(*pairs[1:]):
+            if group.replicated:
+                source.fetch(r, group, _own_keys(r, group))
     before: list[Tensor] = []
-    for part in parts[1:]:
-        if is_fetched_beside(part, number=1):  # own samples'; shards wait for keys of other ranks
-            for source, group in zip(model.sources, groups_of(part), strict=True):
-                if group.replicated:
-                    source.fetch(r, group, _own_keys(r, group))
-    for number, part in enumerate(parts):
+    for number, (part, own) in enumerate(zip(parts, pairs, strict=True)):
         if run.train:
             r.tape = Tape()
-            r.parameter(*model.parameters)
-        before = _micro_batch(r, part, model, before, number, is_last=number == len(parts) - 1)
+            r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
+        is_fetched = number > 0 and pipeline.rows_beside
+        loss = _micro_batch(r, part, layers, own, pipeline, is_fetched=is_fetched)
+        if loss is not None:
+            is_last = number == len(parts) - 1
+            before = _learn(r, part, layers, own, loss, before, is_last=is_last)
     if run.train:
         with r.during(OPTIMIZER):
-            finish_writes(r, run, model.sources)
-            for source in model.sources:
+            finish_writes(r, run, sources)
+            for source in sources:
                 if isinstance(source, Shared):
                     source.finish(r, run)
 
 
-def micro_batches(run: Run) -> list[Run]:
+def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
     """The step of each micro-batch of `run`, its samples shared out."""
-    pipeline = run.pipeline or Pipeline()
     batches, left = [], run.batch
     for number, each in enumerate(pipeline.micro_batches, 1):
         is_last = number == len(pipeline.micro_batches)
@@ -118,71 +113,58 @@ def micro_batches(run: Run) -> list[Run]:
     return batches
 
 
-def is_fetched_beside(run: Run, number: int) -> bool:
-    """Whether the rows of micro-batch `number` are fetched beside the ones before it."""
-    return number > 0 and run.pipeline is not None and run.pipeline.rows_beside
-
-
 def _micro_batch(
-    r: Recorder, run: Run, model: _Model, before: list[Tensor], number: int, *, is_last: bool
-) -> list[Tensor]:
-    """Micro-batch `number`; returns dense gradients, those of the ones `before` in them."""
-    is_ahead = run.pipeline is not None and run.pipeline.input_ahead
-    groups = tuple(group.of_samples(run) for group in groups_of(run))
+    r: Recorder, run: Run, layers: Dense, pairs: Pairs, pipeline: Pipeline, *, is_fetched: bool
+) -> Tensor | None:
+    """The forward pass of a micro-batch; its loss, where it is trained."""
+    is_ahead = pipeline.input_ahead
     is_sharded = run.ranks > 1 and any(run.plan.shards)
     with r.with_attributes(PREFETCHED if is_ahead else {}):
         dense, local, labels = local_batch(r, run)
-    if is_ahead:
+    if is_ahead:  # an earlier step brought this one's
         dense, labels = r.like(dense), r.like(labels)
         local = Jagged(r.like(local.values), r.like(local.lengths))
-    keys = local
+    keys, loss = local, None
     if is_sharded:
         with r.with_attributes(DISTRIBUTED if is_ahead else {}):
             sending = start_key_exchange(r, run, local)
         keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
-        fetched = is_fetched_beside(run, number)
-        output = forward(
-            r,
-            run,
-            model.layers,
-            dense,
-            lambda: _sparse(r, run, model.sources, groups, keys, is_fetched=fetched),
-        )
+        sparse = partial(_sparse, r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
+        output = forward(r, run, layers, dense, sparse)
         if run.train:
             loss = loss_of(r, run, output, labels)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
             finish_key_exchange(r, run, *sending)
-    if not run.train:
-        return []
-    return _learn(r, run, model, groups, loss, before, is_last=is_last)
+    return loss
 
 
 def _learn(
     r: Recorder,
     run: Run,
-    model: _Model,
-    groups: Sequence[Group],
+    layers: Dense,
+    pairs: Pairs,
     loss: Tensor,
     before: list[Tensor],
     *,
     is_last: bool,
 ) -> list[Tensor]:
-    dense = model.layers.parameters
+    """Dense gradients of a micro-batch, those of the ones `before` in them; after the last the
+    optimizers' steps."""
     if is_last:
         with r.during(BACKWARD):
             for gradient in before:
                 r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
         replicated = [
             source.parameters[0]
-            for source, group in zip(model.sources, groups, strict=True)
+            for source, group in pairs
             if group.replicated and run.ranks > 1 and group.placed.tier == "hbm"
         ]
-        backward_and_update(r, run, loss, [dense], replicated=replicated, wrapped=True)
+        backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
         return []
     by_tensor = backward(r, loss)
-    gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
+    gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
     with r.during(BACKWARD):
         for total, more in zip(before, gradients, strict=True) if before else ():
             r.leaf("aten::add_", (total, more, 1), total)
@@ -190,22 +172,13 @@ def _learn(
 
 
 def _sparse(
-    r: Recorder,
-    run: Run,
-    sources: Sequence[Source],
-    groups: Sequence[Group],
-    keys: Jagged,
-    *,
-    is_fetched: bool,
+    r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool, is_fetched: bool
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
-    workload = run.workload
-    pairs = list(zip(sources, groups, strict=True))
     own = [pair for pair in pairs if not pair[1].replicated]
     parts = []
     if any(run.plan.shards):
         if run.ranks > 1:
-            is_ahead = run.pipeline is not None and run.pipeline.input_ahead
             with r.with_attributes(INPUT_STREAM if is_ahead else {}):
                 keys = keys_by_table(r, run, keys)
                 pooled_lengths(r, run, keys)
@@ -220,12 +193,10 @@ def _sparse(
                 source.fetch(r, group, own_keys)
             parts.append(source.look_up(r, group, own_keys))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
-    return sums_by_table(r, workload, out)
+    return sums_by_table(r, run.workload, out)
 
 
-def _looked_up(
-    r: Recorder, run: Run, pairs: Sequence[tuple[Source, Group]], keys: Jagged, *, whole: bool
-) -> Tensor:
+def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
     """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
     if len(pairs) == 1 and whole:
         return _look_up(r, *pairs[0], keys)
