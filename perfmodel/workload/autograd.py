@@ -79,11 +79,13 @@ def _evaluate(r: Recorder, node: Node) -> None:
         results = node.backward(given[0] if node.is_single else given)
     if not r.is_bare:
         r.end()
-    for edge, x, result in zip(node.next, node.inputs, results, strict=True):
+    results = [
+        sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
+        for edge, x, result in zip(node.next, node.inputs, results, strict=True)
+    ]
+    for edge, result in zip(node.next, results, strict=True):
         if edge is None or result is None:
             continue
-        if result.shape != x.shape:
-            result = sum_to(r, result, x.shape)
         target, number = edge
         before = target.gradients.get(number)
         target.gradients[number] = result if before is None else _added(r, before, result)
