@@ -51,9 +51,7 @@ def layer_stages(
         reached = set()
         for before in sorted(given):
             for dtype in dtypes:
-                r = Recorder(
-                    "cpu" if target == CPU else "cuda", threads=machine.node.device.sm_count
-                )
+                r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
                 r.tape = Tape() if train else None
                 out = _record(r, workload, samples, number, before, dtype)
                 rows.append(_rows(r, out, workload, machine))
