@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import offered
-from perfmodel.schema import convert, read_toml, require_keys, short
+from perfmodel.schema import read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.settings import SECTIONS, Section, workload_section, workload_value
 from perfmodel.workload.tables import Histogram, Table
@@ -39,22 +39,22 @@ def workload_from_document(document: Section, name: str, where: str) -> Workload
     for key, kind in SECTIONS.items():
         table = document.get(key, {})
         if isinstance(table, dict) and "source" in table:
-            sources[key] = _text(table["source"], f"{where}: {key}: source")
+            sources[key] = workload_value("source", str, table["source"], f"{where}: {key}: source")
             table = {name: value for name, value in table.items() if name != "source"}
         parts[key] = workload_section(kind, table, f"{where}: {key}")
     parts["tables"] = _tables(document.get("tables"), sources, where)
     if "source" in document:
-        sources["file"] = _text(document["source"], f"{where}: source")
+        sources["file"] = workload_value("source", str, document["source"], f"{where}: source")
     if "batch" in document:
         parts["batch"] = workload_value("batch", int, document["batch"], f"{where}: batch")
-    title = _text(document["title"], f"{where}: title") if "title" in document else ""
+    title = (
+        workload_value("title", str, document["title"], f"{where}: title")
+        if "title" in document
+        else ""
+    )
     workload = Workload(name=name, title=title, sources=MappingProxyType(sources), **parts)
     check_workload(workload, where)
     return workload
-
-
-def _text(value: Any, where: str) -> str:
-    return str(convert(str, value, where, WorkloadError))
 
 
 def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
@@ -65,7 +65,9 @@ def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ..
         place = f"{where}: tables[{number}]"
         require_keys(group, TABLE_KEYS, place, WorkloadError)
         if "source" in group:
-            sources[f"tables[{number}]"] = _text(group["source"], f"{place}: source")
+            sources[f"tables[{number}]"] = workload_value(
+                "source", str, group["source"], f"{place}: source"
+            )
         tables += _group(group, place)
     return tuple(tables)
 
