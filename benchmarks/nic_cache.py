@@ -57,7 +57,7 @@ from perfmodel.workload.adapter_hits import (
     logit,
     measured_reuse,
 )
-from perfmodel.workload.adapter_step import step_change
+from perfmodel.workload.tiered.adapter_rows import step_change
 
 SEEN, HELD_OUT = (0.2, 0.5, 0.8, 1.0, 1.2, 1.5), (0.7, 1.1)
 """Exponents of the rows' popularity that the trees are fitted to, and tested on."""

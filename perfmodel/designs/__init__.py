@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.designs.low_precision import ROUNDING_ERRORS as ROUNDING_ERRORS
     from perfmodel.designs.low_precision import hosts_needed as hosts_needed
     from perfmodel.designs.popular_samples import choose_hot_rows as choose_hot_rows
-    from perfmodel.designs.software_memory import FleetHost as FleetHost
     from perfmodel.designs.software_memory import UserSide as UserSide
     from perfmodel.designs.software_memory import query_us as query_us
-    from perfmodel.designs.software_memory import saving_frac as saving_frac
 
 __getattr__, __all__ = exports(__name__)

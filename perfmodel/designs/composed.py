@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice, product
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
-from perfmodel.embedding import Placement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.hardware import Cluster
 from perfmodel.registry import offered
 from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
@@ -23,31 +21,31 @@ def without_unused(deployment: Deployment) -> Deployment:
 
     Raises `WorkloadError` where samples are parted by hot rows that there are no longer.
     """
-    used = _used_pipeline(deployment)
+    used = _by_kind(_used, deployment)
+    kinds = [(phase.placement, phase.pipeline) for phase in used.phases]
+    is_one = all(kind == kinds[0] for kind in kinds)
+    return replace(used, phases=()) if is_one else used
+
+
+def _by_kind(edit: Callable[[Deployment], Deployment], deployment: Deployment) -> Deployment:
+    """`deployment` edited; of steps of several kinds, each kind."""
     if not deployment.phases:
-        return used
-    parts = [
-        _used_pipeline(replace(deployment, placement=phase.placement, pipeline=phase.pipeline))
+        return edit(deployment)
+    whole = replace(deployment, phases=())
+    edited = [
+        edit(replace(whole, placement=phase.placement, pipeline=phase.pipeline))
         for phase in deployment.phases
     ]
-    first = parts[0]
-    if all(part == first for part in parts):
-        return replace(first, phases=())
+    if any(each.phases for each in edited):
+        raise WorkloadError("designs: steps that are of several kinds already")
     phases = tuple(
-        replace(phase, placement=part.placement, pipeline=part.pipeline)
-        for phase, part in zip(deployment.phases, parts, strict=True)
+        replace(phase, placement=each.placement, pipeline=each.pipeline)
+        for phase, each in zip(deployment.phases, edited, strict=True)
     )
-    return replace(used, phases=phases)
+    return replace(edited[0], phases=phases)
 
 
-def without_drives(machine: Cluster, placement: Placement) -> Cluster:
-    """`machine` as `placement` sees it: without drives where they hold no table."""
-    if any(table.tier == "storage" for table in placement.tables):
-        return machine
-    return machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
-
-
-def _used_pipeline(deployment: Deployment) -> Deployment:
+def _used(deployment: Deployment) -> Deployment:
     placement, pipeline = deployment.placement, deployment.pipeline
     tables = placement.tables
     hot = any(table.hot_rows for table in tables)
@@ -116,35 +114,20 @@ class Composed:
 
 def _is_same_step(one: Deployment, other: Deployment) -> bool:
     """Whether a step is the same, notes and unused drives aside."""
-    left, right = (
-        replace(each, notes=(), machine=without_drives(each.machine, each.placement))
-        for each in (one, other)
-    )
-    return left == right
+
+    def told(deployment: Deployment) -> Deployment:
+        machine = deployment.machine
+        if not any(table.tier == STORAGE for table in deployment.placement.tables):
+            machine = machine.with_each_node(lambda it: replace(it, storage=None, drives=None))
+        return replace(deployment, notes=(), machine=machine)
+
+    return told(one) == told(other)
 
 
 def _applied(designs: Sequence[Design], deployment: Deployment) -> Deployment:
     for design in designs:
-        deployment = _in_phases(design, deployment)
+        deployment = _by_kind(design.apply, deployment)
     return deployment
-
-
-def _in_phases(design: Design, deployment: Deployment) -> Deployment:
-    """`deployment` under `design`: of steps of several kinds, each kind."""
-    if not deployment.phases:
-        return design.apply(deployment)
-    whole = replace(deployment, phases=())
-    applied = [
-        design.apply(replace(whole, placement=phase.placement, pipeline=phase.pipeline))
-        for phase in deployment.phases
-    ]
-    if any(each.phases for each in applied):
-        raise WorkloadError("designs: steps that are of several kinds already")
-    phases = tuple(
-        replace(phase, placement=each.placement, pipeline=each.pipeline)
-        for phase, each in zip(deployment.phases, applied, strict=True)
-    )
-    return replace(applied[0], phases=phases)
 
 
 def composed(text: str, settings: Settings | None = None) -> Composed:

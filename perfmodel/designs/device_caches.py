@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +12,11 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
-from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement
+from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.units import BYTES_PER_GB
-from perfmodel.workload.tables import Table
 
 MIN_FRAC = 1e-3
 """Of the rows, less than this is not tried in the place of more."""
@@ -125,14 +123,19 @@ class RecShard(settings.Checked, of="recshard"):
     def apply(self, deployment: Deployment) -> Deployment:
         """All tables in host memory, their popular rows in a static cache of device memory."""
         capacity_bytes = self.hbm_gb * BYTES_PER_GB
-        cost = read_us(deployment, hot_fracs(deployment, capacity_bytes * deployment.ranks))
-        ranks = ranks_by_load(cost, deployment.ranks)
+        hot = hot_fracs(deployment, capacity_bytes * deployment.ranks)
+        device, rows = deployment.machine.node.device, row_bytes_of(deployment)
+        read = rows * [table.pooling for table in deployment.workload.tables]
+        bus = device.pcie_gb_per_s or 1.0
+        ranks = ranks_by_load(
+            read * (hot / device.hbm_gb_per_s + (1 - hot) / bus), deployment.ranks
+        )
 
         def edit(number: int, _placed: TablePlacement) -> dict[str, Any]:
             place = {"sharding": "table_wise", "ranks": (int(ranks[number]),), "tier": "host"}
             return {**place, "pooled_on": "device", "hot_rows": 0, "caches": (CACHE,)}
 
-        sizes = row_bytes_of(deployment) * [table.rows for table in deployment.workload.tables]
+        sizes = rows * [table.rows for table in deployment.workload.tables]
         most_bytes = np.bincount(ranks, sizes, deployment.ranks).max()
         cache = RowCache(CACHE, "hbm", min(capacity_bytes, float(most_bytes)), "static")
         tables = deployment.placement.edited(edit, caches=(cache,)).tables
@@ -146,38 +149,8 @@ class RecShard(settings.Checked, of="recshard"):
 def hot_fracs(deployment: Deployment, hbm_bytes: float) -> Floats:
     """Per table the share of lookups that go to rows within `hbm_bytes` of the most popular rows
     (per byte) of all tables."""
-    tables = deployment.workload.tables
-    number, size, share, before = _by_popularity(tables, tuple(row_bytes_of(deployment).tolist()))
-    kept = np.clip((hbm_bytes - before) / size, 0.0, 1.0)
-    return np.minimum(np.bincount(number, kept * share, len(tables)), 1.0)
-
-
-@lru_cache(maxsize=4)
-def _by_popularity(
-    tables: tuple[Table, ...], stored_bytes: tuple[float, ...]
-) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
-    """Classes of rows of all tables, those looked up most per byte first: each one's table, bytes,
-    share of the table's lookups, and the bytes of all before it."""
-    use = [table.popularity() for table in tables]
-    pairs = list(zip(tables, stored_bytes, strict=True))
-    rates = [
-        each.chance * table.pooling / row for each, (table, row) in zip(use, pairs, strict=True)
-    ]
-    order = np.argsort(-np.concatenate(rates), kind="stable")
-    number = np.repeat(np.arange(len(tables)), [len(each.rows) for each in use])[order]
-    share = np.concatenate([each.share for each in use])[order]
-    sizes = [each.rows * row for each, row in zip(use, stored_bytes, strict=True)]
-    size = np.concatenate(sizes)[order]
-    return number, size, share, np.concatenate([[0.0], np.cumsum(size)[:-1]])
-
-
-def read_us(deployment: Deployment, hot: Floats) -> Floats:
-    """Per table what its lookups read of device memory and over the bus, one after the other."""
-    device = deployment.machine.node.device
-    moved = np.array([table.pooling for table in deployment.workload.tables])
-    moved = moved * row_bytes_of(deployment) * deployment.batch
-    bus = (device.pcie_gb_per_s or 1.0) * 1e3
-    return np.asarray(moved * (hot / (device.hbm_gb_per_s * 1e3) + (1 - hot) / bus))
+    pairs = zip(deployment.workload.tables, row_bytes_of(deployment).tolist(), strict=True)
+    return hot_set([table.access(table.pooling, row) for table, row in pairs], hbm_bytes).hot_frac
 
 
 def row_bytes_of(deployment: Deployment) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.arrays import Floats
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import first_rank
-from perfmodel.embedding import RowCache, TableAccess
+from perfmodel.embedding import RowCache
 from perfmodel.embedding.placement import CACHE_PLACES, NIC, all_memories
 from perfmodel.workload import Table
 from perfmodel.workload.adapter_caches import adapter_use
@@ -151,13 +151,10 @@ def _tier_uses(
     for own in filter(None, _per_rank(deployment, cache.name)):
         key = tuple(own)
         if key not in seen:
+            dtypes = [deployment.placement.tables[number].dtype for number, _, _ in own]
             accesses = [
-                TableAccess(
-                    popularity=table.popularity(),
-                    lookups=table.lookups(samples) * batches,
-                    row_bytes=row_bytes(table, deployment.placement.tables[number].dtype),
-                )
-                for number, table, samples in own
+                table.access(table.lookups(samples) * batches, row_bytes(table, dtype))
+                for (_, table, samples), dtype in zip(own, dtypes, strict=True)
             ]
             use = cache.steady_use(accesses)
             missed = (1 - use.hit_frac) * use.lookups

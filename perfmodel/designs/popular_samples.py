@@ -18,7 +18,6 @@ from perfmodel.embedding import (
     MicroBatch,
     Pipeline,
     Placement,
-    TableAccess,
     TablePlacement,
     hot_set,
 )
@@ -109,11 +108,7 @@ def _hot_rows(
 ) -> tuple[HotSet, HotSet]:
     """What is kept, and the same in whole rows, at least one per table, the most popular ones."""
     accesses = [
-        TableAccess(
-            popularity=table.popularity(),
-            lookups=table.pooling,
-            row_bytes=float(row_bytes(dtype, table.dim)),
-        )
+        table.access(table.pooling, float(row_bytes(dtype, table.dim)))
         for table, dtype in zip(tables, dtypes, strict=True)
     ]
     least = sum(access.row_bytes for access in accesses)

@@ -17,9 +17,9 @@ from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.schema import Limits
 from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
-from perfmodel.workload.adapter_step import step_change, worth_asking
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run
+from perfmodel.workload.tiered.adapter_rows import step_change, worth_asking
 
 
 def worth_writing(deployment: Deployment, lookups: float) -> list[float]:

@@ -76,37 +76,6 @@ def query_us(user: LoadLatency, item_us: float, top_us: float) -> float | None:
     return None if user.p99_us is None else max(user.p99_us, item_us) + top_us
 
 
-@dataclass(frozen=True)
-class FleetHost:
-    """One kind of host: what it draws, how many queries it serves and what it holds, of which
-    `used_frac` can be used."""
-
-    power_w: float
-    queries_per_s: float
-    capacity_bytes: float = float("inf")
-    used_frac: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (self.power_w > 0 and self.queries_per_s > 0 and self.capacity_bytes > 0):
-            raise UsageError("fleet: power, queries and capacity of a host: all above 0")
-        if not 0 < self.used_frac <= 1:
-            raise UsageError(f"fleet: {self.used_frac:g} of a host in use: expected 0 to 1")
-
-    def hosts(self, queries_per_s: float, model_bytes: float = 0.0) -> float:
-        """How many serve so many queries and together hold a model."""
-        served = queries_per_s / (self.queries_per_s * self.used_frac)
-        return max(served, model_bytes / self.capacity_bytes)
-
-    def fleet_w(self, queries_per_s: float, model_bytes: float = 0.0) -> float:
-        """Power of as many."""
-        return self.hosts(queries_per_s, model_bytes) * self.power_w
-
-
-def saving_frac(old_w: float, new_w: float) -> float:
-    """Of the old power, what the new one saves."""
-    return 1 - new_w / old_w
-
-
 GIB = 2**30
 MIN_GIB = 1 / 32
 """Of a cache, less than this is not tried in the place of more."""

@@ -74,15 +74,16 @@ def _evaluate(r: Recorder, node: Node) -> None:
     if not r.is_bare:
         r.begin(node.name, *given)
     assert node.backward is not None
-    results: Gradients = node.backward(given) if given else [None] * len(node.inputs)
+    results: Gradients = [None] * len(node.inputs)
+    if given:
+        results = node.backward(given[0] if node.is_single else given)
     if not r.is_bare:
         r.end()
-    passed = list(zip(node.next, node.inputs, results, strict=True))
-    summed = [
+    results = [
         sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
-        for edge, x, result in passed
+        for edge, x, result in zip(node.next, node.inputs, results, strict=True)
     ]
-    for edge, result in zip(node.next, summed, strict=True):
+    for edge, result in zip(node.next, results, strict=True):
         if edge is None or result is None:
             continue
         target, number = edge

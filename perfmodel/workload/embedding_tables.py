@@ -1,5 +1,5 @@
-"""A rank's embedding tables: one `nn.EmbeddingBag` each, or all in one table-batched call; rows of
-sequences, which come back from all ranks unpooled."""
+"""A rank's embedding tables in one table-batched call; rows of sequences, which come back from all
+ranks unpooled."""
 
 from __future__ import annotations
 
@@ -9,69 +9,13 @@ from typing import TypeAlias
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, all_to_all_call
-from perfmodel.workload.eager.arithmetic import LEARNING_RATE, scalar_in_place
-from perfmodel.workload.eager.embedding_bag import add_sparse, embedding_bag, even_bags
+from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.recorder import Gradients, Recorder
-from perfmodel.workload.eager.table_batched import Batched, batched, look_up
-from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, select, to_device
-from perfmodel.workload.sharding import Shard
+from perfmodel.workload.eager.table_batched import Batched, batched
+from perfmodel.workload.eager.tensors import cast, cat, new_zeros, reshape, to_device
+from perfmodel.workload.sharding import Shard, placement_of
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, lookups
-
-Bags = tuple[Tensor, ...]
-"""Indices of one table: `[bags, pooling]` in one tensor, or flat with offsets in another."""
-
-
-def weights(r: Recorder, run: Run) -> list[Tensor]:
-    """The weights of this rank's tables."""
-    made = [r.tensor((table.rows, table.dim)) for table in run.tables]
-    r.parameter(*made)
-    return made
-
-
-def index_tensors(r: Recorder, run: Run) -> list[Tensor]:
-    """The index tensors of a batch: one for all tables where all have the same whole pooling.
-
-    Else flat indices and offsets per table.
-    """
-    bags = run.global_batch
-    if is_even(run):
-        pooling = int(run.tables[0].pooling)
-        return [r.tensor((len(run.tables), bags, pooling), "int64")]
-    return [
-        r.tensor(shape, "int64")
-        for table in run.tables
-        for shape in ((table.lookups(bags),), (bags,))
-    ]
-
-
-def is_even(run: Run) -> bool:
-    """Whether all tables of this rank take the same whole number of rows per sample."""
-    poolings = {table.pooling for table in run.tables}
-    return len(poolings) == 1 and float(next(iter(poolings))).is_integer()
-
-
-def lookup(
-    r: Recorder, run: Run, tables: Sequence[Tensor], indices: Sequence[Tensor]
-) -> list[Tensor]:
-    """Pooled rows `[global batch, dim]` of each table of this rank."""
-    pooled = []
-    even = is_even(run)
-    for number, (weight, about) in enumerate(zip(tables, run.attributes, strict=True)):
-        if even:
-            flat, offsets = even_bags(r, select(r, indices[0], 0, number))
-        else:
-            flat, offsets = indices[2 * number : 2 * number + 2]
-        pooled.append(embedding_bag(r, weight, flat, offsets, about))
-    return pooled
-
-
-def sparse_sgd(
-    r: Recorder, run: Run, tables: Sequence[Tensor], gradients: dict[int, Tensor]
-) -> None:
-    """SGD on the rows that were looked up."""
-    for weight, about in zip(tables, run.attributes, strict=True):
-        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)
 
 
 def fused_tables(
@@ -84,19 +28,6 @@ def fused_tables(
     return batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=is_modern)
 
 
-def fused_embeddings(r: Recorder, run: Run) -> tuple[Batched, Batched | None]:
-    """The operators for the rank's own tables, and for those that every rank holds."""
-    own = fused_tables(r, run, tables_of(run), run.global_batch)
-    if not run.replicas:
-        return own, None
-    return own, fused_tables(r, run, run.replicas, run.batch)
-
-
-def tables_of(run: Run) -> tuple[Table, ...]:
-    """The tables of this rank, or one of a single row where it has none."""
-    return run.tables or (Table(1, run.workload.dim, 1e-3),)
-
-
 def total_lookups(tables: tuple[Table, ...], batch: int) -> int:
     """Rows that `batch` samples look up in all `tables`."""
     return sum(table.lookups(batch) for table in tables)
@@ -106,15 +37,13 @@ SELECT, AS_OFTEN = "hstu::index_select", {"reads": "1"}
 BY_RANK = "hstu::rows_by_rank"
 """Passes over exchanged rows beside casts. Source: TorchRec, distributed/comm_ops.py
 (`All2All_Seq_Req`) and dist_data.py (`SequenceEmbeddingsAwaitable`)."""
-Read: TypeAlias = "Callable[[Recorder, Run, Shard, Tensor], Tensor]"
+Read: TypeAlias = "Callable[[Recorder, Run, Shard, Tensor, dict[str, str]], Tensor]"
 """Rows of a shard of the rank for ids, one by one. The run's tables are asked for what leaves a
-rank per sample."""
+rank per sample; attributes of the lookup that are known better are given."""
 
 
-def sequence_rows(
-    r: Recorder, run: Run, ids: Sequence[Tensor], read: Read | None = None
-) -> list[Tensor]:
-    """A row of each table for every one of its `ids`, `[n, dim]`, from device memory unless `read`.
+def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> list[Tensor]:
+    """A row of each table for every one of its `ids`, `[n, dim]`, as `read` gives those of a shard.
 
     Ids go to the ranks that hold their rows, which come back. With `index_dedup` these are the
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
@@ -131,14 +60,18 @@ def sequence_rows(
                 r.leaf("aten::sort", (each, 0, False), ordered, order)
         if run.ranks > 1:
             keys = _exchanged_ids(r, run, ids, sent)
-    pairs = list(zip(run.plan.shards[run.rank], keys, strict=True))
-    if read is None:
-        found = [_read(r, run, each, key, ids) for each, key in pairs]
-    else:
-        tables = zip(run.workload.tables, sent, strict=True)
-        asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
-        reader = replace(run, workload=replace(run.workload, tables=asked))
-        found = [read(r, reader, each, key) for each, key in pairs]
+    tables = zip(run.workload.tables, sent, strict=True)
+    asked = tuple(replace(table, pooling=count / run.batch) for table, count in tables)
+    placement = run.placement or placement_of(run.plan, run.workload)
+    reader = replace(run, workload=replace(run.workload, tables=asked), placement=placement)
+    found = []
+    for shard, key in zip(run.plan.shards[run.rank], keys, strict=True):
+        known: dict[str, str] = {}
+        if run.placement is None and about.unique_frac and not about.index_dedup:
+            # of rows that several ranks ask for the update counts each once
+            distinct = about.unique_frac[shard.table] * ids[shard.table].shape[0]
+            known["unique_rows"] = str(min(distinct, float(key.shape[0])))
+        found.append(read(r, reader, shard, key, known))
     rows = _exchanged_rows(r, run, found, sent) if run.ranks > 1 else found
     if not about.index_dedup:
         return rows
@@ -176,19 +109,6 @@ def _exchanged_ids(
     to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
     all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks, is_async=True)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
-
-
-def _read(r: Recorder, run: Run, shard: Shard, ids: Tensor, asked: Sequence[Tensor]) -> Tensor:
-    """Rows of one shard. Of those that several ranks ask for the update counts each once."""
-    about, count = run.workload.sequence, ids.shape[0]
-    table = replace(shard.of(run.workload.tables), pooling=1.0)
-    own = fused_tables(r, run, (table,), count)
-    if not about.index_dedup and about.unique_frac:
-        distinct = about.unique_frac[shard.table] * asked[shard.table].shape[0]
-        own = own.described({"unique_rows": str(min(distinct, float(count)))})
-    lengths = (r.tensor((count,), "int32"),)
-    offsets = r.made("fbgemm::asynchronous_complete_cumsum", lengths, (count + 1,), "int32")
-    return look_up(r, own, ids, offsets, count)
 
 
 def _exchanged_rows(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from perfmodel.embedding.hot_rows import split_hot
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
@@ -30,7 +31,6 @@ from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
 from perfmodel.workload.eager.tensors import t
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, expected_unique_rows, popular_share, rows_above
 
 
 def streaming_kernel(r: Recorder, name: str, inputs: tuple[Tensor, ...], *outputs: Tensor) -> None:
@@ -166,28 +166,22 @@ def split_of(run: Run) -> Split:
     else:
         crossing = run.groups * run.groups / (run.groups - 1)
         least = crossing * EXCHANGE_OVER_REDUCE / run.global_batch
-    tables = run.workload.tables
-    rows = [rows_above(table, least) for table in tables]
-    parts = [
-        (table, count, float(popular_share(table.rows, table.alpha, count)))
-        for table, count in zip(tables, rows, strict=True)
-    ]
-    vectors = sum(share for *_, share in parts)
     own, every = run.batch, run.global_batch
-    others = (max(part[0].unique_rows(every) - _frequent(*part, every), 0.0) for part in parts)
-    return Split(
-        sum(rows),
-        vectors,
-        sum(_frequent(*part, own) for part in parts),
-        sum(table.rows for table in tables) - sum(rows),
-        len(tables) - vectors,
-        sum(others),
-    )
-
-
-def _frequent(table: Table, rows: int, share: float, batch: int) -> float:
-    """Distinct ones of the `rows` most popular that `batch` samples name."""
-    return expected_unique_rows(rows, table.alpha, max(1, round(batch * share))) if rows else 0.0
+    rows = vectors = named = others = 0.0
+    for table in run.workload.tables:
+        use = table.popularity()
+        is_frequent = use.chance >= least
+        count, share = use.rows[is_frequent].sum(), float(use.share[is_frequent].sum())
+        frequent = split_hot(use, float(count))[0]
+        rows, vectors = rows + float(count), vectors + share
+        distinct = table.unique_rows(every)
+        if frequent is not None:
+            named += float(frequent.distinct_rows(max(1, round(own * share))))
+            distinct -= float(frequent.distinct_rows(max(1, round(every * share))))
+        others += max(distinct, 0.0)
+    tables = run.workload.tables
+    left = sum(table.rows for table in tables) - round(rows)
+    return Split(round(rows), vectors, named, left, len(tables) - vectors, others)
 
 
 class _Hybrid:
@@ -216,7 +210,9 @@ class _Hybrid:
     def _read_others(self, r: Recorder) -> Tensor:
         if not self.is_ahead:
             self._compute_indices(r)
-        return look_up(r, self.others, *_keys(r, self.sent), self.sent, self.dtype)
+        return look_up(
+            r, self.others, *brought_keys(r, self.sent, self.sent), self.sent, self.dtype
+        )
 
     def _reduced(self, r: Recorder, gradient: Tensor, reset_rows: int) -> Tensor:
         """Sums of the own samples' gradients of frequent rows: in fp32, they stay in the cache
@@ -270,7 +266,7 @@ class Linked(_Hybrid):
         pass
 
     def arrive(self, r: Recorder) -> Tensor:
-        look_up(r, self.copies, *_keys(r, self.kept), self.kept, self.dtype)
+        look_up(r, self.copies, *brought_keys(r, self.kept, self.kept), self.kept, self.dtype)
         return self.out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
@@ -301,7 +297,7 @@ class Networked(_Hybrid):
         unique = self.split.frequent_unique_rows
         rows = _gathered(r, self.run, stored, self.frequent_rows, self.kept, unique)
         self.weights = _part(r, rows.weights, self.frequent_rows)
-        look_up(r, rows, *_keys(r, self.kept), self.kept, self.dtype)
+        look_up(r, rows, *brought_keys(r, self.kept, self.kept), self.kept, self.dtype)
 
     def arrive(self, r: Recorder) -> Tensor:
         streaming_kernel(r, "network_forward", (self.received,), _part(r, self.out, self.sent))
@@ -336,9 +332,9 @@ def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
     r.leaf("hugectr::add_rows", (rows, 0, places, vectors, 1), rows)
 
 
-def _keys(r: Recorder, vectors: int) -> tuple[Tensor, Tensor]:
+def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
     """Keys and offsets, which the step before has brought."""
-    return r.tensor((vectors,), "int64"), r.tensor((vectors + 1,), "int64")
+    return r.tensor((lookups,), "int64"), r.tensor((bags + 1,), "int64")
 
 
 def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:

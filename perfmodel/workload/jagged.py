@@ -166,28 +166,28 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
 
     The host waits for the sizes; then two collectives: lengths, values.
     """
-    got, use = received_keys(r, run), adapter_use(run)
+    got, use, group = received_keys(r, run), adapter_use(run), group_of(run, KEYS)
+    tables, places, batch = run.workload.tables, run.plan.shards, run.batch
     with r.during(INPUT):
         to_device(r, splits, "cpu")
-        lengths = [len(s) * run.batch for s in run.plan.shards]
-        for to, sent_, own in (
-            (got.lengths, ordered.lengths, lengths),
-            (got.values, ordered.values, _values(run)),
-        ):
-            theirs = [to.shape[0] // run.ranks] * run.ranks
-            if to is got.values and use is not None:
-                theirs = use.received_split(run)
-            group = group_of(run, KEYS)
-            all_to_all_call(r, sent_, to, own, theirs, is_async=True, group=group)
+        own = [len(shards) * batch for shards in places]
+        theirs = [got.lengths.shape[0] // run.ranks] * run.ranks
+        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, is_async=True, group=group)
+        own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
+        theirs = [got.values.shape[0] // run.ranks] * run.ranks
+        if use is not None:
+            own, theirs = use.sent_lookups(run), use.received_split(run)
+        all_to_all_call(r, ordered.values, got.values, own, theirs, is_async=True, group=group)
     return got
 
 
 def received_keys(r: Recorder, run: Run) -> Jagged:
     """Tensors for what comes of the own tables."""
-    tables, bags = run.tables, run.global_batch
+    use, bags = adapter_use(run), run.global_batch
+    count = total_lookups(run.tables, bags) if use is None else sum(use.received_split(run))
     return Jagged(
-        r.tensor((max(lookups_received(run), 1),), run.workload.implementation.key_dtype),
-        r.tensor((max(len(tables) * bags, 1),), "int32"),
+        r.tensor((max(count, 1),), run.workload.implementation.key_dtype),
+        r.tensor((max(len(run.tables) * bags, 1),), "int32"),
     )
 
 
@@ -201,24 +201,6 @@ def offsets(r: Recorder, jagged: Jagged) -> Tensor:
     """Where each table's and sample's indices begin, one more than there are lengths."""
     name, count = "fbgemm::asynchronous_complete_cumsum", jagged.lengths.shape[0] + 1
     return r.made(name, (jagged.lengths,), (count,), "int32")
-
-
-def _values(run: Run) -> list[int]:
-    """Indices of the own samples that go to each rank."""
-    tables, use = run.workload.tables, adapter_use(run)
-    if use is not None:
-        return use.sent_lookups(run)
-    return [
-        sum(shard.of(tables).lookups(run.batch) for shard in shards) for shards in run.plan.shards
-    ]
-
-
-def lookups_received(run: Run) -> int:
-    """Indices of all samples that come for the own tables."""
-    use = adapter_use(run)
-    if use is not None:
-        return sum(use.received_split(run))
-    return total_lookups(run.tables, run.global_batch) if run.tables else 0
 
 
 def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:

@@ -46,12 +46,13 @@ def layer_stages(
     `samples`: of one device. `machine`: as its first kind of nodes has it.
     """
     widths = (*pairwise(workload.bottom_widths), *pairwise(workload.top_widths))
-    given, places, rows = {GIVEN}, [], []
+    given, places, rows, device = {GIVEN}, [], [], machine.node.device
     for number in range(len(widths)):
         reached = set()
         for before in sorted(given):
             for dtype in dtypes:
-                r = _recorder(machine, train=train)
+                r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
+                r.tape = Tape() if train else None
                 out = _record(r, workload, samples, number, before, dtype)
                 rows.append(_rows(r, out, workload, machine))
                 places.append((number, before, dtype, out.dtype))
@@ -59,18 +60,11 @@ def layer_stages(
         given = reached
     joined = durations_of(Rows.joined(rows), machine).duration_us
     ends = np.cumsum([len(own) for own in rows])[:-1]
-    lag_us = 0.0 if machine.node.device.target == CPU else LAG_US[EdgeKind.STREAM]
+    lag_us = 0.0 if device.target == CPU else LAG_US[EdgeKind.STREAM]
     stages: list[dict[tuple[str, str], tuple[float, str]]] = [{} for _ in widths]
     for (number, before, dtype, after), part in zip(places, np.split(joined, ends), strict=True):
         stages[number][before, dtype] = float(part.sum() + lag_us * len(part)), after
     return tuple(stages)
-
-
-def _recorder(machine: Cluster, *, train: bool) -> Recorder:
-    device = machine.node.device
-    r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
-    r.tape = Tape() if train else None
-    return r
 
 
 def _rows(r: Recorder, out: Tensor, workload: Workload, machine: Cluster) -> Rows:

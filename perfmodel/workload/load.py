@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from perfmodel.errors import WorkloadError
 from perfmodel.registry import offered
-from perfmodel.schema import convert, read_toml, require_keys, short
+from perfmodel.schema import read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.settings import SECTIONS, Section, workload_section, workload_value
 from perfmodel.workload.tables import Histogram, Table
@@ -19,8 +19,8 @@ TABLE_KEYS = (
     *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
 )
 _TYPES: dict[str, type] = {"rows": int, "dim": int, "alpha": float, "pooling": float}
-_DISTRIBUTIONS = ("uniform", "zipf", "histogram")
-INDEPENDENT, BY_KEY = "independent", "by_key"
+Distribution = Literal["uniform", "zipf", "histogram"]
+Bags = Literal["independent", "by_key"]
 """Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
 
 
@@ -39,22 +39,22 @@ def workload_from_document(document: Section, name: str, where: str) -> Workload
     for key, kind in SECTIONS.items():
         table = document.get(key, {})
         if isinstance(table, dict) and "source" in table:
-            sources[key] = _text(table["source"], f"{where}: {key}: source")
+            sources[key] = workload_value("source", str, table["source"], f"{where}: {key}: source")
             table = {name: value for name, value in table.items() if name != "source"}
         parts[key] = workload_section(kind, table, f"{where}: {key}")
     parts["tables"] = _tables(document.get("tables"), sources, where)
     if "source" in document:
-        sources["file"] = _text(document["source"], f"{where}: source")
+        sources["file"] = workload_value("source", str, document["source"], f"{where}: source")
     if "batch" in document:
         parts["batch"] = workload_value("batch", int, document["batch"], f"{where}: batch")
-    title = _text(document["title"], f"{where}: title") if "title" in document else ""
+    title = (
+        workload_value("title", str, document["title"], f"{where}: title")
+        if "title" in document
+        else ""
+    )
     workload = Workload(name=name, title=title, sources=MappingProxyType(sources), **parts)
     check_workload(workload, where)
     return workload
-
-
-def _text(value: Any, where: str) -> str:
-    return str(convert(str, value, where, WorkloadError))
 
 
 def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
@@ -65,7 +65,9 @@ def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ..
         place = f"{where}: tables[{number}]"
         require_keys(group, TABLE_KEYS, place, WorkloadError)
         if "source" in group:
-            sources[f"tables[{number}]"] = _text(group["source"], f"{place}: source")
+            sources[f"tables[{number}]"] = workload_value(
+                "source", str, group["source"], f"{place}: source"
+            )
         tables += _group(group, place)
     return tuple(tables)
 
@@ -79,8 +81,9 @@ def _group(table: Section, where: str) -> list[Table]:
     if "histogram" in table:
         histogram = workload_value("histogram", Histogram, histogram, f"{where}: histogram")
     usual = "histogram" if histogram else "zipf" if alpha else "uniform"
-    distribution = _one_of(_DISTRIBUTIONS, table.get("distribution", usual), where, "distribution")
-    by_key = _one_of((INDEPENDENT, BY_KEY), table.get("bags", INDEPENDENT), where, "bags") == BY_KEY
+    distribution = table.get("distribution", usual)
+    workload_value("distribution", Distribution, distribution, f"{where}: distribution")
+    bags = workload_value("bags", Bags, table.get("bags", "independent"), f"{where}: bags")
     if (distribution == "histogram") != bool(histogram):
         raise WorkloadError(
             f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
@@ -104,7 +107,7 @@ def _group(table: Section, where: str) -> list[Table]:
         key: [workload_value(key, _TYPES[key], item, f"{where}: {key}") for item in column]
         for key, column in columns.items()
     }
-    if by_key:
+    if bags == "by_key":
         checked["key_rows"] = checked["rows"]
     return [
         Table(
@@ -113,14 +116,6 @@ def _group(table: Section, where: str) -> list[Table]:
         )
         for number in range(count)
     ]
-
-
-def _one_of(known: tuple[str, ...], value: Any, where: str, key: str) -> str:
-    if value not in known:
-        *first, last = (f'"{each}"' for each in known)
-        choices = f"{', '.join(first)} or {last}"
-        raise WorkloadError(f"{where}: {key}: expected {choices}, got {short(value)}")
-    return str(value)
 
 
 FOLDER = Path(__file__).parent / "catalogue"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -49,14 +49,15 @@ class TierUse:
         return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        figures = asdict(self) | {"total_bytes": self.total_bytes, "fits": self.fits}
-        return {name: figures[name] for name in _SHOWN}
-
-
-_SHOWN = (
-    *("tier", "tables_bytes", "caches_bytes", "other_bytes", "total_bytes"),
-    *("capacity_bytes", "fits"),
-)
+        return {
+            "tier": self.tier,
+            "tables_bytes": self.tables_bytes,
+            "caches_bytes": self.caches_bytes,
+            "other_bytes": self.other_bytes,
+            "total_bytes": self.total_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+        }
 
 
 def tier_use(

@@ -233,14 +233,8 @@ def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
 
 def setting_keys() -> list[str]:
     """Every key that `changed` knows."""
-    return [
-        "batch",
-        *(
-            f"{section}.{key}"
-            for section, kind in _SECTIONS_AND_TABLE.items()
-            for key in get_type_hints(kind)
-        ),
-    ]
+    sections = _SECTIONS_AND_TABLE.items()
+    return ["batch", *(f"{name}.{key}" for name, kind in sections for key in get_type_hints(kind))]
 
 
 def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
@@ -248,13 +242,10 @@ def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
     if key == "batch":
         return replace(workload, batch=workload_value("batch", int, value, where))
     section, _, field = key.partition(".")
-    if section not in _SECTIONS_AND_TABLE or field not in get_type_hints(
-        _SECTIONS_AND_TABLE[section]
-    ):
+    hints = get_type_hints(_SECTIONS_AND_TABLE.get(section, object))
+    if field not in hints:
         raise WorkloadError(f"{workload.name}: {unknown_key(key, setting_keys())}")
-    checked = workload_value(
-        field, get_type_hints(_SECTIONS_AND_TABLE[section])[field], value, where
-    )
+    checked = workload_value(field, hints[field], value, where)
     if section == "table":
         tables = tuple(replace(table, **{field: checked}) for table in workload.tables)
         return replace(workload, tables=tables)
@@ -285,7 +276,10 @@ def counts(workload: Workload) -> Counts:
     widths = (workload.bottom_widths, workload.top_widths)
     layers = sum(map(_multiply_adds, widths))
     biases = sum(sum(each[1:]) for each in widths)
-    cross, cross_biases = _cross(workload)
+    cross = cross_biases = 0
+    if workload.interaction.kind == "dcn_v2":
+        width, about = workload.joined_width, workload.interaction
+        cross, cross_biases = about.layers * 2 * width * about.rank, about.layers * width
     stack, stack_flop = _stack(workload)
     flop = 2.0 * (layers + cross) + stack_flop
     if workload.interaction.kind == "dot":  # all vectors with all
@@ -304,15 +298,6 @@ def counts(workload: Workload) -> Counts:
 
 def _multiply_adds(widths: Sequence[int]) -> int:
     return sum(before * after for before, after in pairwise(widths))
-
-
-def _cross(workload: Workload) -> tuple[int, int]:
-    """Weights and biases of the cross layers."""
-    about = workload.interaction
-    if about.kind != "dcn_v2":
-        return 0, 0
-    width = workload.joined_width
-    return about.layers * 2 * width * about.rank, about.layers * width
 
 
 def _stack(workload: Workload) -> tuple[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
@@ -61,121 +62,83 @@ def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tenso
 
 @dataclass
 class Link:
-    """What a request and its wait share: sizes, what came, and in backward what came back."""
+    """An exchange of pooled rows: sizes, their type on the wire, gradients that came back."""
 
     batch: int
     """Samples of each rank."""
     dims: tuple[int, ...]
     """What each rank sends of every sample."""
     rank: int
+    wire: str
     nodes: int | None = None
     """Over so many the ranks are spread, where they do not fill them one by one."""
     group: str = GROUP
-    wire: str = "fp32"
     adapters: Run | None = None
     """The step whose adapters hold rows, and answer part of it without an exchange."""
-    received: Tensor | None = None
     returned: Tensor | None = None
 
     @property
-    def ranks(self) -> int:
-        return len(self.dims)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Elements that come from each rank."""
-        return [self.batch * dim for dim in self.dims]
-
-    @property
     def on_wire(self) -> list[int]:
-        """The same as they travel."""
-        return [wire_elements(size, self.wire) for size in self.sizes]
+        """Elements that come from each rank, as they travel."""
+        return [wire_elements(self.batch * dim, self.wire) for dim in self.dims]
 
 
-def dims_of(run: Run) -> tuple[int, ...]:
-    """The sum of the dims of each rank's shards."""
-    tables = run.workload.tables
-    return tuple(sum(shard.of(tables).dim for shard in own) for own in run.plan.shards)
-
-
-def pooled_all_to_all(r: Recorder, run: Run, pooled: Tensor, wire: str) -> Tensor:
-    """`[global batch, own dims]` -> `[batch, dims of all shards]`, in precision `wire`."""
-    return exchanged_rows(r, pooled, Link(run.batch, dims_of(run), run.rank), wire)
-
-
-def exchanged_rows(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
-    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`, in precision `wire`."""
-    return _wait(r, _request(r, pooled, link, wire), link)
-
-
-def _request(r: Recorder, pooled: Tensor, link: Link, wire: str) -> Tensor:
-    """Starts the exchange; what it returns only stands for it."""
-    ranks = link.ranks
+def exchanged_rows(r: Recorder, pooled: Tensor, link: Link) -> Tensor:
+    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`."""
+    ranks, wire = len(link.dims), link.wire
     r.begin("All2All_Pooled_Req", pooled)
-    flat = view(r, pooled, (pooled.elements,))
-    link.wire = wire
-    flat = encode_wire(r, flat, wire)
-    buffer = r.tensor(flat.shape, flat.dtype)
+    flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
+    buffer = r.like(flat)
     copy(r, buffer, flat)
-    link.received = r.tensor((sum(link.on_wire),), wire_dtype(wire))
-    own = [wire_elements(pooled.elements // ranks, wire)] * ranks
-    _sent(r, buffer, link, own)
+    received = r.tensor((sum(link.on_wire),), wire_dtype(wire))
+    _send(r, buffer, received, link, [wire_elements(pooled.elements // ranks, wire)] * ranks)
     r.end()
 
-    def backward(_: Tensor) -> list[Tensor]:
+    def of_request(_: Tensor) -> list[Tensor]:
         """Waits for what came back, and divides by the number of ranks."""
         assert link.returned is not None
-        out = decode_wire(r, link.returned, pooled.elements, link.wire)
+        out = decode_wire(r, link.returned, pooled.elements, wire)
         out = view(r, cast(r, out, pooled.dtype), pooled.shape)
-        scalar_in_place(r, "aten::div_", out, link.ranks)
+        scalar_in_place(r, "aten::div_", out, ranks)
         return [out]
 
-    return r.track("All2All_Pooled_ReqBackward", (pooled,), r.tensor((1,)), backward)
+    token = r.track("All2All_Pooled_ReqBackward", (pooled,), r.tensor((1,)), of_request)
+    r.begin("All2All_Pooled_Wait", token)
+    sizes = [link.batch * dim for dim in link.dims]
+    pieces = zip(
+        _split(r, decode_wire(r, received, sum(sizes), wire), sizes), link.dims, strict=True
+    )
+    parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
+    out = cast(r, cat(r, parts, 1, tracked=False), "fp32")
+    r.end(out)
+    return r.track("All2All_Pooled_WaitBackward", (token,), out, partial(_send_back, r, link))
 
 
-def _sent(r: Recorder, buffer: Tensor, link: Link, own: list[int]) -> None:
+def _send_back(r: Recorder, link: Link, gradient: Tensor) -> list[Tensor]:
+    """The gradients of each rank's tables start on their way back to it."""
+    parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
+    back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
+    back = encode_wire(r, back, link.wire)
+    sizes = [link.on_wire[link.rank]] * len(link.dims)
+    link.returned = r.tensor((sum(sizes),), back.dtype)
+    all_to_all_call(r, back, link.returned, link.on_wire, sizes, True, link.nodes, link.group)
+    return [r.tensor((1,))]
+
+
+def _send(r: Recorder, buffer: Tensor, received: Tensor, link: Link, own: list[int]) -> None:
     """The exchange itself; what others have from a cache is not sent."""
-    received, sizes = link.received, link.on_wire
-    assert received is not None
+    sizes = link.on_wire
     use = None if link.adapters is None else adapter_use(link.adapters)
     if link.adapters is not None and use is not None:
         share = use.answered_fracs(link.adapters)
         add_remote_rows(r, link.adapters, received)
-        apart = [is_across_network(link.adapters, rank) for rank in range(link.ranks)]
-        own, sizes = (
-            [
-                round(size * part) if far else size
-                for size, part, far in zip(whole, parts, apart, strict=True)
-            ]
-            for whole, parts in ((own, [share[link.rank]] * link.ranks), (sizes, share))
-        )
+        for rank in range(len(sizes)):
+            if is_across_network(link.adapters, rank):
+                own[rank] = round(own[rank] * share[link.rank])
+                sizes[rank] = round(sizes[rank] * share[rank])
         buffer = r.view(buffer, (sum(own),), (1,))
         received = r.view(received, (sum(sizes),), (1,))
     all_to_all_call(r, buffer, received, own, sizes, True, link.nodes, link.group)
-
-
-def _wait(r: Recorder, token: Tensor, link: Link) -> Tensor:
-    assert link.received is not None
-    r.begin("All2All_Pooled_Wait", token)
-    received = decode_wire(r, link.received, sum(link.sizes), link.wire)
-    pieces = zip(_split(r, received, link.sizes), link.dims, strict=True)
-    parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
-    out = cat(r, parts, 1, tracked=False)
-    out = cast(r, out, "fp32")
-    r.end(out)
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        """The gradients of each rank's tables start on their way back to it."""
-        parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
-        back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
-        back = encode_wire(r, back, link.wire)
-        own, given = link.on_wire[link.rank], link.on_wire
-        link.returned = got = r.tensor((own * link.ranks,), back.dtype)
-        own_sizes, where = [own] * link.ranks, (link.nodes, link.group)
-        all_to_all_call(r, back, got, given, own_sizes, True, *where)
-        return [r.tensor((1,))]
-
-    return r.track("All2All_Pooled_WaitBackward", (token,), out, backward)
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:

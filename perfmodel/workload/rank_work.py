@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from perfmodel.embedding import Placement, RowCache, TableAccess, TablePlacement
+from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.ops.dtypes import row_bytes
 from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts
@@ -114,11 +114,7 @@ def _beyond(
     if cache is None or not cache.capacity_bytes:
         rows = [table.unique_rows(batch) for table, _ in held]
         return sum(rows), float(np.dot(rows, [size for _, size in held]))
-    accesses = [
-        TableAccess(popularity=table.popularity(), lookups=table.lookups(batch), row_bytes=size)
-        for table, size in held
-    ]
-    use = cache.steady_use(accesses)
+    use = cache.steady_use([table.access(table.lookups(batch), size) for table, size in held])
     return float(use.fetched_rows.sum()), float(np.dot(use.fetched_rows, use.row_bytes))
 
 

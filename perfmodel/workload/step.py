@@ -19,7 +19,7 @@ from perfmodel.workload.eager.recorder import Recorder, Tape
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
-from perfmodel.workload.tables import Table, lookups
+from perfmodel.workload.tables import Table, lookup_attributes
 
 Target = Literal["cuda", "rocm", "cpu"]
 
@@ -44,6 +44,8 @@ class Run:
     pipeline: Pipeline | None = None
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     """Which part of the step's samples `batch` is, where a pipeline parts them."""
+    sends_partial_sums: bool = False
+    """By the all-to-all of whole tables, where parts of one lie on several ranks."""
     sharers: float = 0.0
     """Ranks like this one that ask as much of the node's drives as all its ranks do."""
 
@@ -69,11 +71,7 @@ class Run:
     @cached_property
     def attributes(self) -> tuple[dict[str, str], ...]:
         """Per table of this rank: what the global batch looks up, as attributes of an op."""
-        seen: dict[Table, dict[str, str]] = {}
-        for table in self.tables:
-            if table not in seen:
-                seen[table] = lookups((table,), self.global_batch).to_attributes()
-        return tuple(seen[table] for table in self.tables)
+        return tuple(lookup_attributes((table,), self.global_batch) for table in self.tables)
 
     @property
     def style(self) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from perfmodel.embedding.cache import TableAccess
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
@@ -42,11 +43,16 @@ class Table:
         return max(1, round(batch * self.pooling))
 
     def unique_rows(self, batch: int) -> float:
-        """Distinct rows expected among them."""
+        """Distinct rows expected among them, as independent lookups touch them (uniform: exactly;
+        Zipf: within 0.1 % of the sum over all rows)."""
         if not self.key_rows:
             return _unique_rows(self.rows, self.alpha, self.histogram, self.lookups(batch))
         keys = _unique_rows(self.key_rows, self.alpha, self.histogram, batch)
-        return expected_unique_rows(self.rows, 0.0, max(1, round(keys * self.pooling)))
+        return _unique_rows(self.rows, 0.0, (), max(1, round(keys * self.pooling)))
+
+    def access(self, lookups: float, row_bytes: float) -> TableAccess:
+        """So many lookups of it, as a cache of rows of `row_bytes` sees them."""
+        return TableAccess(popularity=self.popularity(), lookups=lookups, row_bytes=row_bytes)
 
     def popularity(self) -> Popularity:
         """How often each row is looked up, in classes, for the caches of `perfmodel.embedding`.
@@ -91,20 +97,17 @@ def lookups(tables: Sequence[Table], batch: int) -> Lookups:
     )
 
 
+@lru_cache(maxsize=1 << 10)
+def lookup_attributes(tables: tuple[Table, ...], batch: int) -> dict[str, str]:
+    """The same as attributes of an op, not to be changed."""
+    return lookups(tables, batch).to_attributes()
+
+
 def _equivalent_alpha(table: Table, batch: int) -> float:
     """The exponent for whoever knows only of such: with a histogram, that of as many rows."""
     if table.key_rows or not table.histogram:
         return 0.0 if table.key_rows else table.alpha
     return float(zipf_alpha_of(table.rows, table.lookups(batch), table.unique_rows(batch)))
-
-
-def expected_unique_rows(rows: int, alpha: float, lookups: int) -> float:
-    """Expected distinct rows among `lookups` independent ones into a table of `rows`.
-
-    Uniform (`alpha` 0): rows (1 - (1 - 1/rows)^lookups), exactly. Zipf: the same summed over rows
-    of unequal probability, within 0.1 % of the full sum.
-    """
-    return _unique_rows(rows, alpha, (), lookups)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -118,34 +121,6 @@ def _popularity(rows: int, alpha: float, histogram: Histogram) -> Popularity:
         return zipf(rows, alpha, smooth=True) if alpha else uniform(rows)
     share, rows_frac = np.array(histogram).T
     return Popularity(rows_frac / rows_frac.sum() * rows, share / share.sum())
-
-
-def popular_share(rows: int, alpha: float, most_popular: ArrayLike) -> NDArray[np.float64]:
-    """Share of the lookups that go to the `most_popular` rows of a table of `rows`."""
-    kept = np.clip(np.asarray(most_popular, np.float64), 0, rows)
-    if alpha == 0:
-        return kept / rows
-    return _below(kept + 1, rows, alpha)
-
-
-def rows_above(table: Table, probability: float) -> int:
-    """How many of the most popular rows of `table` one lookup hits with at least `probability`."""
-    if table.alpha == 0:
-        return table.rows if 1 / table.rows >= probability else 0
-    low, high = 0, table.rows
-    while low < high:
-        middle = (low + high + 1) // 2
-        rank = np.array([middle, middle + 1], float)  # the integral of x^-alpha in between
-        mine = float(np.diff(_below(rank, table.rows, table.alpha))[0])
-        low, high = (middle, high) if mine >= probability else (low, middle - 1)
-    return low
-
-
-def _below(x: NDArray[np.float64], rows: int, alpha: float) -> NDArray[np.float64]:
-    if abs(alpha - 1) < 1e-9:
-        return np.asarray(np.log(x) / np.log(rows + 1.0))
-    power = 1 - alpha
-    return np.asarray(np.expm1(power * np.log(x)) / np.expm1(power * np.log(rows + 1.0)))
 
 
 FP32_BYTES = 4.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.designs.software_memory import FleetHost, UserSide, query_us, saving_frac
+from perfmodel.designs.software_memory import UserSide, query_us
 from perfmodel.errors import UsageError
 from perfmodel.hardware.parts import Storage
 
@@ -47,14 +47,6 @@ def test_a_cache_fills_with_what_misses() -> None:
     assert USER.warm_up_s(1_000.0, 12.8e9) == pytest.approx(1_000.0)
 
 
-def test_fleets_by_hand() -> None:
-    old, new = FleetHost(1.0, 240.0), FleetHost(0.4, 120.0)
-    assert old.hosts(24_000) == 100
-    assert saving_frac(old.fleet_w(24_000), new.fleet_w(24_000)) == pytest.approx(0.2)
-    full = FleetHost(1.0, 240.0, capacity_bytes=1e9)
-    assert full.hosts(240.0, model_bytes=5e9) == 5
-
-
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 1_900))
 @settings(max_examples=30)
 def test_a_better_cache_never_hurts(one: float, other: float, rate: float) -> None:
@@ -72,7 +64,3 @@ def test_what_cannot_be() -> None:
         replace(USER, hit_frac=1.5)
     with pytest.raises(UsageError, match="above 0"):
         replace(USER, lookups=0.0)
-    with pytest.raises(UsageError, match="fleet"):
-        FleetHost(-1.0, 1.0)
-    with pytest.raises(UsageError, match="in use"):
-        FleetHost(1.0, 1.0, used_frac=0.0)

@@ -20,7 +20,7 @@ from perfmodel.ops.graph import Op
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.adapter_step import step_change
+from perfmodel.workload.tiered.adapter_rows import step_change
 
 MINE = load_workload("smartnic-rm").with_(table__pooling=1)
 IN_ROWS = MINE.with_(implementation__sharding="row_wise")

@@ -20,8 +20,7 @@ from perfmodel.prediction import predict
 from perfmodel.workload import load_workload, op_graph
 from perfmodel.workload.sharding import plan
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered import groups_of
-from perfmodel.workload.tiered.source import row_cache_use
+from perfmodel.workload.tiered.source import groups_of, row_cache_use
 
 BATCH = 4_096
 CACHED_EMBEDDING = SoftwareCache("operators", 0.2, "static")

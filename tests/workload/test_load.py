@@ -67,7 +67,7 @@ BAD = [
     ("top_mlp = [8, 1]", "top_mlp = [8, 2]", "top_mlp ends in 2: expected 1"),
     ("alpha = 1.05", 'distribution = "zipf"', "alpha is missing"),
     ("alpha = 1.05", 'alpha = 1\ndistribution = "uniform"', "a uniform distribution has none"),
-    ("alpha = 1.05", 'distribution = "normal"', 'expected "uniform", "zipf" or "histogram"'),
+    ("alpha = 1.05", 'distribution = "normal"', 'expected one of "uniform", "zipf", "histogram"'),
     ("alpha = 1.05", 'distribution = "histogram"', "has pairs of shares"),
     ("alpha = 1.05", "histogram = [[0.5, 0.1, 2]]", r"histogram\[1\]: expected a pair"),
     ("alpha = 1.05", "histogram = [[0.5, -1]]", r"histogram\[1\]\[2\]: expected a number"),

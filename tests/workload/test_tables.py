@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 
 from perfmodel.collect.models.configuration import zipf_indices
 from perfmodel.embedding import zipf
-from perfmodel.workload.tables import Table, expected_unique_rows, lookups, popular_share
+from perfmodel.workload.tables import Table, lookups
+
+
+def unique_rows(rows: int, alpha: float, count: int) -> float:
+    return Table(rows, 8, alpha=alpha).unique_rows(count)
 
 
 def test_uniform_is_exact() -> None:
-    assert expected_unique_rows(1, 0.0, 5) == 1
-    assert expected_unique_rows(2, 0.0, 1) == pytest.approx(1)
-    assert expected_unique_rows(2, 0.0, 2) == pytest.approx(1.5)
-    assert expected_unique_rows(10**9, 0.0, 1000) == pytest.approx(1000, rel=1e-5)
+    assert unique_rows(1, 0.0, 5) == 1
+    assert unique_rows(2, 0.0, 1) == pytest.approx(1)
+    assert unique_rows(2, 0.0, 2) == pytest.approx(1.5)
+    assert unique_rows(10**9, 0.0, 1000) == pytest.approx(1000, rel=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 1.05, 1.4])
@@ -24,37 +28,31 @@ def test_uniform_is_exact() -> None:
 def test_as_the_collector_draws(alpha: float, rows: int, count: int) -> None:
     generator = np.random.default_rng(1)
     drawn = [len(np.unique(zipf_indices(generator, rows, count, alpha))) for _ in range(5)]
-    assert expected_unique_rows(rows, alpha, count) == pytest.approx(np.mean(drawn), rel=0.01)
+    assert unique_rows(rows, alpha, count) == pytest.approx(np.mean(drawn), rel=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 1.05, 2.0])
-def test_integral_equals_the_full_sum_for_ten_million_rows(alpha: float) -> None:
+def test_classes_of_rows_equal_the_full_sum_for_ten_million_rows(alpha: float) -> None:
     rows, count = 10_000_000, 1_000_000
-    rank = np.arange(1, rows + 1, dtype=np.float64)
-    share = popular_share(rows, alpha, rank)
-    probability = np.diff(share, prepend=0.0)
+    rank = np.arange(1, rows + 2, dtype=np.float64)
+    integral = np.log(rank) if alpha == 1 else rank ** (1 - alpha) / (1 - alpha)
+    probability = np.diff(integral) / (integral[-1] - integral[0])
     exact = -np.expm1(count * np.log1p(-probability)).sum()
-    assert expected_unique_rows(rows, alpha, count) == pytest.approx(exact, rel=1e-3)
+    assert unique_rows(rows, alpha, count) == pytest.approx(exact, rel=1e-3)
 
 
 @given(st.integers(1, 10**7), st.floats(0, 3), st.integers(1, 10**6))
 def test_no_more_than_rows_or_lookups(rows: int, alpha: float, count: int) -> None:
-    unique = expected_unique_rows(rows, alpha, count)
+    unique = unique_rows(rows, alpha, count)
     assert 0 < unique <= min(rows, count) * (1 + 1e-6)
 
 
 @given(st.integers(2, 10**6), st.floats(0, 2), st.integers(1, 10**5))
 def test_more_lookups_touch_more_rows_and_skew_fewer(rows: int, alpha: float, count: int) -> None:
-    unique = expected_unique_rows(rows, alpha, count)
-    assert expected_unique_rows(rows, alpha, 2 * count) >= unique * (1 - 1e-9)
-    assert expected_unique_rows(rows, 0.0, count) >= unique * (1 - 1e-3)
-
-
-def test_popular_rows_take_their_share() -> None:
-    assert popular_share(100, 0.0, [0, 50, 100]) == pytest.approx([0, 0.5, 1])
-    assert popular_share(100, 1.0, [0, 100, 1000]) == pytest.approx([0, 1, 1])
-    assert popular_share(10**6, 1.2, [10_000])[0] > 0.8
+    unique = unique_rows(rows, alpha, count)
+    assert unique_rows(rows, alpha, 2 * count) >= unique * (1 - 1e-9)
+    assert unique_rows(rows, 0.0, count) >= unique * (1 - 1e-3)
 
 
 def test_lookups_add_up() -> None:

@@ -18,21 +18,6 @@ def torchrec(**changes: object) -> Workload:
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_tables_in_device_memory_are_torchrecs_step(ranks: int, prefetch: bool) -> None:
-    workload = torchrec(implementation__prefetch=prefetch)
-    alone = op_graph(workload, ranks=ranks)
-    placed = op_graph(
-        workload,
-        ranks=ranks,
-        placement=placement_of(plan(workload, ranks), workload),
-        pipeline=Pipeline(input_ahead=prefetch),
-    )
-    assert [op.name for op in placed.ops] == [op.name for op in alone.ops]
-    assert lower(placed, "cuda").pieces == lower(alone, "cuda").pieces
-
-
-@pytest.mark.parametrize("ranks", RANKS)
 def test_the_host_pools_what_lies_in_its_memory(ranks: int) -> None:
     workload = torchrec()
     placement = placement_of(plan(workload, ranks), workload).edited(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.published.designs import Study
-from perfmodel.designs.software_memory import FleetHost, UserSide, saving_frac
+from perfmodel.designs.software_memory import UserSide
 from perfmodel.embedding import Cache, Lru, TableAccess, steady_use, zipf
 
 
@@ -36,6 +36,5 @@ def power_saved_pct(
     lookups = user_tables * user_pooling
     user = UserSide(study.lab.drive(drive), drives, lookups, row_bytes, hit_frac)
     rate = min(new_rate, user.most_queries_per_s / old_queries_per_s)
-    old = FleetHost(1.0 + remote_hosts * remote_power, 1.0, used_frac=old_used_frac)
-    new = FleetHost(new_power, rate, used_frac=new_used_frac)
-    return round(100 * saving_frac(old.fleet_w(1.0), new.fleet_w(1.0)))
+    old_fleet = (1.0 + remote_hosts * remote_power) / old_used_frac
+    return round(100 * (1 - new_power / (rate * new_used_frac) / old_fleet))

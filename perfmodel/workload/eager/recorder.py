@@ -31,8 +31,9 @@ class Node:
     sequence: int
     inputs: tuple[Tensor, ...] = ()
     next: tuple[tuple[Node, int] | None, ...] = ()
-    backward: Callable[[list[Tensor]], Gradients] | None = None
+    backward: Callable[[Any], Gradients] | None = None
     outputs: int = 1
+    is_single: bool = True
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
 
@@ -183,7 +184,7 @@ class Recorder:
     ) -> Tensor:
         """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives."""
         if self.tape is not None:
-            self.track_all(node, inputs, (output,), lambda gradients: backward(gradients[0]))
+            self.track_all(node, inputs, (output,), backward, is_single=True)
         return output
 
     def track_all(
@@ -191,7 +192,9 @@ class Recorder:
         node: str,
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
-        backward: Callable[[list[Tensor]], Gradients],
+        backward: Callable[[Any], Gradients],
+        *,
+        is_single: bool = False,
     ) -> None:
         """As `track`, of an op with any number of outputs: `backward` is given the gradients of
         those that have one."""
@@ -202,7 +205,7 @@ class Recorder:
         if not any(edges):
             return
         self.tape.sequence += 1
-        made = Node(node, self.tape.sequence, inputs, edges, backward, len(outputs))
+        made = Node(node, self.tape.sequence, inputs, edges, backward, len(outputs), is_single)
         for number, output in enumerate(outputs):
             made_by[output.tensor_id] = (made, number)
 

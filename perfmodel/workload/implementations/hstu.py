@@ -100,7 +100,7 @@ def hstu(r: Recorder, run: Run) -> None:
     asked = [positions if table.pooling > 1 else run.batch for table in workload.tables]
     with r.label(LABEL):
         ids = [r.view(values, (count,), (1,)) for count in asked]
-        rows = sequence_rows(r, run, ids, read_one_by_one if run.placement else None)
+        rows = sequence_rows(r, run, ids, read_one_by_one)
         extra = cat(r, [cast(r, each, dtype) for each in rows[names:]], 0)
         x = _content(r, run, rows[:names], branches, dtype)
         extra = mlp(r, extra, context, last="none", dtype=dtype)
@@ -262,7 +262,8 @@ def _layer(
     r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
     scores = attention(r, workload, lengths, _queries(r, uvqk, gate), attended, weights[2:])
     mask = _mask(r, workload, u)
-    joined = _gated(r, u, attended, mask)
+    joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
+    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
     low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
     out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
     kept = _Kept(workload, x, weights, lengths, normed, uvqk, u, attended, joined, mask, scores)
@@ -287,13 +288,6 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
     rounded = r.made("hstu::to_fp8", (y,), (y.shape[1], y.shape[0]), "fp8")
     shape, about = (x.shape[0], y.shape[1]), {FRAMEWORK: ROUNDING_LIKE}
     return r.made("quantised::linear", (x, rounded), shape, x.dtype, about=about)
-
-
-def _gated(r: Recorder, u: Tensor, attended: Tensor, mask: Tensor | None) -> Tensor:
-    """Norm of what was attended to x gate with dropout, beside both."""
-    joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
-    _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
-    return joined
 
 
 def _with_dropout(

@@ -24,12 +24,13 @@ from perfmodel.workload.collectives import GROUP, all_reduce, even_all_to_all, l
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers
 from perfmodel.workload.eager.arithmetic import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.table_batched import Batched, look_up, update
+from perfmodel.workload.eager.table_batched import look_up, update
 from perfmodel.workload.eager.tensors import send_from_host, to_dtype
-from perfmodel.workload.embedding_tables import fused_embeddings, tables_of, total_lookups
+from perfmodel.workload.embedding_tables import fused_tables, total_lookups
 from perfmodel.workload.hugectr_parts import (
     Linked,
     Networked,
+    brought_keys,
     fused_cross,
     fused_interaction,
     fused_loss,
@@ -39,6 +40,7 @@ from perfmodel.workload.hugectr_parts import (
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
+from perfmodel.workload.tables import Table
 
 
 class Collection:
@@ -49,10 +51,15 @@ class Collection:
 
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
-        self.tables, self.replicas = fused_embeddings(r, run)
-        self.keys = _keys(r, total_lookups(tables_of(run), run.global_batch), self.tables)
+        tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
+        self.tables = fused_tables(r, run, tables, run.global_batch)
+        self.replicas = fused_tables(r, run, run.replicas, run.batch) if run.replicas else None
+        self.keys = brought_keys(
+            r, total_lookups(tables, run.global_batch), run.global_batch * len(tables)
+        )
         if self.replicas is not None:
-            self.own_keys = _keys(r, total_lookups(run.replicas, run.batch), self.replicas)
+            count = total_lookups(run.replicas, run.batch)
+            self.own_keys = brought_keys(r, count, run.batch * len(run.replicas))
         places = run.plan.domains or run.plan.shards
         dims = [table.dim for table in run.workload.tables]
         self.widths = tuple(sum(dims[shard.table] for shard in own) for own in places)
@@ -78,8 +85,7 @@ class Collection:
     def arrive(self, r: Recorder) -> Tensor:
         workload = self.run.workload
         out = r.tensor((self.run.batch, len(workload.tables), workload.dim), self.dtype)
-        summed = self._share(r, out)
-        streaming_kernel(r, "network_forward", (self.received,), summed)
+        streaming_kernel(r, "network_forward", (self.received,), self._share(r, out))
         return out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
@@ -100,12 +106,11 @@ class Collection:
     def replicated_gradient(self, r: Recorder) -> Tensor | None:
         if self.replicas is None:
             return None
-        rows = sum(table.rows for table in self.run.replicas)
-        self.sums = r.tensor((rows, self.run.workload.dim), self.dtype)
-        streaming_kernel(
-            r, "local_reduce", (self._others(r, self.gradient), self.own_keys[0]), self.sums
-        )
-        return self.sums
+        replicas, x = self.run.replicas, self.gradient
+        sums = r.tensor((sum(table.rows for table in replicas), x.shape[2]), self.dtype)
+        own = r.view(x, (x.shape[0], len(replicas), x.shape[2]), x.strides)
+        streaming_kernel(r, "local_reduce", (own, self.own_keys[0]), sums)
+        return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         about = self.tables.attributes
@@ -125,16 +130,6 @@ class Collection:
         """Of `[batch, tables, dim]` the tables that are exchanged."""
         count = x.shape[1] - len(self.run.replicas)
         return r.view(x, (x.shape[0], count, x.shape[2]), x.strides)
-
-    def _others(self, r: Recorder, x: Tensor) -> Tensor:
-        """Of `[batch, tables, dim]` the replicated tables."""
-        return r.view(x, (x.shape[0], len(self.run.replicas), x.shape[2]), x.strides)
-
-
-def _keys(r: Recorder, lookups: int, tables: Batched) -> tuple[Tensor, Tensor]:
-    """Keys and offsets, which the step before has brought."""
-    bags = int(float(tables.attributes["batch"])) * int(tables.attributes["tables"])
-    return r.tensor((lookups,), "int64"), r.tensor((bags + 1,), "int64")
 
 
 FP32_BYTES = 4

@@ -1,26 +1,33 @@
 """DLRMs in PyTorch: plain, the published code, and a benchmark with table-batched embeddings.
 
-What it stands for: a DLRM written without embedding libraries, as `perfmodel collect trace --model
-dlrm` captures it. Batches are copied into buffers on the device.
+`pytorch`: a DLRM written without embedding libraries, as `perfmodel collect trace --model dlrm`
+captures it. Batches are copied into buffers on the device.
 
-What it stands for: dlrm_s_pytorch.py of github.com/facebookresearch/dlrm, as recalled. Batches are
-sent from pageable memory, pooled rows are concatenated, and the places of the interaction are made
-on the host in each step and sent to the device.
+`reference`: dlrm_s_pytorch.py of github.com/facebookresearch/dlrm, as recalled. Batches are sent
+from pageable memory, pooled rows are concatenated, and the places of the interaction are made on
+the host in each step and sent to the device.
 
-What it stands for: PyTorch of 2022 with FBGEMM of the same time, one process per GPU, batches from
-pageable memory, dense SGD parameter by parameter, the loss copied to the host in every step.
+`fbgemm`: PyTorch of 2022 with FBGEMM of the same time, one process per GPU, batches from pageable
+memory, dense SGD parameter by parameter, the loss copied to the host in every step.
 Source: execution graph of DLRM_default, github.com/moderato/param.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.collectives import all_to_all, new_empty
 from perfmodel.workload.dense import COMPUTE, Layer, dense_layers, interact, mlp, pair_indices
-from perfmodel.workload.eager.arithmetic import LOSSES, bmm
-from perfmodel.workload.eager.embedding_bag import embedding_bag, full_slice, index_pairs
+from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
+from perfmodel.workload.eager.embedding_bag import (
+    add_sparse,
+    embedding_bag,
+    even_bags,
+    full_slice,
+    index_pairs,
+)
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.table_batched import look_up
 from perfmodel.workload.eager.tensors import (
@@ -34,14 +41,7 @@ from perfmodel.workload.eager.tensors import (
     to_device,
     transpose,
 )
-from perfmodel.workload.embedding_tables import (
-    fused_tables,
-    index_tensors,
-    lookup,
-    sparse_sgd,
-    total_lookups,
-    weights,
-)
+from perfmodel.workload.embedding_tables import fused_tables, total_lookups
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.training import LABEL, LAST, backward_and_update
@@ -52,27 +52,49 @@ def pytorch(r: Recorder, run: Run) -> None:
     """One step of one rank."""
     workload = run.workload
     layers = dense_layers(r, workload)
-    tables = weights(r, run)
+    tables = _weights(r, run)
     dense, labels, *indices = _load(r, run)
+    pooled = []
+    for number, (weight, about) in enumerate(zip(tables, run.attributes, strict=True)):
+        if len(indices) == 1:
+            flat, offsets = even_bags(r, select(r, indices[0], 0, number))
+        else:
+            flat, offsets = indices[2 * number : 2 * number + 2]
+        pooled.append(embedding_bag(r, weight, flat, offsets, about))
+    features = _module(r, run, dense, layers.bottom, "relu")
+    sparse = stack(r, pooled, 1) if run.ranks == 1 else _exchange(r, run, pooled)
     dtype = COMPUTE[workload.implementation.precision]
-    pooled = lookup(r, run, tables, indices)
-    features = module(r, run, dense, layers.bottom, "relu", dtype)
-    sparse = stack(r, pooled, 1) if run.ranks == 1 else exchange(r, run, pooled)
     joined = interact(r, workload, features, sparse, layers.crosses, dtype)
-    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
+    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
     if run.train:
         loss = LOSSES[workload.training.loss](r, output, labels)
-        backward_and_update(
-            r, run, loss, layers.modules, lambda gradients: sparse_sgd(r, run, tables, gradients)
-        )
+        step = partial(_sparse_sgd, r, run, tables)
+        backward_and_update(r, run, loss, layers.modules, step)
+
+
+def _weights(r: Recorder, run: Run) -> list[Tensor]:
+    """One `nn.EmbeddingBag` for each table of this rank."""
+    made = [r.tensor((table.rows, table.dim)) for table in run.tables]
+    r.parameter(*made)
+    return made
 
 
 def _load(r: Recorder, run: Run) -> list[Tensor]:
-    """Copy a batch into the buffers that the step reads: features, labels, indices."""
+    """Copy a batch into the buffers that the step reads: features, labels, indices.
+
+    Indices are in one tensor where all tables take the same whole number of rows per sample, else
+    flat, with offsets in another, per table.
+    """
+    bags, poolings = run.global_batch, {table.pooling for table in run.tables}
+    shapes: list[tuple[int, ...]]
+    if len(poolings) == 1 and float(run.tables[0].pooling).is_integer():
+        shapes = [(len(run.tables), bags, int(run.tables[0].pooling))]
+    else:
+        shapes = [shape for table in run.tables for shape in ((table.lookups(bags),), (bags,))]
     buffers = [
         r.tensor((run.batch, run.workload.model.dense_features)),
         r.tensor((run.batch, 1)),
-        *index_tensors(r, run),
+        *(r.tensor(shape, "int64") for shape in shapes),
     ]
     with r.during(INPUT):
         for buffer in buffers:
@@ -81,114 +103,100 @@ def _load(r: Recorder, run: Run) -> list[Tensor]:
     return buffers
 
 
-def module(
-    r: Recorder, run: Run, x: Tensor, stack: Sequence[Layer], last: str, dtype: str
-) -> Tensor:
+def _sparse_sgd(
+    r: Recorder, run: Run, tables: Sequence[Tensor], gradients: dict[int, Tensor]
+) -> None:
+    """SGD on the rows that were looked up."""
+    for weight, about in zip(tables, run.attributes, strict=True):
+        add_sparse(r, weight, gradients[weight.tensor_id], -LEARNING_RATE, about)
+
+
+def _module(r: Recorder, run: Run, x: Tensor, stack: Sequence[Layer], last: str) -> Tensor:
     """An MLP, wrapped by DDP where there are several ranks."""
+    dtype = COMPUTE[run.workload.implementation.precision]
     if run.ranks == 1:
         return mlp(r, x, stack, last=last, dtype=dtype)
     with r.label(LABEL):
         return mlp(r, x, stack, last=last, dtype=dtype)
 
 
-def exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
+def _exchange(r: Recorder, run: Run, pooled: Sequence[Tensor]) -> Tensor:
     """Pooled rows of own tables for the global batch -> of all tables for the own batch."""
-    dim, ranks = run.workload.dim, run.ranks
-    each = [reshape(r, rows, (ranks, run.batch, -1)) for rows in pooled]
-    sent = stack(r, each, 1)
-    width = run.batch * dim
+    each = [reshape(r, rows, (run.ranks, run.batch, -1)) for rows in pooled]
+    return _exchanged(r, run, stack(r, each, 1))
+
+
+def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
+    """Rows of own tables, in the order of ranks -> `[own batch, all tables, dim]`."""
+    width = run.batch * run.workload.dim
     held = [len(shards) * width for shards in run.plan.shards]
     received = new_empty(r, sent, sum(held))
-    mine = [len(pooled) * width] * ranks
+    mine = [len(run.tables) * width] * run.ranks
     got = all_to_all(r, reshape(r, sent, (-1,)), received, mine, held)
-    tables = reshape(r, got, (len(run.workload.tables), run.batch, -1))
-    return transpose(r, tables, 0, 1)
+    shape = (len(run.workload.tables), run.batch, -1)
+    return transpose(r, reshape(r, got, shape), 0, 1)
 
 
 @implementation("reference", mixed_dims=False, fused_optimizers=False, int32_keys=False)
 def reference(r: Recorder, run: Run) -> None:
     """One step of one rank."""
-    workload = run.workload
+    workload, bags = run.workload, run.global_batch
     layers = dense_layers(r, workload)
-    tables = weights(r, run)
+    tables = _weights(r, run)
     with r.during(INPUT):
         dense = send_from_host(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
-        indices = _indices(r, run)
-    dtype = COMPUTE[workload.implementation.precision]
-    features = module(r, run, dense, layers.bottom, "relu", dtype)
+        indices = [
+            [send_from_host(r, (n,), "int64", pinned=False) for n in (table.lookups(bags), bags)]
+            for table in run.tables
+        ]
+    features = _module(r, run, dense, layers.bottom, "relu")
     pooled = [
         embedding_bag(r, weight, flat, offsets, about)
         for weight, (flat, offsets), about in zip(tables, indices, run.attributes, strict=True)
     ]
-    sparse = _together(r, pooled) if run.ranks == 1 else exchange(r, run, pooled)
+    if run.ranks == 1:
+        sparse = reshape(r, cat(r, pooled, 1), (run.batch, len(pooled), workload.dim))
+    else:
+        sparse = _exchange(r, run, pooled)
     places = pair_indices(r, workload, place="cpu")
+    dtype = COMPUTE[workload.implementation.precision]
     joined = interact(r, workload, features, sparse, layers.crosses, dtype, places)
-    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
+    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
     if run.train:
         labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
         loss = LOSSES[workload.training.loss](r, output, labels)
-        backward_and_update(
-            r, run, loss, layers.modules, lambda gradients: sparse_sgd(r, run, tables, gradients)
-        )
-
-
-def _indices(r: Recorder, run: Run) -> list[tuple[Tensor, Tensor]]:
-    """Flat indices and offsets of each table."""
-    bags = run.global_batch
-    return [
-        (
-            send_from_host(r, (table.lookups(bags),), "int64", pinned=False),
-            send_from_host(r, (bags,), "int64", pinned=False),
-        )
-        for table in run.tables
-    ]
-
-
-def _together(r: Recorder, pooled: list[Tensor]) -> Tensor:
-    batch, dim = pooled[0].shape
-    return reshape(r, cat(r, pooled, 1), (batch, len(pooled), dim))
+        step = partial(_sparse_sgd, r, run, tables)
+        backward_and_update(r, run, loss, layers.modules, step)
 
 
 @implementation("fbgemm", mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
     """One step of one rank."""
-    workload = run.workload
+    workload, bags = run.workload, run.global_batch
     layers = dense_layers(r, workload)
-    bags = run.global_batch
     tables = fused_tables(r, run, run.tables, bags, is_modern=False)
     with r.during(INPUT):
         indices = send_from_host(r, (total_lookups(run.tables, bags),), "int32", pinned=False)
         offsets = send_from_host(r, (len(run.tables) * bags + 1,), "int32", pinned=False)
         dense = send_from_host(r, (run.batch, workload.model.dense_features), "fp32", pinned=False)
-    dtype = COMPUTE[workload.implementation.precision]
-    features = module(r, run, dense, layers.bottom, "relu", dtype)
+    features = _module(r, run, dense, layers.bottom, "relu")
     pooled = look_up(r, tables, indices, offsets, bags)
-    sparse = _exchange(r, run, pooled)
+    if run.ranks == 1:
+        sparse = reshape(r, pooled, (run.batch, len(workload.tables), workload.dim))
+    else:
+        sparse = _exchanged(r, run, pooled)
     if workload.interaction.kind == "dot":
         joined = _dot(r, run, features, sparse)
     else:
+        dtype = COMPUTE[workload.implementation.precision]
         joined = interact(r, workload, features, sparse, layers.crosses, dtype)
-    output = module(r, run, joined, layers.top, LAST[workload.training.loss], dtype)
+    output = _module(r, run, joined, layers.top, LAST[workload.training.loss])
     if not run.train:
         return
     labels = send_from_host(r, (run.batch, 1), "fp32", pinned=False)
     loss = LOSSES[workload.training.loss](r, output, labels)
     to_device(r, detach(r, loss), "cpu")
     backward_and_update(r, run, loss, layers.modules)
-
-
-def _exchange(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
-    """`[global batch, own dims]` -> `[batch, tables, dim]`."""
-    workload = run.workload
-    shape = (run.batch, len(workload.tables), workload.dim)
-    if run.ranks == 1:
-        return reshape(r, pooled, shape)
-    width = run.batch * workload.dim
-    held = [len(shards) * width for shards in run.plan.shards]
-    received = new_empty(r, pooled, sum(held))
-    mine = [len(run.tables) * width] * run.ranks
-    got = all_to_all(r, reshape(r, pooled, (-1,)), received, mine, held)
-    return transpose(r, reshape(r, got, (shape[1], shape[0], shape[2])), 0, 1)
 
 
 def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:

@@ -1,23 +1,30 @@
-"""TorchRec: sharded embedding collections, fused row-wise Adagrad, DDP for the dense part.
+"""TorchRec: sharded embedding collections, fused optimizers, DDP for the dense part.
 
 What it stands for: `DistributedModelParallel` with the operators of TorchRec 1.x and FBGEMM 1.x;
 compared op by op with the project's own traces of it. Row-wise and balanced sharding send partial
 sums by the same all-to-all. With `prefetch`, the pipeline of three stages: a step copies the batch
 after the next, distributes the keys of the next (sizes before its forward pass, keys after it) and
 computes its own. Source: torchrec/distributed/train_pipeline, and the recorded traces of it.
+
+With a placement and a pipeline the same step has its tables in any memory, sharded in any way.
+Micro-batch after micro-batch: keys to the ranks that look them up, lookups tier by tier, pooled
+rows exchanged, the dense part forward and backward; dense gradients are added up, and summed over
+ranks with the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 
-from perfmodel.ops.graph import Tensor
-from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
-from perfmodel.workload.eager.arithmetic import LOSSES
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.table_batched import Batched, look_up
-from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
-from perfmodel.workload.embedding_tables import fused_embeddings, total_lookups
+from perfmodel.embedding import Pipeline
+from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
+from perfmodel.workload.autograd import backward
+from perfmodel.workload.dense import Dense, dense_layers
+from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.tensors import cat
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
     INPUT_STREAM,
@@ -26,103 +33,193 @@ from perfmodel.workload.jagged import (
     finish_key_exchange,
     keys_by_table,
     local_batch,
-    offsets,
     pooled_lengths,
     received_keys,
     start_key_exchange,
 )
-from perfmodel.workload.model import Workload
-from perfmodel.workload.pooled_exchange import features_of, pooled_all_to_all, sum_parts
 from perfmodel.workload.settings import implementation
+from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.training import LABEL, LAST, backward_and_update
+from perfmodel.workload.tiered.adapter_rows import finish_writes
+from perfmodel.workload.tiered.source import (
+    Group,
+    Shared,
+    Source,
+    groups_of,
+    output_route,
+    source_of,
+)
+from perfmodel.workload.torchrec_parts import (
+    distribute_pooled,
+    forward,
+    loss_of,
+    output_routes,
+    sums_by_table,
+)
+from perfmodel.workload.training import LABEL, backward_and_update
 
 
 @implementation("torchrec")
 def torchrec(r: Recorder, run: Run) -> None:
+    """One step of one rank, its tables in device memory as the run's plan has them."""
+    pipeline = Pipeline(input_ahead=run.workload.implementation.prefetch)
+    placement = placement_of(run.plan, run.workload)
+    tiered(r, replace(run, placement=placement, pipeline=pipeline, sends_partial_sums=True))
+
+
+Pairs = Sequence[tuple[Source, Group]]
+"""What reads each group of tables, and what a micro-batch asks of it."""
+
+
+@implementation("tiered", placements=True)
+def tiered(r: Recorder, run: Run) -> None:
     """One step of one rank."""
-    workload = run.workload
-    layers = dense_layers(r, workload)
-    embeddings = fused_embeddings(r, run)
-    prefetched = workload.implementation.prefetch
-    with r.with_attributes(PREFETCHED if prefetched else {}):
+    pipeline = run.pipeline or Pipeline()
+    layers = dense_layers(r, run.workload)
+    sources = [source_of(r, group) for group in groups_of(run)]
+    parts = _micro_batches(run, pipeline)
+    pairs = [list(zip(sources, groups_of(part), strict=True)) for part in parts]
+    if pipeline.rows_beside:  # own samples'; shards wait for keys of other ranks
+        for source, group in chain(*pairs[1:]):
+            if group.replicated:
+                source.fetch(r, group, _own_keys(r, group))
+    before: list[Tensor] = []
+    for number, (part, own) in enumerate(zip(parts, pairs, strict=True)):
+        if run.train:
+            r.tape = Tape()
+            r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
+        is_fetched = number > 0 and pipeline.rows_beside
+        loss = _micro_batch(r, part, layers, own, pipeline, is_fetched=is_fetched)
+        if loss is not None:
+            is_last = number == len(parts) - 1
+            before = _learn(r, part, layers, own, loss, before, is_last=is_last)
+    if run.train:
+        with r.during(OPTIMIZER):
+            finish_writes(r, run, sources)
+            for source in sources:
+                if isinstance(source, Shared):
+                    source.finish(r, run)
+
+
+def _micro_batches(run: Run, pipeline: Pipeline) -> list[Run]:
+    """The step of each micro-batch of `run`, its samples shared out."""
+    batches, left = [], run.batch
+    for number, each in enumerate(pipeline.micro_batches, 1):
+        is_last = number == len(pipeline.micro_batches)
+        samples = left if is_last else min(round(run.batch * each.samples_frac), left)
+        left -= samples
+        if samples:
+            batches.append(replace(run, batch=samples, micro_batch=each))
+    return batches
+
+
+def _micro_batch(
+    r: Recorder, run: Run, layers: Dense, pairs: Pairs, pipeline: Pipeline, *, is_fetched: bool
+) -> Tensor | None:
+    """The forward pass of a micro-batch; its loss, where it is trained."""
+    is_ahead = pipeline.input_ahead
+    is_sharded = run.ranks > 1 and any(run.plan.shards)
+    with r.with_attributes(PREFETCHED if is_ahead else {}):
         dense, local, labels = local_batch(r, run)
-    if prefetched:  # an earlier step brought this one's
+    if is_ahead:  # an earlier step brought this one's
         dense, labels = r.like(dense), r.like(labels)
         local = Jagged(r.like(local.values), r.like(local.lengths))
-    jagged = local
-    if run.ranks > 1:
-        with r.with_attributes(DISTRIBUTED if prefetched else {}):
+    keys, loss = local, None
+    if is_sharded:
+        with r.with_attributes(DISTRIBUTED if is_ahead else {}):
             sending = start_key_exchange(r, run, local)
-        jagged = received_keys(r, run) if prefetched else finish_key_exchange(r, run, *sending)
+        keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
-        output = forward(r, run, layers, dense, lambda: _sparse(r, run, embeddings, jagged))
+        sparse = partial(_sparse, r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
+        output = forward(r, run, layers, dense, sparse)
         if run.train:
             loss = loss_of(r, run, output, labels)
-    if prefetched and run.ranks > 1:
+    if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
             finish_key_exchange(r, run, *sending)
-    if not run.train:
-        return
-    replicated = [] if embeddings[1] is None else [embeddings[1].weights]
-    backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
-
-
-def forward(
-    r: Recorder, run: Run, layers: Dense, dense: Tensor, look_up: Callable[[], Tensor]
-) -> Tensor:
-    """Logits, or probabilities, of the own samples `[batch]`; `look_up` gives their pooled rows
-    `[batch, tables, dim]`, when the bottom MLP is done."""
-    workload = run.workload
-    dtype = COMPUTE[workload.implementation.precision]
-    features = mlp(r, dense, layers.bottom, dtype=dtype)
-    sparse = cast(r, look_up(), features.dtype)
-    joined = interact(r, workload, features, sparse, layers.crosses, dtype)
-    output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
-    return squeeze(r, cast(r, output, "fp32"), -1)
-
-
-def loss_of(r: Recorder, run: Run, output: Tensor, labels: Tensor) -> Tensor:
-    """The loss of `output` against `labels` `[batch]`, all three detached for the caller."""
-    loss = LOSSES[run.workload.training.loss](r, output, to_dtype(r, labels, output.dtype))
-    for tensor in (loss, output, labels):
-        detach(r, tensor)
     return loss
 
 
+def _learn(
+    r: Recorder,
+    run: Run,
+    layers: Dense,
+    pairs: Pairs,
+    loss: Tensor,
+    before: list[Tensor],
+    *,
+    is_last: bool,
+) -> list[Tensor]:
+    """Dense gradients of a micro-batch, those of the ones `before` in them; after the last the
+    optimizers' steps."""
+    if is_last:
+        with r.during(BACKWARD):
+            for gradient in before:
+                r.leaf("aten::add_", (gradient, r.tensor(gradient.shape), 1), gradient)
+        replicated = [
+            source.parameters[0]
+            for source, group in pairs
+            if group.replicated and run.ranks > 1 and group.placed.tier == "hbm"
+        ]
+        backward_and_update(r, run, loss, [layers.parameters], replicated=replicated, wrapped=True)
+        return []
+    by_tensor = backward(r, loss)
+    gradients = [by_tensor[parameter.tensor_id] for parameter in layers.parameters]
+    with r.during(BACKWARD):
+        for total, more in zip(before, gradients, strict=True) if before else ():
+            r.leaf("aten::add_", (total, more, 1), total)
+    return before or gradients
+
+
 def _sparse(
-    r: Recorder, run: Run, embeddings: tuple[Batched, Batched | None], jagged: Jagged
+    r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, is_ahead: bool, is_fetched: bool
 ) -> Tensor:
     """Pooled rows of all tables for the own samples, `[batch, tables, dim]`."""
-    workload = run.workload
-    tables, replicas = embeddings
-    if run.ranks > 1:
-        with r.with_attributes(INPUT_STREAM if workload.implementation.prefetch else {}):
-            jagged = keys_by_table(r, run, jagged)
-            pooled_lengths(r, run, jagged)
-    pooled = look_up(r, tables, jagged.values, offsets(r, jagged), run.global_batch)
-    sizes = [shard.of(workload.tables).dim for own in run.plan.shards for shard in own]
-    if run.ranks > 1:
-        wire = workload.implementation.exchange_precision
-        pooled = pooled_all_to_all(r, run, pooled, wire)
-    out = features_of(r, pooled, sizes)
-    if replicas is not None:
-        keys = workload.implementation.key_dtype
-        values = r.tensor((total_lookups(run.replicas, run.batch),), keys)
-        lengths = r.tensor((len(run.replicas) * run.batch,), "int32")
-        own = Jagged(values, lengths)
-        more = look_up(r, replicas, own.values, offsets(r, own), run.batch)
-        out = cat(r, [out, more], 1)
-    return sums_by_table(r, workload, out)
+    own = [pair for pair in pairs if not pair[1].replicated]
+    parts = []
+    if any(run.plan.shards):
+        if run.ranks > 1:
+            with r.with_attributes(INPUT_STREAM if is_ahead else {}):
+                keys = keys_by_table(r, run, keys)
+                pooled_lengths(r, run, keys)
+        for way in output_routes(run):
+            taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
+            pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
+            parts.append(distribute_pooled(r, run, pooled, way))
+    for source, group in pairs:
+        if group.replicated:
+            own_keys = _own_keys(r, group)
+            if not is_fetched:
+                source.fetch(r, group, own_keys)
+            parts.append(source.look_up(r, group, own_keys))
+    out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
+    return sums_by_table(r, run.workload, out)
 
 
-def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
-    """One vector per table; partial sums of a table that is in parts are added up."""
-    dim, tables = workload.dim, len(workload.tables)
-    vectors = pooled.shape[1] // dim
-    if len({table.dim for table in workload.tables}) > 1:
-        return pooled
-    out = reshape(r, pooled, (-1, vectors, dim))
-    if vectors == tables:
-        return out
-    return sum_parts(r, out, tables)
+def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
+    """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
+    if len(pairs) == 1 and whole:
+        return _look_up(r, *pairs[0], keys)
+    if not pairs:
+        return r.tensor((run.global_batch, 0))
+    parts = []
+    for source, group in pairs:
+        tables = len(group.tables)
+        values = r.view(keys.values, (group.lookups,), (1,))
+        lengths = r.view(keys.lengths, (tables * group.samples,), (1,))
+        parts.append(_look_up(r, source, group, Jagged(values, lengths)))
+    return parts[0] if len(parts) == 1 else cat(r, parts, 1)
+
+
+def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:
+    source.fetch(r, group, keys)
+    return source.look_up(r, group, keys)
+
+
+def _own_keys(r: Recorder, group: Group) -> Jagged:
+    """The keys of the own samples, which the step has."""
+    place = "" if group.placed.pooled_on == "device" else "cpu"
+    return Jagged(
+        r.tensor((group.lookups,), group.run.workload.implementation.key_dtype, place=place),
+        r.tensor((len(group.tables) * group.samples,), "int32", place=place),
+    )

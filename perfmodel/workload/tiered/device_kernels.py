@@ -24,7 +24,7 @@ from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import Batched, batched, look_up
 from perfmodel.workload.eager.tensors import reshape, to_device, transpose
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
-from perfmodel.workload.tables import lookups
+from perfmodel.workload.tables import lookup_attributes, lookups
 from perfmodel.workload.tiered.source import (
     HOST_MEMORY,
     Group,
@@ -47,7 +47,7 @@ class DeviceTables(Source):
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         read, bags = group.read
-        tables = self.tables.described(lookups(read, bags).to_attributes())
+        tables = self.tables.described(lookup_attributes(read, bags) | dict(group.known))
         return look_up(r, tables, keys.values, offsets(r, keys), bags)
 
 
@@ -164,7 +164,7 @@ class OperatorCache(Source):
 
     def look_up(self, r: Recorder, group: Group, keys: Jagged) -> Tensor:
         places = _select(r, self.place_of, _select(r, self.number_of, keys.values))
-        about = lookups(group.tables, group.samples).to_attributes()
+        about = lookup_attributes(group.tables, group.samples)
         with r.untracked():
             bags = r.view(offsets(r, keys), (group.bags,), (1,))
             pooled = embedding_bag(r, self.cache, places, bags, about)

@@ -257,31 +257,38 @@ class KernelCacheOverDrives(KernelCache):
     def _bring(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
         wanted = to_device(r, r.tensor((missed,), "int64"), HOST, non_blocking=True)
         rows = r.tensor(self._shape(use, missed), group.placed.dtype, place=HOST)
-        read = _read_rows(group, missed)
-        if missed > read:
-            dims = {"lookups": float(missed - read), "row_bytes": use.row_bytes}
-            record_row_op(r, "host_gather", (wanted,), rows, stream=HOST_MEMORY, dims=dims)
-        if read:
-            dims = {"rows": float(read), "row_bytes": use.row_bytes}
-            _record(r, group, "storage_read", (self.host_rows, wanted), rows, dims)
+        self._move(r, group, use, missed, ("host_gather", "storage_read"), (wanted,), rows)
         came = to_device(r, rows, r.place, non_blocking=True)
         places = r.tensor((missed,), "int64")
         r.leaf("aten::index_copy_", (self._places(r, use), 0, places, came), self.tables.weights)
 
     def _take(self, r: Recorder, group: Group, use: RowCacheUse, missed: int) -> None:
         """Rows that leave the device, and those that leave the host for the drives."""
-        leaving = r.tensor((missed,), "int64")
-        rows = r.tensor(self._shape(use, missed), group.placed.dtype)
-        r.leaf("aten::index_select", (self._places(r, use), 0, leaving), rows)
-        there = to_device(r, rows, HOST, non_blocking=True)
-        written = _read_rows(group, missed)
-        if missed > written:
-            dims = {"lookups": float(missed - written), "row_bytes": use.row_bytes}
-            rows = self.host_rows
-            record_row_op(r, "host_scatter", (there,), rows, stream=HOST_MEMORY, dims=dims)
-        if written:
-            dims = {"rows": float(written), "row_bytes": use.row_bytes}
-            _record(r, group, "storage_write", (there,), self.host_rows, dims)
+        given = (self._places(r, use), 0, r.tensor((missed,), "int64"))
+        rows = r.made("aten::index_select", given, self._shape(use, missed), group.placed.dtype)
+        there = (to_device(r, rows, HOST, non_blocking=True),)
+        ops = ("host_scatter", "storage_write")
+        self._move(r, group, use, missed, ops, there, self.host_rows)
+
+    def _move(
+        self,
+        r: Recorder,
+        group: Group,
+        use: RowCacheUse,
+        missed: int,
+        ops: tuple[str, str],
+        given: tuple[Tensor, ...],
+        out: Tensor,
+    ) -> None:
+        """`missed` rows, by `ops` of host memory and of what lies behind it."""
+        behind, size = _read_rows(group, missed), {"row_bytes": use.row_bytes}
+        if missed > behind:
+            dims = {"lookups": float(missed - behind), **size}
+            record_row_op(r, ops[0], given, out, stream=HOST_MEMORY, dims=dims)
+        if behind:
+            reads = ops[1] == "storage_read"
+            given = (self.host_rows, *given) if reads else given
+            _record(r, group, ops[1], given, out, {"rows": float(behind), **size})
 
     def _places(self, r: Recorder, use: RowCacheUse) -> Tensor:
         weights = self.tables.weights

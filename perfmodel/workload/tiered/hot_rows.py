@@ -54,11 +54,6 @@ class HotUse:
         return 0 if total < _LEAST else max(round(total), 1)
 
 
-def others_use(group: Group) -> HotUse:
-    """Of a batch of samples that are not popular, where these have steps of their own."""
-    return hot_use(group.of_samples(replace(group.run, micro_batch=MicroBatch())))
-
-
 def largest_use(group: Group) -> HotUse:
     """Of all micro-batches of the step, the one that fetches most."""
     run = group.run
@@ -170,7 +165,8 @@ class HotRows:
     def _for_others(self, r: Recorder, group: Group, pipeline: Pipeline) -> None:
         """What a step of popular samples does for the steps of the others: its share of a batch's
         rows, those that come and those that go back."""
-        count = others_use(group).fetched
+        others = replace(group.run, micro_batch=MicroBatch())
+        count = hot_use(group.of_samples(others)).fetched
         per_step = (1.0 - pipeline.popular_frac) / pipeline.popular_frac
         dims = _dims(group, count * per_step)
         beside = {name: each / pipeline.popular_frac for name, each in _parted(group).items()}

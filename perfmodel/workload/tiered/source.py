@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from perfmodel.embedding import RowCache, TableAccess, TablePlacement
+from perfmodel.embedding import RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
@@ -44,6 +44,8 @@ class Group:
     """Rows that come one by one, for so many keys of each table, in place of pooled ones."""
     place: int = 0
     """How many of the rank's tables before its own are equal to it."""
+    known: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Attributes of its lookup that do not follow from its tables."""
 
     @property
     def cached_at(self) -> tuple[str, ...]:
@@ -133,7 +135,8 @@ SourceFactory: TypeAlias = Callable[[Recorder, Group], Source]
 TIERED: Registry[SourceFactory] = Registry(
     "memory of rows", "perfmodel.tiered", "perfmodel.workload.tiered"
 )
-"""By the tier of a table's placement."""
+"""By the tier of a table's placement; of rows behind caches at a place of a package's own, by the
+tier and all such places (`host/rack`)."""
 _IN_ADAPTERS = (("nic_local",), ("nic_remote",), ("nic_local", "nic_remote"))
 _CACHED_AT = {
     ("hbm", "device"): ((), *_IN_ADAPTERS),
@@ -147,11 +150,14 @@ _CACHED_AT = {
 
 def source_of(r: Recorder, group: Group) -> Source:
     """The source of a group's rows. Raises `WorkloadError` for a placement that has none."""
-    placed, known = group.placed, _CACHED_AT
-    at = group.cached_at if placed.caches else ()
-    is_ours = any(tier == placed.tier for tier, _ in known)
-    is_hot = placed.hot_rows > 0 and (placed.tier, placed.pooled_on, at) != ("host", "device", ())
-    if is_ours and (is_hot or at not in known.get((placed.tier, placed.pooled_on), ())):
+    placed, at = group.placed, group.cached_at
+    own = TIERED.get("/".join((placed.tier, *at)))
+    if own is not None and at:
+        return own(r, group)
+    way = placed.tier, placed.pooled_on
+    is_ours = any(tier == placed.tier for tier, _ in _CACHED_AT)
+    is_hot = placed.hot_rows > 0 and (*way, at) != ("host", "device", ())
+    if is_ours and (is_hot or at not in _CACHED_AT.get(way, ())):
         raise WorkloadError(
             f"placement: no software reads rows of tier {placed.tier} that are pooled on "
             f"{placed.pooled_on}, with {placed.hot_rows} hot rows and caches at {at or 'none'}"
@@ -166,7 +172,7 @@ def output_route(placed: TablePlacement, run: Run) -> str:
     """
     holders = len(placed.ranks)
     by_row = placed.sharding in ("row_wise", "table_row_wise")
-    if not by_row or run.ranks == 1:
+    if not by_row or run.ranks == 1 or run.sends_partial_sums:
         return POOLED
     if holders == run.ranks:
         assert run.placement is not None
@@ -210,18 +216,25 @@ def _grouped(
     return groups
 
 
-def read_one_by_one(r: Recorder, run: Run, shard: Shard, ids: Tensor) -> Tensor:
-    """Rows of a shard for `ids`, unpooled, from where the run's placement has them.
+def read_one_by_one(
+    r: Recorder, run: Run, shard: Shard, ids: Tensor, known: Mapping[str, str]
+) -> Tensor:
+    """Rows of a shard for `ids`, unpooled, from where the run's placement has them. `known`:
+    attributes of their lookup.
 
     Raises `WorkloadError` where these are pooled on their way.
     """
-    assert run.placement is not None
-    placed = run.placement.tables[shard.table]
+    placement = run.placement
+    assert placement is not None
+    placed = placement.tables[shard.table]
     table, count = shard.of(run.workload.tables), ids.shape[0]
-    before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
-    place = sum(each.of(run.workload.tables) == table for each in before)
-    group = Group(run, placed, (table,), run.global_batch, False, vectors=count, place=place)
-    kept = {run.placement.cache(name).kept_by for name in placed.caches}
+    place = 0
+    if placed.caches:  # which of several equal tables it is
+        before = itertools.takewhile(lambda each: each != shard, run.plan.shards[run.rank])
+        place = sum(each.of(run.workload.tables) == table for each in before)
+    samples = run.global_batch
+    group = Group(run, placed, (table,), samples, False, vectors=count, place=place, known=known)
+    kept = {placement.cache(name).kept_by for name in placed.caches}
     by_row = {("hbm", ()), ("host", ()), ("host", ("hbm",))}  # what kernels give row by row
     is_pooled = placed.pooled_on != "device" or placed.hot_rows > 0
     if is_pooled or (placed.tier, group.cached_at) not in by_row or kept - {"kernels"}:
@@ -315,8 +328,13 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     sharing = [
         one.of_samples(group.run) for one in groups_of(group.run) if name in one.placed.caches
     ]
-    tables = [access for one in sharing for access in _accesses(one, cache.batches_ahead)]
-    use = cache.steady_use(tables)
+    batches = cache.batches_ahead
+    accesses = [
+        table.access(table.lookups(one.samples) * batches, row_bytes(table, one.placed.dtype))
+        for one in sharing
+        for table in one.tables
+    ]
+    use = cache.steady_use(accesses)
     held = [(table, one.replicated) for one in sharing for table in one.tables]
     own: list[int] = []
     for table in group.tables:
@@ -325,7 +343,7 @@ def row_cache_use(group: Group, name: str) -> RowCacheUse:
     needed = float(np.dot(use.distinct_rows, use.row_bytes))
     if needed > cache.capacity_bytes * (1 + 1e-9):
         raise WorkloadError(_too_small(cache, needed))
-    lookups, batches = float(use.lookups[own].sum()), cache.batches_ahead
+    lookups = float(use.lookups[own].sum())
     fetched = float(use.fetched_rows[own].sum()) / batches
     return RowCacheUse(
         cache,
@@ -343,28 +361,15 @@ def _too_small(cache: RowCache, needed_bytes: float) -> str:
     (but rows on drives, which must fit)."""
     count = cache.batches_ahead
     over_bus = cache.at == "hbm" and cache.kept_by == "kernels"
+    sizes = [
+        f"{size / BYTES_PER_GB:.3g} GB" if size >= MIN_GB * BYTES_PER_GB else f"{size:,.0f} bytes"
+        for size in (needed_bytes, cache.capacity_bytes)
+    ]
     return (
         f"cache {cache.name!r}: the rows of {f'{count} batches' if count > 1 else 'one batch'} "
-        f"take {_size(needed_bytes)}, it holds {_size(cache.capacity_bytes)}: take a larger cache "
-        "or a smaller batch"
+        f"take {sizes[0]}, it holds {sizes[1]}: take a larger cache or a smaller batch"
         + (" (FBGEMM reads the others over the bus, which is not modelled)" if over_bus else "")
     )
 
 
-def _size(value_bytes: float) -> str:
-    large = value_bytes >= MIN_GB * BYTES_PER_GB
-    return f"{value_bytes / BYTES_PER_GB:.3g} GB" if large else f"{value_bytes:,.0f} bytes"
-
-
 MIN_GB = 1e-3
-
-
-def _accesses(group: Group, batches: int) -> list[TableAccess]:
-    return [
-        TableAccess(
-            popularity=table.popularity(),
-            lookups=table.lookups(group.samples) * batches,
-            row_bytes=row_bytes(table, group.placed.dtype),
-        )
-        for table in group.tables
-    ]

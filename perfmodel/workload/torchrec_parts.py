@@ -1,23 +1,63 @@
-"""Pooled rows on their way from the ranks with tables to those with samples.
+"""What TorchRec's step is made of: the model, its loss, pooled rows on their way between ranks.
 
-Whole tables and columns: an all-to-all. Rows on all ranks: partial sums by a reduce-scatter, whose
-backward is an all-gather. Rows on linked ranks: a reduce-scatter among these, then an all-to-all
-among the ranks of one place in each group. Source: TorchRec's sharding types (TW/CW, RW, TWRW).
+Pooled rows go from the ranks with tables to those with samples. Whole tables and columns: an
+all-to-all. Rows on all ranks: partial sums by a reduce-scatter, whose backward is an all-gather.
+Rows on linked ranks: a reduce-scatter among these, then an all-to-all among the ranks of one place
+in each group. Source: TorchRec's sharding types (TW/CW, RW, TWRW).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.collectives import GROUP, linked_collective
-from perfmodel.workload.eager.arithmetic import scalar_in_place
+from perfmodel.workload.dense import COMPUTE, Dense, interact, mlp
+from perfmodel.workload.eager.arithmetic import LOSSES, scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import cast, to_dtype, view
-from perfmodel.workload.pooled_exchange import Link, exchanged_rows, features_of
+from perfmodel.workload.eager.tensors import cast, detach, reshape, squeeze, to_dtype, view
+from perfmodel.workload.model import Workload
+from perfmodel.workload.pooled_exchange import Link, exchanged_rows, features_of, sum_parts
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.adapter_rows import sum_in_adapters
 from perfmodel.workload.tiered.source import ADDED, POOLED, REDUCED, WITHIN, output_route
+from perfmodel.workload.training import LAST
+
+
+def forward(
+    r: Recorder, run: Run, layers: Dense, dense: Tensor, look_up: Callable[[], Tensor]
+) -> Tensor:
+    """Logits, or probabilities, of the own samples `[batch]`; `look_up` gives their pooled rows
+    `[batch, tables, dim]`, when the bottom MLP is done."""
+    workload = run.workload
+    dtype = COMPUTE[workload.implementation.precision]
+    features = mlp(r, dense, layers.bottom, dtype=dtype)
+    sparse = cast(r, look_up(), features.dtype)
+    joined = interact(r, workload, features, sparse, layers.crosses, dtype)
+    output = mlp(r, joined, layers.top, last=LAST[workload.training.loss], dtype=dtype)
+    return squeeze(r, cast(r, output, "fp32"), -1)
+
+
+def loss_of(r: Recorder, run: Run, output: Tensor, labels: Tensor) -> Tensor:
+    """The loss of `output` against `labels` `[batch]`, all three detached for the caller."""
+    loss = LOSSES[run.workload.training.loss](r, output, to_dtype(r, labels, output.dtype))
+    for tensor in (loss, output, labels):
+        detach(r, tensor)
+    return loss
+
+
+def sums_by_table(r: Recorder, workload: Workload, pooled: Tensor) -> Tensor:
+    """One vector per table; partial sums of a table that is in parts are added up."""
+    dim, tables = workload.dim, len(workload.tables)
+    vectors = pooled.shape[1] // dim
+    if len({table.dim for table in workload.tables}) > 1:
+        return pooled
+    out = reshape(r, pooled, (-1, vectors, dim))
+    if vectors == tables:
+        return out
+    return sum_parts(r, out, tables)
+
 
 REQUEST, WAIT = "ReduceScatter_Req", "ReduceScatter_Wait"
 
@@ -76,8 +116,7 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
         pooled = _empty_pooled(r, pooled.shape[0])
     if way == POOLED:
         dims = tuple(map(sum, widths))
-        link = Link(run.batch, dims, run.rank, adapters=run)
-        out = exchanged_rows(r, pooled, link, wire)
+        out = exchanged_rows(r, pooled, Link(run.batch, dims, run.rank, wire, adapters=run))
         return features_of(r, out, [width for own in widths for width in own])
     place = run.rank % run.linked
     alike = widths[place :: run.linked]
@@ -88,8 +127,8 @@ def distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor
         pooled = _empty_pooled(r, run.batch * run.groups)
     dims = tuple(map(sum, alike))
     group = f"place {place}"
-    link = Link(run.batch, dims, run.rank // run.linked, nodes=run.groups, group=group)
-    out = exchanged_rows(r, pooled, link, wire)
+    link = Link(run.batch, dims, run.rank // run.linked, wire, run.groups, group)
+    out = exchanged_rows(r, pooled, link)
     return features_of(r, out, [width for own in alike for width in own])
 
 
