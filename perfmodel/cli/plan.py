@@ -87,7 +87,7 @@ _TABLES = columns(
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
-    from perfmodel.explore.planner.explain import differences
+    from perfmodel.explore.planner.planned import differences
 
     result = planned.result
     bounds = interval(result.low_us, result.high_us)

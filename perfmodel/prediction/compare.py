@@ -21,9 +21,10 @@ from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving, service_of
-from perfmodel.prediction.run import least_us, predict
+from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, Prices, operating_costs
 from perfmodel.prediction.shapes import NO_HOST
+from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import latency_under, rates_within, require_rate
 from perfmodel.units import US_PER_S, human_us

@@ -19,7 +19,7 @@ from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
 from perfmodel.graph.kinds import NodeKind
 from perfmodel.graph.types import ExecutionGraph
-from perfmodel.hardware import Cluster, Device
+from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
@@ -42,9 +42,7 @@ STREAMING_SM_FRAC = 0.5
 def with_contention(steps: ScheduledSteps, load: Load) -> ScheduledSteps:
     """`steps` with what its kernels lose to collectives beside them, under their `load`."""
     graph = steps.timeline.graph
-
-    timeline, taken_us = _contended(graph, load, graph.nodes_.duration_us)
-    return rescheduled(steps, timeline, taken_us)
+    return rescheduled(steps, *_contended(graph, load, graph.nodes_.duration_us))
 
 
 def _contended(graph: ExecutionGraph, load: Load, alone_us: Floats) -> tuple[Timeline, Floats]:
@@ -86,33 +84,26 @@ def modelled_load(steps: ScheduledSteps, machine: Cluster) -> Load | None:
         return None
     rows = place_collectives(rows_of(steps.pieces), machine)
     duration_us, families = steps.durations.duration_us, np.array(steps.families, object)
-    columns = np.zeros((len(fields(Load)), len(rows)))
+    columns = {each.name: np.zeros(len(rows)) for each in fields(Load)}
     machines, kind = steps.machines(machine)
     for number, each in enumerate(machines):
         here = np.flatnonzero(kind == number)
-        columns[:, here] = _loads(rows.take(here), families[here], duration_us[here], each)
+        loads = _loads(rows.take(here), families[here], duration_us[here], each)
+        for name, values in loads.items():
+            columns[name][here] = values
     piece = steps.built.piece
-    return Load(*(np.where(piece == NONE, 0.0, column[piece]) for column in columns))
+    of_node = {name: np.where(piece == NONE, 0.0, each[piece]) for name, each in columns.items()}
+    return Load(**of_node)
 
 
 def _loads(
     rows: Rows, families: NDArray[np.object_], duration_us: Floats, machine: Cluster
-) -> Floats:
-    """The columns of `Load` of rows on one device, `[columns, rows]`."""
-    sm, hbm, reads = _used_shares(rows, families, duration_us, machine.node.device)
-    own = np.flatnonzero(families == COLLECTIVE)
-    taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
-    shares = (taken.sm_frac, taken.held_frac, taken.hbm_frac, taken.delay_us, taken.wire_frac)
-    of_collectives = np.zeros((len(shares), len(rows)))
-    of_collectives[:, own] = shares
-    return np.vstack([sm, hbm, of_collectives[:-1], reads, of_collectives[-1]])
-
-
-def _used_shares(
-    rows: Rows, families: NDArray[np.object_], duration_us: Floats, device: Device
-) -> tuple[Floats, Floats, Floats]:
-    """Shares of multiprocessors and of memory bandwidth that kernels use alone, and which read."""
-    sm, hbm, reads = (np.zeros(len(rows)) for _ in range(3))
+) -> dict[str, Floats]:
+    """The columns of `Load` of rows on one device, each as it is alone: shares of multiprocessors
+    and of memory bandwidth, which kernels read, and what collectives take."""
+    device = machine.node.device
+    columns = {each.name: np.zeros(len(rows)) for each in fields(Load)}
+    sm, hbm = columns["sm_used_frac"], columns["hbm_used_frac"]
     reached = device.stream_gb_per_s * 1e3
     for group in groups_of(rows):
         at = group.index
@@ -120,12 +111,17 @@ def _used_shares(
             continue
         hbm[at] = np.minimum(group.moved_bytes / reached / np.maximum(duration_us[at], 1e-9), 1.0)
         sm[at] = STREAMING_SM_FRAC * hbm[at]
-        reads[at] = group.read_bytes > 0
+        columns["reads"][at] = group.read_bytes > 0
         if families[at[0]] in TILED:
             outputs = group.written_bytes / group.item_bytes
             blocks = np.maximum(outputs, group.flop / (2 * TILE_DEPTH)) / TILE_ELEMENTS
             sm[at] = np.maximum(sm[at], np.minimum(blocks / device.sm_count, 1.0))
-    return sm, hbm, reads
+    own = np.flatnonzero(families == COLLECTIVE)
+    taken = device_shares_of_rows(rows.take(own), machine, duration_us[own])
+    columns["sm_taken_frac"][own], columns["sm_held_frac"][own] = taken.sm_frac, taken.held_frac
+    columns["hbm_taken_frac"][own], columns["delay_us"][own] = taken.hbm_frac, taken.delay_us
+    columns["wire_used_frac"][own] = taken.wire_frac
+    return columns
 
 
 LONG_US = 15.0

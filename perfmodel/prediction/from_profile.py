@@ -34,10 +34,11 @@ from perfmodel.prediction.scheduled import KNOWN_SOFTWARE, UNKNOWN_SOFTWARE, Hos
 from perfmodel.prediction.shapes import (
     MODEL,
     Noted,
-    predict_on,
+    costs_of,
     predict_shapes,
     scheduled_ranks,
     too_large,
+    with_reads,
 )
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
@@ -250,28 +251,27 @@ def shapes_on(
     machine = equal_nodes(cluster(target, nodes), "a trace")
     placed = list(_placed_notes(profile, graphs, machine, nodes))
 
-    def steps(watched: Cluster, costs: HostCosts | None) -> Noted:
-        moved, lines = recorded_kernels_on(profile, graphs, target, machine)
-        times, host_lines = host_times(profile, watched, costs, batch_ratio)
-        in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
-        result, notes = predict_shapes(
-            moved,
-            watched,
-            name=machine.name if nodes is None else f"{nodes} x {machine.name}",
-            costs=costs,
-            alone=scheduled_ranks(moved, watched, costs, tf32_matmul=in_tf32, times=times),
-            recorded=True,
-            times=times,
-        )
-        return with_coverage(result, profile, times), [*host_lines, *lines, *notes]
-
-    def costs_on(watched: Cluster) -> HostCosts:
+    def costs_on(machine: Cluster) -> HostCosts:
         if overheads is None and profile.recorded:
-            return own_costs(profile, watched)
-        costs = host_costs(watched, overheads)
+            return own_costs(profile, machine)
+        costs = host_costs(machine, overheads)
         return costs if overheads else replace(costs, spread=UNKNOWN_SOFTWARE)
 
-    result, notes = predict_on(machine, costs_on, steps)
+    costs = costs_of(machine, costs_on)
+    moved, lines = recorded_kernels_on(profile, graphs, target, machine)
+    times, host_lines = host_times(profile, machine, costs, batch_ratio)
+    in_tf32 = any(uses_tf32(rank) for rank in profile.trace.ranks)
+    result, notes = predict_shapes(
+        moved,
+        machine,
+        name=machine.name if nodes is None else f"{nodes} x {machine.name}",
+        costs=costs,
+        alone=scheduled_ranks(moved, machine, costs, tf32_matmul=in_tf32, times=times),
+        recorded=True,
+        times=times,
+    )
+    found = with_coverage(result, profile, times), [*host_lines, *lines, *notes]
+    result, notes = with_reads(found, machine, costs)
     placed += too_large(result)
     return result, [prefixed(machine.name, note) for note in dict.fromkeys([*placed, *notes])]
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch
 from inspect import signature
-from math import inf
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -19,7 +18,6 @@ from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
 from perfmodel.frames import is_frame
 from perfmodel.graph import build_graph
-from perfmodel.hardware import Cluster
 from perfmodel.lowering.context import self_contained
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
@@ -32,13 +30,13 @@ from perfmodel.prediction.measured_steps import changed, comm_warnings, profiled
 from perfmodel.prediction.payload_codec import with_codecs
 from perfmodel.prediction.reasons import MeasuredExplainer
 from perfmodel.prediction.request import Request, facts_of, sourced
-from perfmodel.prediction.scheduled import HostCosts, host_costs
-from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_on, predict_passes
+from perfmodel.prediction.scheduled import host_costs
+from perfmodel.prediction.shapes import MODEL, Noted, costs_of, predict_passes, with_reads
 from perfmodel.prediction.step import (
+    TIERED,
     Step,
     cluster_of,
     deployment_period,
-    least_deployment_us,
     step_period,
 )
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
@@ -53,8 +51,6 @@ from perfmodel.workload import Workload, load_workload
 REPLAY, TRANSFER = "replay", "transfer"
 MODES = (REPLAY, TRANSFER, MODEL)
 Options = ParamSpec("Options")
-TIERED = "tiered"
-"""The software that deployments stand for."""
 
 
 def predicted(request: Request) -> Prediction:
@@ -283,15 +279,6 @@ def _of_deployment(deployment: Deployment, request: Request) -> Prediction:
     return _of_configuration(request, [deployment], deployment_period, TIERED)
 
 
-def least_us(
-    deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
-) -> float:
-    """What a step of `deployment` takes at least, or that it is `enough_us`, sooner known than what
-    it takes. Raises `WorkloadError` where it does not fit."""
-    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
-    return least_deployment_us(deployment, costs_of(deployment.machine, costs_on), enough_us)
-
-
 def _of_configuration(
     request: Request,
     cases: Sequence[Step | Deployment],
@@ -302,15 +289,11 @@ def _of_configuration(
     """Each case on its machine: its ops' pieces timed by models, `period` after period."""
     first, edits = cases[0], tuple(request.edits())
     costs_on = partial(host_costs, overheads=request.profile, software=software)
-
-    def on_machine(case: Step | Deployment) -> Noted:
-        def steps(machine: Cluster, costs: HostCosts | None) -> Noted:
-            again = replace(case, machine=machine)
-            return period(again, costs, edits, request.every_rank)
-
-        return predict_on(case.machine, costs_on, steps)
-
-    answers = list(map(on_machine, cases))
+    answers = []
+    for case in cases:
+        costs = costs_of(case.machine, costs_on)
+        found = period(case, costs, edits, request.every_rank)
+        answers.append(with_reads(found, case.machine, costs))
     results = [result for result, _ in answers]
     notes = [prefixed(result.hardware, note) for result, notes in answers for note in notes]
     source = {

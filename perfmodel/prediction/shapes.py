@@ -147,14 +147,9 @@ def costs_of(machine: Cluster, costs_on: Callable[[Cluster], HostCosts]) -> Host
     return None if machine.node.device.target == CPU else costs_on(machine)
 
 
-def predict_on(
-    machine: Cluster,
-    costs_on: Callable[[Cluster], HostCosts],
-    steps: Callable[[Cluster, HostCosts | None], Noted],
-) -> Noted:
-    """What `steps` gives on `machine`, with the figures that it uses."""
-    costs = costs_of(machine, costs_on)
-    result, notes = steps(machine, costs)
+def with_reads(found: Noted, machine: Cluster, costs: HostCosts | None) -> Noted:
+    """A prediction on `machine` with the figures that it uses, and notes of its hosts before."""
+    result, notes = found
     hosts = (costs, *(each for _, each in costs.others)) if costs else ()
     explainer = result.explainer
     families = explainer.found.families if isinstance(explainer, ModelExplainer) else ()
@@ -343,8 +338,8 @@ def predict_passes(
     graphs, notes = apply_edits([self_contained(graph)], edits) if edits else ([graph], [])
     results = []
     for machine in machines:
-        costs = partial(_unprofiled_costs, profile=profile)
-        result, prediction = predict_on(machine, costs, partial(_pass, graphs))
+        costs = costs_of(machine, partial(_unprofiled_costs, profile=profile))
+        result, prediction = with_reads(_pass(graphs, machine, costs), machine, costs)
         results.append(result)
         own = [*prediction, *too_large(result)]
         notes += [prefixed(result.hardware, note) for note in own]

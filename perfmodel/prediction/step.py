@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,14 @@ from perfmodel.lowering.walk import CPU
 from perfmodel.ops.edits.named import NamedEdit, apply_edits
 from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction.result import longer
-from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps
-from perfmodel.prediction.shapes import Noted, least_period_us, predict_shapes, scheduled_ranks
+from perfmodel.prediction.scheduled import HostCosts, ScheduledSteps, host_costs
+from perfmodel.prediction.shapes import (
+    Noted,
+    costs_of,
+    least_period_us,
+    predict_shapes,
+    scheduled_ranks,
+)
 from perfmodel.prediction.types import DEVICE_WORK, PathPiece, Result
 from perfmodel.workload import Workload, op_graph
 from perfmodel.workload.eager.recorder import Recorder
@@ -244,9 +251,17 @@ def steps_of(deployment: Deployment) -> list[tuple[Phase, Step]]:
     return [(phase, Step(*about, phase.placement, phase.pipeline)) for phase in phases]
 
 
-def least_deployment_us(deployment: Deployment, costs: HostCosts | None, enough_us: float) -> float:
+TIERED = "tiered"
+"""The software that deployments stand for."""
+
+
+def least_us(
+    deployment: Deployment, overheads: str | None = None, *, enough_us: float = inf
+) -> float:
     """What the steps of a deployment take at least: without evaluations and contention; of several
     kinds, the most frequent ones where that is `enough_us`. Raises as `deployment_period`."""
+    costs_on = partial(host_costs, overheads=overheads, software=TIERED)
+    costs = costs_of(deployment.machine, costs_on)
     steps = steps_of(deployment)
     total_us = moved_us([phase for phase, _ in steps], deployment.machine, costs)
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):

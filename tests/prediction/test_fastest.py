@@ -22,7 +22,7 @@ from perfmodel.hardware import cluster, load, node
 from perfmodel.hardware.parts import Nic
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
-from perfmodel.prediction.run import least_us
+from perfmodel.prediction.step import least_us
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import Table
 

@@ -17,7 +17,7 @@ from perfmodel.embedding import population, read_histograms
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner import Plan, plan_deployment
 from perfmodel.explore.planner.document import read_plan, torchrec_document
-from perfmodel.explore.planner.explain import differences
+from perfmodel.explore.planner.planned import differences
 from perfmodel.explore.planner.problem import ANY, GROUP, Layout, Problem
 from perfmodel.explore.planner.search import lower_bound, placement_of, search
 from perfmodel.explore.planner.surrogate import surrogate
