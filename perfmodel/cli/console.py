@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perfmodel.cli.output import SHOWN
+from perfmodel.cli.output import LINE
 from perfmodel.errors import Note
 from perfmodel.reporting.tables import Table, columns, counted, folded, one_line
 
@@ -109,7 +109,7 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
         if each["grounds"] in texts:
             part = f"{each['part']} " if count[each["figure"]] > 1 else ""
             texts[each["grounds"]].append(f"{part}{each['figure']} {_number(each['value'])}")
-    if SHOWN.get().sources:
+    if LINE.get().sources:
         parts = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
         if parts:
             console.say(f"{name}: hardware values {'; '.join(parts)} ({SOURCES_HINT})")

@@ -38,25 +38,26 @@ _OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a table comes with on top: lines that only inform (`-v`), figures (`--sources`)."""
+class Line:
+    """A command line: its words, and whether tables come with notes (`-v`) and with assumed
+    hardware values (`--sources`), both of which may stand anywhere on it."""
 
+    words: tuple[str, ...] = ()
     notes: bool = False
     sources: bool = False
 
 
-_USUAL = Shown()
-SHOWN: ContextVar[Shown] = ContextVar("SHOWN", default=_USUAL)
-"""Of this command line: both words may stand anywhere on it."""
-WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
-"""Of this command line, as they were given."""
-_WRITTEN = {
-    Format.TABLE: "the table, as text",
-    Format.JSON: "JSON (docs/schemas describes it)",
-    Format.CSV: "CSV, a row per line of the table",
-    Format.MARKDOWN: "Markdown, a row per line of the table",
-    Format.PARQUET: "Parquet, a row per line of the table",
-    Format.WORKBOOK: "a workbook, a row per line of the table",
+_NO_LINE = Line()
+LINE: ContextVar[Line] = ContextVar("LINE", default=_NO_LINE)
+_WRITTEN = {Format.TABLE: "the table, as text", Format.JSON: "JSON (docs/schemas describes it)"}
+_WRITTEN |= {
+    form: f"{name}, a row per line of the table"
+    for form, name in {
+        Format.CSV: "CSV",
+        Format.MARKDOWN: "Markdown",
+        Format.PARQUET: "Parquet",
+        Format.WORKBOOK: "a workbook",
+    }.items()
 }
 
 
@@ -134,27 +135,19 @@ class Output:
         if first:
             print(one_line(f"perfmodel: {first}"), file=sys.stderr)
         for warning in warnings:
-            if SHOWN.get().notes or not isinstance(warning, Note):
+            if LINE.get().notes or not isinstance(warning, Note):
                 print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
 
     def write_result(
-        self,
-        result: R,
-        show: Callable[[Console, R], object],
-        warnings: Sequence[str] = (),
-        cautions: Sequence[str] = (),
-        first: str = "",
-        hint: str = "",
+        self, result: R, show: Callable[[Console, R], object], *lines: Any, **more: Any
     ) -> None:
-        """Write an answer that can make its own dictionary and frame."""
+        """Write an answer that can make its own dictionary and frame; the rest as of `write`."""
         self.write(
             result.to_dict,
             lambda: frame_csv(result.to_frame()),
             lambda console: show(console, result),
-            warnings,
-            cautions,
-            first,
-            hint,
+            *lines,
+            **more,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -194,7 +187,7 @@ class Output:
         console.show_cautions(cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]
-        console.show_warnings(below, every=SHOWN.get().notes)
+        console.show_warnings(below, every=LINE.get().notes)
         return (console.text or "\n").encode()
 
 
@@ -341,7 +334,7 @@ def check_target(path: Path) -> None:
     if is_stdout(path):
         return
     check_writable(path, None)
-    if sum(_is_named(word, path) for word in WORDS.get()) > 1:
+    if sum(_is_named(word, path) for word in LINE.get().words) > 1:
         raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 
 
