@@ -63,8 +63,8 @@ _PAIRS = columns(
 )
 _CHANGES = columns("trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s")
 _PREDICTIONS = {
-    "step_replay": "replayed (saw the step)",
-    "step_left_out": "left out (predicted)",
+    "step_replay": "replay (in-sample)",
+    "step_left_out": "held out",
     "shapes": "from shapes alone",
     "model": "mode model",
     "kernels": "fitted on other rows",
@@ -116,7 +116,7 @@ def _show_errors(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
         row
         | {
             "of": _OF.get(row["name"], f"{row['kind']} {named(row['name'])}"),
-            "prediction": _PREDICTIONS.get(row["kind"], "left out (predicted)"),
+            "prediction": _PREDICTIONS.get(row["kind"], "held out"),
         }
         for row in map(dict, rows)
     ]
