@@ -180,7 +180,8 @@ def folded(text: str, width: int) -> list[str]:
             if width_of(line + character) > width:
                 lines.append(line)
                 line = ""
-            line += character
+            if line or not lines or not character.isspace():
+                line += character
     return [*lines, line.rstrip()]
 
 
