@@ -7,9 +7,10 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.cli.output import LINE
 from perfmodel.errors import Note
 from perfmodel.reporting.tables import Table, columns, counted, folded, one_line
 
@@ -17,6 +18,20 @@ _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
 """Lines of warnings below a table, where not all are wanted."""
 _STYLES = {"bold": "\x1b[1m{}\x1b[0m", "yellow": "\x1b[33m{}\x1b[0m"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line: its words, and whether tables come with notes (`-v`) and with assumed
+    hardware values (`--sources`), both of which may stand anywhere on it."""
+
+    words: tuple[str, ...] = ()
+    notes: bool = False
+    sources: bool = False
+
+
+_NO_LINE = Line()
+LINE: ContextVar[Line] = ContextVar("LINE", default=_NO_LINE)
 
 
 def page_width() -> int | None:

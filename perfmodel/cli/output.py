@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from perfmodel.cli.console import LINE, Console, page_width, terminal_console
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
-
 
 FAILED = 1
 """Exit status where a check says no."""
@@ -37,18 +35,6 @@ _OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".
 """Of files that are no text for people, and that no answer is written as."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A command line: its words, and whether tables come with notes (`-v`) and with assumed
-    hardware values (`--sources`), both of which may stand anywhere on it."""
-
-    words: tuple[str, ...] = ()
-    notes: bool = False
-    sources: bool = False
-
-
-_NO_LINE = Line()
-LINE: ContextVar[Line] = ContextVar("LINE", default=_NO_LINE)
 _WRITTEN = {Format.TABLE: "the table, as text", Format.JSON: "JSON (docs/schemas describes it)"}
 _WRITTEN |= {
     form: f"{name}, a row per line of the table"
@@ -179,8 +165,6 @@ class Output:
         cautions: Sequence[str],
         first: str,
     ) -> bytes:
-        from perfmodel.cli.console import Console, page_width, terminal_console
-
         to_terminal = not self.path and sys.stdout.isatty()
         console = terminal_console() if to_terminal else Console(page_width())
         console.say(first)
@@ -277,7 +261,7 @@ def working(what: str) -> Iterator[Begin]:
     if not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
+    import rich.console
     from rich.progress import (
         Progress,
         SpinnerColumn,
@@ -290,7 +274,7 @@ def working(what: str) -> Iterator[Begin]:
     share = TaskProgressColumn("{task.percentage:.0f} % done,", text_format_no_percentage="")
     left = TimeRemainingColumn(compact=True)
     parts = SpinnerColumn(), TextColumn("{task.description}"), share, left, TimeElapsedColumn()
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*parts, console=rich.console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def begin(part: str, done: int, total: int) -> None:

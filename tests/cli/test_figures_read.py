@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.cli.console import Console, say_assumed_figures
-from perfmodel.cli.output import LINE
+from perfmodel.cli.console import LINE, Console, say_assumed_figures
 from perfmodel.hardware.reads import FigureRead
 
 
