@@ -279,8 +279,8 @@ def _names(designs: str | Sequence[str]) -> list[str]:
         raise UsageError(
             "--designs: name one or more (`perfmodel compare --designs list` lists them)"
         )
-    for number, name in enumerate(names):
-        if name in names[:number]:
+    for name in names:
+        if names.count(name) > 1:
             raise UsageError(f"--designs: {name} comes twice")
     return names
 
@@ -338,11 +338,9 @@ def _require_serving(found: Comparison, p99_us: float) -> None:
     slow = [row for row in found.rows if row.least_p99_us is not None]
     if not slow or any(row.serving for row in slow):
         return
-    best = min(slow, key=lambda row: row.least_p99_us or 0.0)
-    least_us = best.least_p99_us or 0.0
+    least_us, best = min((row.least_p99_us or 0.0, row.design) for row in slow)
+    why = "a lower rate fills batches too slowly: try another --batch"
     if least_us > p99_us:
-        why = f"the fastest, {best.design}, takes at least {least_us / US_PER_MS:.3g} ms"
-    else:
-        why = "a lower rate fills batches too slowly: try another --batch"
+        why = f"the fastest, {best}, takes at least {least_us / US_PER_MS:.3g} ms"
     rate, limit_ms = found.source["rate_per_s"], p99_us / US_PER_MS
     raise UsageError(f"--p99-ms: no design meets {limit_ms:g} ms at {rate:g} samples/s: {why}")

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
+from perfmodel.cli.console import LINE, Line
 from perfmodel.cli.failures import report_failure
 from perfmodel.cli.options import Command, Group, described, texts_of
-from perfmodel.cli.output import SHOWN, WORDS, Shown
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
 from perfmodel.files import INPUTS
 
@@ -122,9 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = next((word for word in given if not word.startswith("-")), None)
     anywhere = (DEBUG,) if first == "collect" else (DEBUG, *NOTES, SOURCES)
     words = [word for word in given if word not in anywhere]
-    shown = Shown(notes=any(word in given for word in NOTES), sources=SOURCES in given)
-    before, elsewhere = SHOWN.set(shown), ON_COMMAND_LINE.set(True)
-    words_before, inputs_before = WORDS.set(tuple(words)), INPUTS.set(set())
+    line = Line(tuple(words), any(word in given for word in NOTES), SOURCES in given)
+    before, elsewhere, inputs_before = LINE.set(line), ON_COMMAND_LINE.set(True), INPUTS.set(set())
     try:
         for word in words:
             if len(word) > _MAX_CHARACTERS:
@@ -140,8 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return report_failure(error)
     finally:
-        SHOWN.reset(before)
-        WORDS.reset(words_before)
+        LINE.reset(before)
         INPUTS.reset(inputs_before)
         ON_COMMAND_LINE.reset(elsewhere)
     return 0

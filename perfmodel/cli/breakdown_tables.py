@@ -164,7 +164,8 @@ def summary_lines(rank: RankBreakdown) -> Iterator[str]:
         empty = sum(depth.empty_frac for depth in depths) / len(depths)
         yield (
             f"Launch queue: {mean:,.1f} operations on average, at most "
-            f"{max(depth.max_count for depth in depths):,}; empty {percent(empty, 1)} of the time"
+            f"{max(depth.max_count for depth in depths):,}; empty (host-bound) {percent(empty, 1)} "
+            "of the time"
         )
     yield from map(_memory, shown_timelines(rank.memory))
 

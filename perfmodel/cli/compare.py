@@ -192,7 +192,7 @@ def _bottlenecks(plain: Sequence[dict[str, Any]]) -> Table:
         for each in plain
         if (why := each["bottleneck"])
     ]
-    return Table("What stops it, and what would help", _BOTTLENECKS, records, full_names=True)
+    return Table("Bottleneck, and best single fix", _BOTTLENECKS, records, full_names=True)
 
 
 def _needs(rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]) -> Table:

@@ -7,9 +7,10 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.cli.output import SHOWN
 from perfmodel.errors import Note
 from perfmodel.reporting.tables import Table, columns, counted, folded, one_line
 
@@ -17,6 +18,20 @@ _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
 """Lines of warnings below a table, where not all are wanted."""
 _STYLES = {"bold": "\x1b[1m{}\x1b[0m", "yellow": "\x1b[33m{}\x1b[0m"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line: its words, and whether tables come with notes (`-v`) and with assumed
+    hardware values (`--sources`), both of which may stand anywhere on it."""
+
+    words: tuple[str, ...] = ()
+    notes: bool = False
+    sources: bool = False
+
+
+_NO_LINE = Line()
+LINE: ContextVar[Line] = ContextVar("LINE", default=_NO_LINE)
 
 
 def page_width() -> int | None:
@@ -109,7 +124,7 @@ def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[s
         if each["grounds"] in texts:
             part = f"{each['part']} " if count[each["figure"]] > 1 else ""
             texts[each["grounds"]].append(f"{part}{each['figure']} {_number(each['value'])}")
-    if SHOWN.get().sources:
+    if LINE.get().sources:
         parts = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
         if parts:
             console.say(f"{name}: hardware values {'; '.join(parts)} ({SOURCES_HINT})")

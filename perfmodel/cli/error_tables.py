@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
-_COVERAGE = "coverage_frac=within 90 %:.2f"
+_COVERAGE = "coverage_frac=coverage:.2f"
 _KERNELS = columns(f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f")
 _COMPARED = columns(f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f;plain_pct=plain trees:.1f")
 _DEVICE = columns(
@@ -38,7 +38,7 @@ _TRACE = columns(
     "bias_pct=bias:+.2f"
 )
 _COLLECTIVES = columns(
-    "collective;where;curves:d;median_pct=median %:.1f;within_frac=inside 90 %:share"
+    "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
 )
 _OPS = columns(
     "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
@@ -63,8 +63,8 @@ _PAIRS = columns(
 )
 _CHANGES = columns("trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s")
 _PREDICTIONS = {
-    "step_replay": "replayed (saw the step)",
-    "step_left_out": "left out (predicted)",
+    "step_replay": "replay (in-sample)",
+    "step_left_out": "held out",
     "shapes": "from shapes alone",
     "model": "mode model",
     "kernels": "fitted on other rows",
@@ -116,7 +116,7 @@ def _show_errors(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
         row
         | {
             "of": _OF.get(row["name"], f"{row['kind']} {named(row['name'])}"),
-            "prediction": _PREDICTIONS.get(row["kind"], "left out (predicted)"),
+            "prediction": _PREDICTIONS.get(row["kind"], "held out"),
         }
         for row in map(dict, rows)
     ]
@@ -184,7 +184,7 @@ def _quality(figures: Mapping[str, Any]) -> str:
         if key in figures:
             parts.append(f"{name} {figures[key]:.1f} %")
     parts.append(f"bias {figures['bias_pct']:+.1f} %")
-    return f"{', '.join(parts)}, intervals hold {figures['coverage_frac']:.0%}"
+    return f"{', '.join(parts)}, coverage of 90 % intervals {figures['coverage_frac']:.0%}"
 
 
 def show_steps(console: Console, evaluation: Result) -> None:
@@ -221,7 +221,7 @@ def show_pairs(console: Console, evaluation: Result) -> None:
         f"n {summary['n']}; mean error of the step {summary['step_pct']:.1f} %, the same step as "
         f"the source {summary['step_same_pct']:.1f} %; GPU active "
         f"{summary['gpu_active_pct']:.1f} %, the same {summary['gpu_active_same_pct']:.1f} %; "
-        f"intervals hold {summary['coverage_frac']:.0%}"
+        f"coverage of 90 % intervals {summary['coverage_frac']:.0%}"
     )
 
 

@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from perfmodel.cli.console import LINE, Console, page_width, terminal_console
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.cli.console import Console
-
 
 FAILED = 1
 """Exit status where a check says no."""
@@ -37,26 +35,15 @@ _OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".
 """Of files that are no text for people, and that no answer is written as."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What a table comes with on top: lines that only inform (`-v`), figures (`--sources`)."""
-
-    notes: bool = False
-    sources: bool = False
-
-
-_USUAL = Shown()
-SHOWN: ContextVar[Shown] = ContextVar("SHOWN", default=_USUAL)
-"""Of this command line: both words may stand anywhere on it."""
-WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
-"""Of this command line, as they were given."""
-_WRITTEN = {
-    Format.TABLE: "the table, as text",
-    Format.JSON: "JSON (docs/schemas describes it)",
-    Format.CSV: "CSV, a row per line of the table",
-    Format.MARKDOWN: "Markdown, a row per line of the table",
-    Format.PARQUET: "Parquet, a row per line of the table",
-    Format.WORKBOOK: "a workbook, a row per line of the table",
+_WRITTEN = {Format.TABLE: "the table, as text", Format.JSON: "JSON (docs/schemas describes it)"}
+_WRITTEN |= {
+    form: f"{name}, a row per line of the table"
+    for form, name in {
+        Format.CSV: "CSV",
+        Format.MARKDOWN: "Markdown",
+        Format.PARQUET: "Parquet",
+        Format.WORKBOOK: "a workbook",
+    }.items()
 }
 
 
@@ -134,27 +121,19 @@ class Output:
         if first:
             print(one_line(f"perfmodel: {first}"), file=sys.stderr)
         for warning in warnings:
-            if SHOWN.get().notes or not isinstance(warning, Note):
+            if LINE.get().notes or not isinstance(warning, Note):
                 print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
 
     def write_result(
-        self,
-        result: R,
-        show: Callable[[Console, R], object],
-        warnings: Sequence[str] = (),
-        cautions: Sequence[str] = (),
-        first: str = "",
-        hint: str = "",
+        self, result: R, show: Callable[[Console, R], object], *lines: Any, **more: Any
     ) -> None:
-        """Write an answer that can make its own dictionary and frame."""
+        """Write an answer that can make its own dictionary and frame; the rest as of `write`."""
         self.write(
             result.to_dict,
             lambda: frame_csv(result.to_frame()),
             lambda console: show(console, result),
-            warnings,
-            cautions,
-            first,
-            hint,
+            *lines,
+            **more,
         )
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -186,15 +165,13 @@ class Output:
         cautions: Sequence[str],
         first: str,
     ) -> bytes:
-        from perfmodel.cli.console import Console, page_width, terminal_console
-
         to_terminal = not self.path and sys.stdout.isatty()
         console = terminal_console() if to_terminal else Console(page_width())
         console.say(first)
         console.show_cautions(cautions)
         table(console)
         below = [line for line in warnings if line not in cautions]
-        console.show_warnings(below, every=SHOWN.get().notes)
+        console.show_warnings(below, every=LINE.get().notes)
         return (console.text or "\n").encode()
 
 
@@ -284,7 +261,7 @@ def working(what: str) -> Iterator[Begin]:
     if not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
+    import rich.console
     from rich.progress import (
         Progress,
         SpinnerColumn,
@@ -297,7 +274,7 @@ def working(what: str) -> Iterator[Begin]:
     share = TaskProgressColumn("{task.percentage:.0f} % done,", text_format_no_percentage="")
     left = TimeRemainingColumn(compact=True)
     parts = SpinnerColumn(), TextColumn("{task.description}"), share, left, TimeElapsedColumn()
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*parts, console=rich.console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def begin(part: str, done: int, total: int) -> None:
@@ -341,7 +318,7 @@ def check_target(path: Path) -> None:
     if is_stdout(path):
         return
     check_writable(path, None)
-    if sum(_is_named(word, path) for word in WORDS.get()) > 1:
+    if sum(_is_named(word, path) for word in LINE.get().words) > 1:
         raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console
 from perfmodel.cli.output import (
     STDOUT,
     Output,
@@ -20,6 +20,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.predict_tables import show_prediction, write_explanation
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
+    Demo,
     Mode,
     PredictionOptions,
     refuse_conflicting,
@@ -132,16 +133,12 @@ def predict(
     of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
     if program is None:
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
+    demo: Demo | None = None
     if program is not None:
         of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
         refuse_conflicting("FILE.py:CLASS", of_others)
-        from perfmodel.api import hardware_part
-
-        call, demo = Call(training, optimizer, dtype, autocast, options.batch), None
-        graph = options.traced(program, call)
-        parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
-        with working("predicting"):
-            prediction = options.predict(graph, hardware=parts)
+        call = Call(training, optimizer, dtype, autocast, options.batch)
+        prediction = options.predict_module(program, call)
     elif workload is not None:
         others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
         refuse_conflicting("--workload", others)
@@ -149,7 +146,6 @@ def predict(
         if workload == LIST:
             _list(target)
             return
-        demo = None
         with working("predicting"):
             prediction, _ = configuration_prediction(
                 workload, options, inference=inference, every_rank=every_rank, plan=plan
@@ -159,32 +155,37 @@ def predict(
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
         refuse_conflicting("a trace", of_workloads)
-        options.check()
-        content, demo = options.read(trace)
-        with working("predicting"):
-            prediction = options.predict(content)
-            if demo and prediction.results[0].mode == Mode.REPLAY:
-                left_out = options.predict(content, leave_one_step_out=True).results[0]
-                steps_us = (round(step.step_us, 4) for step in left_out.rank.steps)
-                demo["left_out_us"] = tuple(steps_us)
-                prediction = replace(prediction, source=prediction.source | {"demo": demo})
-        if options.strict:
-            refuse_cautions(content.source, prediction.cautions)
-        if save_overheads:
-            _save_profile(content, save_overheads)
+        prediction, demo = _of_trace(trace, options, save_overheads)
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
         write_explanation(prediction, explain, target)
         return
 
-    def show(console: Console, prediction: Prediction) -> None:
-        show_prediction(console, prediction, demo)
-
+    show = partial(show_prediction, demo=demo)
     from perfmodel.prediction.breakdown.completeness import completeness_line
 
     first = completeness_line(prediction.gaps)
     target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)
+
+
+def _of_trace(
+    trace: str | None, options: PredictionOptions, save_overheads: Path | None
+) -> tuple[Prediction, Demo | None]:
+    """The prediction of a trace; of the demo replayed, with its steps left out one by one."""
+    options.check()
+    content, demo = options.read(trace)
+    with working("predicting"):
+        prediction = options.predict(content)
+        if demo and prediction.results[0].mode == Mode.REPLAY:
+            left_out = options.predict(content, leave_one_step_out=True).results[0]
+            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
+            prediction = replace(prediction, source=prediction.source | {"demo": demo})
+    if options.strict:
+        refuse_cautions(content.source, prediction.cautions)
+    if save_overheads:
+        _save_profile(content, save_overheads)
+    return prediction, demo
 
 
 def _serving(

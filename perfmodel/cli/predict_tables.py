@@ -122,7 +122,7 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             if us >= 0.01 * total
         )
         latency = human_us(answer["latency_us"])
-        yield f"critical path: {shares}; latency of one step alone {latency}"
+        yield f"critical path: {shares}; latency of one step {latency}"
     for row in source.get("serving", ()):
         if row["hardware"] != answer["hardware"]:
             continue
@@ -145,7 +145,7 @@ def _summary(
     heads = columns("name=;step_us=step:us")
     if any(each["low_us"] is not None for each in answers):
         heads += columns("low_us=low:us;high_us=high:us")
-    if truth_us is not None:
+    if truth_us is not None and any(each["mode"] != "replay" for each in answers):
         heads += columns("against_pct=vs measured %:+.2f")
     if any(each["baseline"] for each in answers):
         heads += GAIN

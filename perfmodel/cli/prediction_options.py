@@ -142,6 +142,15 @@ class PredictionOptions:
         with working(f"tracing {program.name}"):
             return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
 
+    def predict_module(self, program: Program, call: Call) -> Prediction:
+        """The prediction of one call of a class in a Python file, which is executed."""
+        from perfmodel.api import hardware_part
+
+        graph = self.traced(program, call)
+        parts = [hardware_part(each, self.settings or ()) for each in self.hardware or ()]
+        with working("predicting"):
+            return self.predict(graph, hardware=parts)
+
     def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
         """The trace, or the bundled demo and what is known about it."""
         from perfmodel.trace import read

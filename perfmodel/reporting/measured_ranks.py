@@ -19,6 +19,8 @@ from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import steady_steps, step_bounds
 from perfmodel.trace import Trace
+from perfmodel.trace.columns import RankTrace
+from perfmodel.trace.link import Links
 
 STEP_KEYS = ("step_us", *DEVICE_FIGURES)
 FEW_STEPS = 5
@@ -105,16 +107,17 @@ class MeasuredRanks:
             )
         return found
 
-    def _memory_bytes(self, rank: int) -> float | None:
+    def _recorded(self, rank: int) -> tuple[RankTrace, Links]:
         at = [each.rank for each in self.trace.ranks].index(rank)
-        timelines = memory_timelines(self.trace.ranks[at], self.trace.links[at].steps)
-        peaks = [float(each.allocated_bytes.max()) for each in shown_timelines(timelines)]
-        return max(peaks, default=None)
+        return self.trace.ranks[at], self.trace.links[at]
+
+    def _memory_bytes(self, rank: int) -> float | None:
+        recorded, links = self._recorded(rank)
+        timelines = shown_timelines(memory_timelines(recorded, links.steps))
+        return max((float(each.allocated_bytes.max()) for each in timelines), default=None)
 
     def _hot(self, rank: int) -> Hotspots:
-        at = [each.rank for each in self.trace.ranks].index(rank)
-        steady = tuple(steady_steps(self.timeline).tolist())
-        return Hotspots(self.trace.ranks[at], self.trace.links[at], steady)
+        return Hotspots(*self._recorded(rank), tuple(steady_steps(self.timeline).tolist()))
 
     def work(self, rank: int) -> NamedSums:
         """What a rank's steady steps ran, by name: kernels, else operators."""

@@ -300,11 +300,9 @@ def _machine(part: Part) -> str:
     return sortable(Table(f"Figures of {part.name}", _HARDWARE, records, full_names=True))
 
 
-def _with_parts(part: Part) -> Iterator[Part]:
+def _with_parts(part: Part) -> list[Part]:
     """A machine and what is in it."""
-    yield part
-    for inner in parts_of(part).values():
-        yield from _with_parts(inner)
+    return [part, *(each for inner in parts_of(part).values() for each in _with_parts(inner))]
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:

@@ -26,13 +26,15 @@ a share as percent; a mean count; a name that is typed, and so never cut."""
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
 _WORDS = re.compile(r"\S+\s*|\s+")
-_T_MEANINGS = {
-    "T1": "between operators",
-    "T2": "before first launch",
-    "T3": "after last launch",
-    "T4": "launch call",
-    "T5": "between launches",
+_PLAIN = {
+    "t1": "Python, between ops (T1)",
+    "t2": "op before first launch (T2)",
+    "t3": "op after last launch (T3)",
+    "t4": "launch call (T4)",
+    "t5": "op between launches (T5)",
+    "op_without_launch": "CPU ops (no kernel)",
 }
+"""Host time by kind, as a reader of tables calls it."""
 
 
 class Column(NamedTuple):
@@ -178,7 +180,8 @@ def folded(text: str, width: int) -> list[str]:
             if width_of(line + character) > width:
                 lines.append(line)
                 line = ""
-            line += character
+            if line or not lines or not character.isspace():
+                line += character
     return [*lines, line.rstrip()]
 
 
@@ -229,11 +232,8 @@ def source_text(source: str) -> str:
 
 
 def named(name: str) -> str:
-    """A part of the time in words: `T2 before first launch`, `host_t2 (before first launch)`."""
-    kind = name.removeprefix("host_").upper()
-    if kind not in _T_MEANINGS:
-        return name
-    return f"{name} {_T_MEANINGS[kind]}" if name == kind else f"{name} ({_T_MEANINGS[kind]})"
+    """A part of the time in words: `op before first launch (T2)` of `T2` and `host_t2`."""
+    return _PLAIN.get(name.removeprefix("host_").lower(), name)
 
 
 def parts_table(title: str, time_us: Mapping[str, float], share: str, most: int = 12) -> Table:

@@ -93,3 +93,9 @@ def test_a_name_is_no_formula_in_csv(name: str) -> None:
     rows = list(csv.reader(io.StringIO(rows_csv([{"name": name, "us": -1.5}]), newline="")))
     assert table[1:] == [[f"'{name}", "-1.5"], ["aten::mm", "2.0"], ["-", "3.0"]]
     assert rows[1] == table[1]
+
+
+def test_a_line_that_ends_at_the_edge_leaves_no_blank_on_the_next() -> None:
+    page = Console(40)
+    page.say("a" * 35 + " bbbb " + "c" * 50)
+    assert page.text.splitlines() == ["a" * 35 + " bbbb", "c" * 40, "c" * 10]

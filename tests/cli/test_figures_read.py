@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.cli.console import Console, say_assumed_figures
-from perfmodel.cli.output import SHOWN
+from perfmodel.cli.console import LINE, Console, say_assumed_figures
 from perfmodel.hardware.reads import FigureRead
 
 
@@ -22,9 +21,9 @@ def test_parts_are_named_where_several_have_the_figure() -> None:
     assert said(gpu, cpu, cores) == (
         "node: 1 hardware value is a guess, 2 were not checked against their source (--sources)"
     )
-    token = SHOWN.set(replace(SHOWN.get(), sources=True))
+    token = LINE.set(replace(LINE.get(), sources=True))
     every = said(gpu, cpu, cores)
-    SHOWN.reset(token)
+    LINE.reset(token)
     assert every.startswith(
         "node: hardware values assumed: epyc-7742 device.hbm_bytes 9; "
         "recalled: h100-sxm device.hbm_bytes 8, device.sm_count 64 (sources"

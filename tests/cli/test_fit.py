@@ -24,7 +24,7 @@ def test_the_verb_writes_a_profile(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "mine.json"
     ran = run("fit", "overheads", _write(tmp_path / "one.json"), "-o", target)
     assert ran.status == 0
-    assert "T1 between operators 4.0 us (n 1)" in ran.out
+    assert "Python, between ops (T1) 4.0 us (n 1)" in ran.out
     assert load_profile(target).lookup("T1") == 4
 
 
