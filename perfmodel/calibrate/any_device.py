@@ -28,7 +28,7 @@ from perfmodel.progress import Begin, silent
 
 def fit_any_device(
     paths: Sequence[Path],
-    hardware: str | None,
+    hardware: str | None = None,
     *,
     stem: str,
     only: str | None = None,

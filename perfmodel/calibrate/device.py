@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from perfmodel.arrays import Floats
 from perfmodel.calibrate.cpu_step import (
     Tables,
+    by_part,
     fit_host,
+    level_of,
     parts_of,
+    scatter_of,
+    shares_of,
     step_rows,
     steps_us,
     with_host,
+    without_reference,
 )
 from perfmodel.calibrate.device_data import DeviceData, Measured, joined
-from perfmodel.calibrate.drift import by_part, level_of, scatter_of, shares_of, without_reference
 from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.collect.records import PARTS
 from perfmodel.cost.contract import KERNELS

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES, check_writable, read_bytes
+from perfmodel.files import check_writable, read_bytes
 from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
@@ -38,97 +38,84 @@ def fit(
     files = _listed(data)
     for each in (*files, *_listed(options.get("curves", ()))):
         check_writable(Path(path), each)
-    known = signature(_FITS[what]).parameters
-    if unknown := [name for name in options if name not in known]:
-        raise UsageError(f"fit {what}: no option {unknown[0]}; it has {', '.join(list(known)[2:])}")
     return _FITS[what](files, Path(path), **options)
 
 
-def _listed(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [paths] if isinstance(paths, (str, Path)) else list(paths)
+def _listed(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    return list(map(Path, [paths] if isinstance(paths, (str, Path)) else paths))
 
 
-def _fit_kernels(
-    data: list[str | Path],
-    path: Path,
-    seed: int = 0,
-    rows_per_group: int = 6_000,
-    estimator: str | None = None,
-    begin: Begin = silent,
-) -> Fitted:
+def _check_options(
+    what: str, fit: Callable[..., Any], options: Mapping[str, Any], *more: str
+) -> None:
+    """Raise `UsageError` for an option that `fit` lacks, and that is not one of `more`."""
+    own = [name for name in list(signature(fit).parameters)[1:] if name not in ("path", "stem")]
+    known = [*more, *own]
+    if unknown := [name for name in options if name not in known]:
+        raise UsageError(f"fit {what}: no option {unknown[0]}; it has {', '.join(known)}")
+
+
+def _fit_kernels(tables: list[Path], path: Path, **options: Any) -> Fitted:
     from perfmodel.calibrate.kernels import fit_kernels
     from perfmodel.cost.learned.store import save
 
+    _check_options("kernels", fit_kernels, options)
     if path.exists():
         raise UsageError(f"{path}: exists already; name a new directory")
-    tables = [Path(each) for each in data]
-    fitted = fit_kernels(
-        tables, seed=seed, rows_per_group=rows_per_group, estimator=estimator, begin=begin
-    )
+    fitted = fit_kernels(tables, **options)
     save(path, fitted.models, fitted.about)
     return fitted
 
 
-def _fit_device(
-    data: list[str | Path],
-    path: Path,
-    hardware: str | None = None,
-    only: str | None = None,
-    seed: int = 0,
-    begin: Begin = silent,
-) -> DeviceFit:
+def _fit_device(tables: list[Path], path: Path, **options: Any) -> DeviceFit:
     from perfmodel.calibrate.any_device import fit_any_device
     from perfmodel.files import write_text
 
-    tables = [Path(each) for each in data]
-    fitted, text = fit_any_device(
-        tables, hardware, stem=path.stem, only=only, seed=seed, begin=begin
-    )
+    _check_options("device", fit_any_device, options)
+    fitted, text = fit_any_device(tables, stem=path.stem, **options)
     write_text(path, text)
     return fitted
 
 
-def _fit_overheads(
-    data: list[str | Path],
-    path: Path,
-    profiler_us_per_event: float = 0.0,
-    hosts: Sequence[str] = (),
-    torch_versions: Sequence[str] = (),
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    begin: Begin = silent,
-) -> Profile:
+def _fit_overheads(traces: list[Path], path: Path, **options: Any) -> Profile:
     from perfmodel.calibrate.overheads import fit_overheads
 
-    profile = fit_overheads(
-        [str(each) for each in data],
-        profiler_us_per_event=profiler_us_per_event,
-        hosts=hosts,
-        torch_versions=torch_versions,
-        max_bytes=max_bytes,
-        begin=begin,
-    )
+    _check_options("overheads", fit_overheads, options)
+    profile = fit_overheads([str(trace) for trace in traces], **options)
     profile.save(path)
     return profile
+
+
+def _fit_collectives(points: list[Path], path: Path, **options: Any) -> Calibrated | Learned:
+    _check_options("collectives", _fit_machine, options, "curves")
+    tables = _listed(options.pop("curves", ()))
+    if not points or (tables and len(tables) != len(points)):
+        raise UsageError("fit collectives: give logs, or as many tables of points as of --curves")
+    if not tables:
+        return _fit_machine(points, path, **options)
+
+    from perfmodel.calibrate.collectives import fit_collectives
+    from perfmodel.cost.collectives.learned import save
+
+    pairs = list(zip(map(str, tables), map(str, points), strict=True))
+    model = fit_collectives(pairs, options.get("begin", silent))
+    save(path, model)
+    return model
 
 
 _MAX_LOG_BYTES = 100_000_000
 
 
-def _fit_collectives(
-    data: list[str | Path],
+def _fit_machine(
+    logs: list[Path],
     path: Path,
     hardware: str | None = None,
-    curves: str | Path | Sequence[str | Path] = (),
     collective: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
     begin: Begin = silent,
-) -> Calibrated | Learned:
-    tables = _listed(curves)
-    if not data or (tables and len(tables) != len(data)):
-        raise UsageError("fit collectives: give logs, or as many tables of points as of --curves")
-    if tables:
-        return _fit_curves(list(zip(map(str, tables), map(str, data), strict=True)), path, begin)
+) -> Calibrated:
+    """A correction for the node `hardware` from logs; `UsageError` without a node."""
     if hardware is None:
         raise UsageError("fit collectives: name the machine of the logs with --hardware")
 
@@ -137,21 +124,12 @@ def _fit_collectives(
     from perfmodel.hardware import node
 
     machine, points = node(hardware), []
-    for log in map(Path, data):
+    for log in logs:
         text = read_bytes(log, max_bytes=_MAX_LOG_BYTES).decode("utf-8", "replace")
         points += parse(text, str(log), op=collective, ranks=ranks, nodes=nodes)
-    logs = [Path(log).name for log in data]
-    save_machine(path, points, fabric_of(machine), {"machine": machine.name, "logs": logs})
+    about = {"machine": machine.name, "logs": [log.name for log in logs]}
+    save_machine(path, points, fabric_of(machine), about)
     return load_machine(path)
-
-
-def _fit_curves(pairs: list[tuple[str, str]], path: Path, begin: Begin) -> Learned:
-    from perfmodel.calibrate.collectives import fit_collectives
-    from perfmodel.cost.collectives.learned import save
-
-    model = fit_collectives(pairs, begin)
-    save(path, model)
-    return model
 
 
 _FITS: Mapping[str, Callable[..., Any]] = {

@@ -7,11 +7,11 @@ time is spread over T2 to T5, a table of `collect ops` how much of it there is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from perfmodel.calibrate.tables import MAX_US
 from perfmodel.cost.host import Profile, Provenance
@@ -113,8 +113,8 @@ def unprofiled(profile: Profile, ops_table: Path) -> Profile:
     for (kind, op, thread), row in rows.items():
         ratio = usual if kind == T1 else ratios.get((op or "", thread or ""), usual)
         times: dict[str, Any] = {name: getattr(row, name) * ratio for name in NUMBERS}
-        scaled[kind, op, thread] = replace(row, **times)
-    return Profile(scaled, replace(profile.provenance, unwatched=True))
+        scaled[kind, op, thread] = structs.replace(row, **times)
+    return Profile(scaled, structs.replace(profile.provenance, unwatched=True))
 
 
 def _tables(ops_table: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

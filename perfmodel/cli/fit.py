@@ -76,7 +76,7 @@ def drift(
         check_target(output)
 
     from perfmodel.calibrate.any_device import drifted_toml
-    from perfmodel.calibrate.drift import drift_of_record
+    from perfmodel.calibrate.cpu_step import drift_of_record
     from perfmodel.hardware import device as load_device
 
     base = load_device(hardware)

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.timing import robust_us, summarize
+from perfmodel.collect.timing import Reference, reference_record, robust_us, summarize
 from perfmodel.files import read_bytes, write_text
 from perfmodel.units import NS_PER_US
 

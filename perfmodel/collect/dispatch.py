@@ -116,12 +116,12 @@ def describe_mode(torch: Any) -> Any:
 
 
 def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
-    """Every tensor among `values` and in lists among them."""
+    """Every tensor among `values` and in lists and dictionaries among them."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_of(torch, value)
+        elif isinstance(value, (list, tuple, dict)):
+            yield from tensors_of(torch, value.values() if isinstance(value, dict) else value)
 
 
 def dense_tensors(torch: Any, values: Any) -> Iterator[Any]:

@@ -14,9 +14,15 @@ from perfmodel.collect.backend import device_name
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
 from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table
-from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.runs import Run, open_run
-from perfmodel.collect.timing import CACHES, Sample, Stopwatch, call_us, summarize
+from perfmodel.collect.timing import (
+    CACHES,
+    Sample,
+    Stopwatch,
+    call_us,
+    reference_columns,
+    summarize,
+)
 
 BLOCK_CASES = 8
 BLOCK_MEMORY_SHARE = 2.0

@@ -22,10 +22,10 @@ import numpy as np
 from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import Backend, capture_graph, device_name
 from perfmodel.collect.capture import Plan, Recorder, record_steps
+from perfmodel.collect.dispatch import tensors_of
 from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
-from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.runs import Run, open_run
-from perfmodel.collect.timing import call_us, summarize
+from perfmodel.collect.timing import call_us, reference_columns, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.units import NS_PER_US, US_PER_MS
 
@@ -76,7 +76,10 @@ def module_call(
             raise PerfmodelError(f"{path.name}: has no {'get_inputs()' if made else class_name}")
         get_init_inputs = getattr(source, "get_init_inputs", list)
         module = made(*get_init_inputs()).to(backend.device)
-        inputs = [_on_device(backend, each) for each in get_inputs()]
+        inputs = [
+            each.to(backend.device) if isinstance(each, torch.Tensor) else each
+            for each in get_inputs()
+        ]
     parameters = list(module.parameters())
     called = torch.compile(module) if compiled else module
 
@@ -85,7 +88,7 @@ def module_call(
             return called(*inputs)
 
     def train() -> None:
-        outputs = [each for each in _tensors(torch, called(*inputs)) if each.requires_grad]
+        outputs = [each for each in tensors_of(torch, [called(*inputs)]) if each.requires_grad]
         if not outputs:
             raise PerfmodelError(f"{path.name}: no output depends on a parameter: nothing to train")
         sum(each.float().sum() for each in outputs).backward()
@@ -96,19 +99,6 @@ def module_call(
 
     count = sum(parameter.numel() for parameter in parameters)
     return Called(train, reset, count) if training else Called(forward, lambda: None, count)
-
-
-def _on_device(backend: Backend, value: Any) -> Any:
-    return value.to(backend.device) if isinstance(value, backend.torch.Tensor) else value
-
-
-def _tensors(torch: Any, value: Any) -> list[Any]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    is_list = isinstance(value, (list, tuple))
-    return [tensor for each in value for tensor in _tensors(torch, each)] if is_list else []
 
 
 class ModuleClock:

@@ -17,10 +17,9 @@ from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.configuration import read_configs
 from perfmodel.collect.records import REFERENCE_COLUMNS, deferred_interrupts, write_table
-from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.runs import Run, open_run
 from perfmodel.collect.samples import STEP_COLUMNS, Pace, Samples, Store, Turns
-from perfmodel.collect.timing import LOW_QUANTILE
+from perfmodel.collect.timing import LOW_QUANTILE, reference_columns
 from perfmodel.collect.truth import table_rows
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError

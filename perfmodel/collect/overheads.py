@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from perfmodel.collect.arguments import Verb, add_common, count, table, wrote
 from perfmodel.collect.backend import Backend, capture_graph
 from perfmodel.collect.records import PARTS
-from perfmodel.collect.reference import reference_record
 from perfmodel.collect.runs import open_run
-from perfmodel.collect.timing import loop_us, summarize
+from perfmodel.collect.timing import loop_us, reference_record, summarize
 from perfmodel.units import human_us
 
 GRAPH_KERNELS = 100

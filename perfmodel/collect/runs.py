@@ -24,8 +24,7 @@ from perfmodel.collect.backend import (
 )
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.records import write_record
-from perfmodel.collect.reference import Reference, reference_record
-from perfmodel.collect.timing import Budget
+from perfmodel.collect.timing import Budget, Reference, reference_record
 from perfmodel.errors import PerfmodelError, UsageError
 
 JOIN_TIMEOUT_S = 300

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from perfmodel.collect.backend import Room
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import REFERENCE_COLUMNS, deferred_interrupts, dump_record
-from perfmodel.collect.reference import reference_columns
 from perfmodel.collect.runs import Run, broadcast_from_first
-from perfmodel.collect.timing import halves_frac, summarize, time_step
+from perfmodel.collect.timing import halves_frac, reference_columns, summarize, time_step
 from perfmodel.collect.workloads import Workload
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.files import atomic_write, read_bytes, write_text

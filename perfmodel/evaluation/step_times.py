@@ -1,7 +1,7 @@
 """Step times predicted from shapes, against those that were measured without a profiler.
 
 A comparison is made twice: raw, and on the device as fast as the reference work says that it was
-while the step was measured (`perfmodel/calibrate/drift.py`).
+while the step was measured (`perfmodel/calibrate/cpu_step.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.calibrate.cpu_step import PredictedStep, predict_step
-from perfmodel.calibrate.drift import StepDrifts, drift_of_steps
+from perfmodel.calibrate.cpu_step import PredictedStep, StepDrifts, drift_of_steps, predict_step
 from perfmodel.calibrate.tables import MeasuredStep
 from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError

@@ -13,10 +13,9 @@ from calibrate.test_device import _frame, _write
 from cost.kernels.cpu_machine import MACHINE
 from evaluation.test_truth import HEAD
 
-from perfmodel.calibrate.cpu_step import steps_us
+from perfmodel.calibrate.cpu_step import drift_of_record, drift_of_steps, shares_of, steps_us
 from perfmodel.calibrate.device import fit_device
 from perfmodel.calibrate.device_data import read_tables
-from perfmodel.calibrate.drift import drift_of_record, drift_of_steps, shares_of
 from perfmodel.calibrate.tables import MeasuredStep, read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.cost.cpu.drift import Drift, drifted

@@ -17,7 +17,7 @@ from cli.samples import ROOT, check_schema, document, write
 from perfmodel.arrays import Floats
 from perfmodel.cost.durations import Durations, durations_of
 from perfmodel.cost.host import Profile
-from perfmodel.evaluation import held_out, kernels
+from perfmodel.evaluation import jobs, kernels
 from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
@@ -111,12 +111,12 @@ def test_replay_made_10_pct_worse(
 def test_kernels_made_10_pct_worse_name_their_family(
     run: Run, trace: Path, baseline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_it_is = held_out.work_us
+    as_it_is = jobs.work_us
 
     def worse(*arguments: Any) -> pd.Series:
         return as_it_is(*arguments) * 1.1
 
-    monkeypatch.setattr(held_out, "work_us", worse)
+    monkeypatch.setattr(jobs, "work_us", worse)
     ran = run("check", "--baseline", baseline, trace, "--format", "csv")
     assert ran.status == 1
     failing = [line for line in ran.out.splitlines() if ",worse," in line]

@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.collect.cli import main
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
-from perfmodel.collect.reference import Reference, reference_columns, reference_record
+from perfmodel.collect.timing import Reference, reference_columns, reference_record
 
 
 def test_the_columns_are_robust_times() -> None:

@@ -10,8 +10,13 @@ from evaluation.handmade import save, steps
 from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError
-from perfmodel.evaluation.held_out import MAX_HELD_OUT, held_out_steps
-from perfmodel.evaluation.jobs import Job, evaluate_jobs, evaluate_trace
+from perfmodel.evaluation.jobs import (
+    MAX_HELD_OUT,
+    Job,
+    evaluate_jobs,
+    evaluate_trace,
+    held_out_steps,
+)
 from perfmodel.evaluation.results import Evaluation, Kind, Row, rows_of
 
 

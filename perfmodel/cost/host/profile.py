@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a profile was taken from. Tuples hold what each merged part says; empty: not known."""
 
     traces: tuple[str, ...] = ()
@@ -68,14 +67,12 @@ class Provenance:
                 f"profiles of {self} and {other} cannot be merged: one was measured without a "
                 "profiler, the other with one"
             )
-        both: dict[str, Any] = {
-            field.name: tuple(
-                dict.fromkeys((*getattr(self, field.name), *getattr(other, field.name)))
-            )
-            for field in fields(self)
-            if isinstance(field.default, tuple)
+        both = {
+            name: tuple(dict.fromkeys((*own, *getattr(other, name))))
+            for name, own in msgspec.structs.asdict(self).items()
+            if isinstance(own, tuple)
         }
-        return replace(self, **both)
+        return msgspec.structs.replace(self, **both)
 
 
 SCHEMA = "perfmodel.overheads/1"
@@ -86,33 +83,26 @@ Key = tuple[str, str | None, str | None]
 Rows = dict[Key, Statistic]
 
 
-def _struct(cls: type, *more: tuple[str, Any]) -> Any:
-    """The dataclass `cls` as a strict record of a file, with `more` fields before its own."""
-    hints = get_type_hints(cls, include_extras=True)
-    own = [
-        (each.name, hints[each.name], *(() if each.default is MISSING else (each.default,)))
-        for each in fields(cls)
-    ]
-    return msgspec.defstruct(cls.__name__, [*more, *own], forbid_unknown_fields=True)
+class _Row(Statistic, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    type: str
+    op: str | None
+    thread: str | None
 
 
-_Row = _struct(Statistic, ("type", str), ("op", str | None), ("thread", str | None))
-_Source = _struct(Provenance)
-_PARTS = [("schema", str), ("provenance", _Source), ("rows", list[_Row])]  # type: ignore[valid-type]
-_File: Any = msgspec.defstruct("_File", _PARTS, forbid_unknown_fields=True)
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    schema: str
+    provenance: Provenance
+    rows: list[_Row]
 
 
 def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
     """Write a profile, whole or not at all. Raises `PerfmodelError` when it cannot be written."""
     keys = sorted(rows, key=lambda key: (TYPES.index(key[0]), key[2] or "", key[1] or ""))
-    content = _File(
-        schema=SCHEMA,
-        provenance=_Source(**asdict(provenance)),
-        rows=[
-            _Row(type=kind, op=op, thread=thread, **asdict(rows[kind, op, thread]))
-            for kind, op, thread in keys
-        ],
-    )
+    listed = [
+        _Row(**msgspec.structs.asdict(rows[key]), type=key[0], op=key[1], thread=key[2])
+        for key in keys
+    ]
+    content = _File(SCHEMA, provenance, listed)
     write_text(path, msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")
 
 
@@ -138,8 +128,8 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
         problem = _problem(row, rows)
         if problem:
             raise ModelError(f"{path}: $.rows[{at}]{problem}")
-        numbers = {each.name: getattr(row, each.name) for each in fields(Statistic)}
-        rows[row.type, row.op, row.thread] = Statistic(**numbers)
+        numbers = (getattr(row, name) for name in Statistic.__struct_fields__)
+        rows[row.type, row.op, row.thread] = Statistic(*numbers)
     if not rows:
         raise ModelError(f"{path}: $.rows: empty: a profile needs at least one row")
     for at, row in enumerate(content.rows):
@@ -149,10 +139,10 @@ def read_profile(path: Path) -> tuple[Rows, Provenance]:
                     f"{path}: $.rows[{at}]: no row with op null and thread {key[2] or 'null'} "
                     f"for {row.type} to fall back to"
                 )
-    return rows, Provenance(**msgspec.structs.asdict(content.provenance))
+    return rows, content.provenance
 
 
-def _problem(row: Any, rows: Rows) -> str | None:
+def _problem(row: _Row, rows: Rows) -> str | None:
     """What is wrong with one row apart from its types, after its key."""
     if row.type not in TYPES:
         return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
@@ -313,7 +303,7 @@ class Profile:
 
         return pd.DataFrame(
             [
-                {"type": kind, "op": op, "thread": thread, **asdict(statistic)}
+                {"type": kind, "op": op, "thread": thread, **msgspec.structs.asdict(statistic)}
                 for (kind, op, thread), statistic in self.rows.items()
             ]
         )
@@ -361,7 +351,7 @@ def _of_rank(samples: Samples, blocking: bool, stated: Provenance) -> Profile:
         (at_thread[call] * names + samples.call[call], samples.value_us[call], by_name),
     ]
     values = {key(code): group for codes, us, key in levels for code, group in grouped(codes, us)}
-    provenance = replace(
+    provenance = msgspec.structs.replace(
         stated,
         traces=tuple(dict.fromkeys((*stated.traces, Path(samples.where).name))),
         devices=tuple(dict.fromkeys((*stated.devices, *samples.devices))),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from perfmodel.arrays import Floats, Ints, Mask
@@ -50,8 +50,7 @@ samples or more at least one, so that a single stall among few does not stand fo
 Us = Annotated[float, Meta(ge=0)]
 
 
-@dataclass(frozen=True)
-class Statistic:
+class Statistic(Struct, frozen=True):
     """One group of samples in microseconds; `std_us` is the population's.
 
     `approximate`: the quantiles and the trimmed mean are averages, weighted by count, of those of
@@ -70,7 +69,7 @@ class Statistic:
     approximate: bool = False
 
 
-NUMBERS = tuple(field.name for field in fields(Statistic) if field.name.endswith("_us"))
+NUMBERS = tuple(name for name in Statistic.__struct_fields__ if name.endswith("_us"))
 
 
 def of_sorted(value_us: Floats) -> Statistic:
@@ -109,13 +108,8 @@ def merged(one: Statistic, two: Statistic, values: Floats | None) -> Statistic:
     weight = two.count / count
     between = {n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS}
     rest = Statistic(count, **between) if values is None else of_sorted(values)
-    return replace(
-        rest,
-        count=count,
-        mean_us=mean,
-        std_us=math.sqrt(squares / count),
-        approximate=values is None,
-    )
+    exact = {"count": count, "mean_us": mean, "std_us": math.sqrt(squares / count)}
+    return structs.replace(rest, **exact, approximate=values is None)
 
 
 Cell = dict[str, float]
