@@ -182,7 +182,7 @@ class _Part(NamedTuple):
 
     kind: str
     name: str
-    number: float
+    part_count: float
     peak_w: float
     price_usd: float | None
     source: str
@@ -202,10 +202,10 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         scale = 1 + REST_FRAC
         sources["power_w"] = f"assumed: {REST_FRAC:.0%} beyond the parts"
         if node.power_w is not None:
-            scale = node.power_w * share / sum(part.number * part.peak_w for part in parts)
+            scale = node.power_w * share / sum(part.part_count * part.peak_w for part in parts)
             sources["power_w"] = node.sources.get("power_w", "not stated")
         for part in parts:
-            peak_w, idle = part.number * part.peak_w * scale * count, IDLE_FRAC[part.kind]
+            peak_w, idle = part.part_count * part.peak_w * scale * count, IDLE_FRAC[part.kind]
             busy = f"{'host' if part.kind == 'memory' else part.kind}_frac"
             idle_w += peak_w * idle
             busy_w[busy] = busy_w.get(busy, 0.0) + peak_w * (1 - idle)
@@ -271,5 +271,5 @@ def _price(
     unpriced = [part.name for part in parts if part.price_usd is None]
     if unpriced:
         return None, False, f"not known: {', '.join(unpriced)} without a price"
-    total = sum(part.number * (part.price_usd or 0.0) for part in parts)
+    total = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
     return total, False, "sum of the parts, without boards, case and power supplies"

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from perfmodel.embedding.hot_rows import split_hot
+from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.dtypes import QUANTISED
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.read.attributes import Lookups
