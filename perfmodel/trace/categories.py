@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 
 class Category(IntEnum):
@@ -131,6 +132,7 @@ TELLING_CHARACTERS = 300
 """A demangled name runs to thousands; what it is stands in front, its arguments follow."""
 
 
+@lru_cache(maxsize=1 << 16)
 def is_communication(name: str) -> bool:
     """Whether a kernel moves data between ranks, by its name."""
     return COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]) is not None

@@ -225,9 +225,11 @@ def breakdown(
     for mark, (rank, name) in enumerate(zip(marks.rank.tolist(), marks.name, strict=True)):
         index = len(steps[rank])
         table = overheads[rank].of_step(index).table()
-        step = StepBreakdown.of(name, roles[index], mark, table, devices[rank], walker, lags)
-        steps[rank].append(step)
-        unexplained.append(Unexplained.of(graph, mark, step.critical_path))
+        path = lags.path(mark, walker)
+        unexplained.append(Unexplained.of(graph, mark, path))
+        steps[rank].append(
+            StepBreakdown.of(name, roles[index], mark, table, path, devices[rank], walker, lags)
+        )
     waiting = rank_waiting(timeline, walker)
     missing = Unrecorded.of(trace, graph)
     device_name = missing.device or trace.device

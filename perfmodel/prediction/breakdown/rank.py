@@ -63,15 +63,17 @@ class StepBreakdown:
         role: StepRole,
         mark: int,
         overheads: dict[str, Any],
+        path: TimelinePath,
         device: DeviceWork,
         walker: PathWalker,
         lags: DeviceLags,
     ) -> StepBreakdown:
+        """The step of a row of the marks, of which `path` is the critical path."""
         bounds_us = step_bounds(lags.timeline, mark)
         accounting = account(device, *bounds_us)
         idle = idle_pieces(idle_gaps(device, *bounds_us), walker).by_cause()
-        path = lags.path(mark, walker).by_cause()
-        return cls(name, role, accounting, idle, overheads, path, mark, device, walker, lags)
+        causes = path.by_cause()
+        return cls(name, role, accounting, idle, overheads, causes, mark, device, walker, lags)
 
     @property
     def critical_path(self) -> TimelinePath:
