@@ -219,7 +219,8 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)
     measured, left_out = read_measured([(str(curves), str(points))])
     costs = costs_of(measured.calls, initial_constants())
-    columns = [costs.total_us, measured.column("weight"), *features_of(measured.calls, costs).values()]
+    columns = [costs.total_us, *features_of(measured.calls, costs).values()]
+    columns.append(measured.column("weight"))
     assert all(np.isfinite(np.asarray(each, np.float64)).all() for each in columns)
     found = evaluate_collectives(str(curves), str(points))
     return found.to_dict(), [*left_out.values(), *found.warnings]
