@@ -44,7 +44,6 @@ DIMENSIONLESS = {
     "lever_speed_up": "as speed_up",
     "read_amplification": "bytes over bytes",
     "reads": "rows read per user",
-    "scale": "of parts' power to the node's",
     "error_of": "as error",
     "logit": "log of odds",
     "scv": "squared coefficient of variation",
