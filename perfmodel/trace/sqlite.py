@@ -156,8 +156,7 @@ def rank_from_events(
     """The rank that `events` are of, in whatever order.
 
     An event has `category`, `name`, `start_ns`, `duration_ns`, and of the other columns of
-    `RankTrace` those that are known, texts as texts. Raises `TraceError` for values of other
-    types.
+    `RankTrace` those that are known, whole numbers and texts.
     """
     rows = list(events)
     strings = Strings()
@@ -167,12 +166,9 @@ def rank_from_events(
     for name in (each.name for each in fields(RankTrace) if each.type == "Ints"):
         values = [row.get(name, NONE) for row in rows]
         if name in TEXT_COLUMNS:
-            values = [strings.intern(v) if isinstance(v, str) else v for v in values]
-            values = [NONE if v is None else v for v in values]
+            values = [strings.intern(v if isinstance(v, str) else None) for v in values]
         if name == "file_index":
             values = list(range(len(rows)))
-        if not all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
-            raise TraceError(f"{where}: {name}: a value is of another type")
         columns[name] = narrow(np.array(values, np.int64), keep=name in WIDE_COLUMNS)
     category = np.array([row["category"] for row in rows], np.uint8)
     order = np.lexsort((columns["event_index"], -duration_ns, start_ns))
