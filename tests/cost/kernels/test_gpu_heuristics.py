@@ -106,24 +106,6 @@ def test_blocks_on_the_diagonal_are_computed_whole() -> None:
     assert ragged / short == pytest.approx((1024 + 128) / (1024 + 64), rel=1e-6)
 
 
-def test_sums_that_fill_the_registers_slow_attention_down() -> None:
-    """Backward a program of 64 keys adds up 64 x (256 + 256 + 128) numbers of 4 bytes, more than
-    half of 256 KB; with heads of 128 half as many, and forward 64 x 256."""
-    dims = {"heads": 4.0, "tokens": 1e6, "pairs": 1e11}
-
-    def growth(direction: str) -> float:
-        wide, narrow = (
-            time_us(
-                "jagged_attention", H100, "bf16", direction, head_dim=dim, value_dim=dim, **dims
-            )
-            for dim in (256.0, 128.0)
-        )
-        return wide / narrow
-
-    assert growth("fwd") < 2.0
-    assert growth("bwd") / growth("fwd") > 2.0
-
-
 @given(st.floats(1e2, 1e10), st.floats(1.0, 1.5))
 def test_transfers_are_continuous_and_monotone_in_bytes(size: float, factor: float) -> None:
     sizes = np.array([size, size * (1 + 1e-9), size * factor])
