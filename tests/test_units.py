@@ -69,7 +69,8 @@ OF_ANOTHER = {
         "at_high",
     ),
     *("wanted", "closest", "objective_there", "first", "first_pm", "total", "total_pm"),
-    *("summed", "once", "step_us_of_many", "durations", "lookup", "least", "capacity", "used", "size"),
+    *("summed", "once", "step_us_of_many", "durations", "lookup"),
+    *("least", "capacity", "used", "size"),
 }
 """Names of what has the unit that something beside it tells: a row's `unit`, an axis, an argument,
 the name around it (`error_pct`), the statistic asked for (`mean_us`)."""
