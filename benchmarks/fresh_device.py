@@ -32,14 +32,14 @@ from benchmarks.left_out_devices import (
     table,
     verdict,
 )
-from perfmodel.calibrate.kernel_data import devices_of, read_table, thinned
-from perfmodel.calibrate.kernels import sliced
 from perfmodel.cost.durations import durations_of, model_of
 from perfmodel.cost.learned.features import BUILD_OF_FAMILY
 from perfmodel.cost.learned.model import Learned
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
+from perfmodel.validate.calibrate.kernel_data import devices_of, read_table, thinned
+from perfmodel.validate.calibrate.kernels import sliced
 
 COLUMNS = ("device", "op", "dtype")
 

@@ -26,7 +26,14 @@ import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
 
-from perfmodel.calibrate.kernel_data import (
+from perfmodel.cost.contract import Estimate
+from perfmodel.cost.learned.devices import describe, distance
+from perfmodel.cost.learned.features import BUILD_OF_FAMILY
+from perfmodel.cost.learned.model import Learned
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.spec import OPS
+from perfmodel.validate.calibrate.kernel_data import (
     devices_of,
     family_rows,
     joined,
@@ -35,8 +42,8 @@ from perfmodel.calibrate.kernel_data import (
     thinned,
     without_excluded,
 )
-from perfmodel.calibrate.kernel_part import fit_part
-from perfmodel.calibrate.kernels import (
+from perfmodel.validate.calibrate.kernel_part import fit_part
+from perfmodel.validate.calibrate.kernels import (
     MIN_ROWS,
     OWN_OPS_ONLY,
     models_of,
@@ -44,13 +51,6 @@ from perfmodel.calibrate.kernels import (
     plain_trees,
     sliced,
 )
-from perfmodel.cost.contract import Estimate
-from perfmodel.cost.learned.devices import describe, distance
-from perfmodel.cost.learned.features import BUILD_OF_FAMILY
-from perfmodel.cost.learned.model import Learned
-from perfmodel.hardware import Device
-from perfmodel.ops.rows import Rows
-from perfmodel.ops.spec import OPS
 
 DATA = Path(os.environ.get("PERFMODEL_REFERENCE", "../shared/data"))
 _SHARED = (

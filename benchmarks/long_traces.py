@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfmodel.files import read_bytes
+from perfmodel.base.files import read_bytes
 
 DEMO = Path(__file__).parents[1] / "perfmodel" / "demo" / "dlrm_cpu_kineto.json.gz"
 MB = 1_000_000

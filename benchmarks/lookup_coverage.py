@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.embedding import ReuseHistogram, read_histograms
 from perfmodel.embedding.histogram import popularity_of_similar
 

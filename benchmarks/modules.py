@@ -27,7 +27,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a file
 
 from benchmarks.tables import markdown
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import PerfmodelError
 from perfmodel.hardware import Device, device, from_driver_name
 from perfmodel.ops.read.module import graph_of_program

@@ -23,7 +23,7 @@ from sklearn.metrics import max_error, median_absolute_error
 from sklearn.utils.validation import check_is_fitted
 from xgboost import XGBRegressor
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.learned.forest import Forest, forest_to_dict, of_booster
 from perfmodel.cost.tiers.nic import (

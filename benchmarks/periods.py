@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import read
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import PerfmodelError
-from perfmodel.graph import build_graph
-from perfmodel.graph.recorded_steps import is_window, step_of_nodes
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.recorded_steps import is_window, step_of_nodes
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods, device_lag_us
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps

@@ -29,8 +29,8 @@ from benchmarks.tables import markdown
 def stages(path: Path) -> Iterator[Work]:
     """From the file to the breakdown, each with all before it."""
     from perfmodel import breakdown, build_graph, read
+    from perfmodel.base.files import read_bytes, read_chunks
     from perfmodel.cli import main
-    from perfmodel.files import read_bytes, read_chunks
     from perfmodel.trace import link
     from perfmodel.trace.kineto import decode_kineto
     from perfmodel.trace.kineto_json import Document

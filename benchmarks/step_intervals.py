@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started as a 
 
 from benchmarks.measure import REPO
 from benchmarks.tables import markdown
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import PerfmodelError
-from perfmodel.evaluation.jobs import Job, demo_job, find_jobs
 from perfmodel.prediction import predict
 from perfmodel.prediction.intervals import (
     COVERED_FRAC,
@@ -40,6 +39,7 @@ from perfmodel.prediction.intervals import (
 from perfmodel.prediction.types import RankPrediction
 from perfmodel.timeline.steps import StepRole, by_rank_and_step
 from perfmodel.trace import read
+from perfmodel.validate.evaluate.jobs import Job, demo_job, find_jobs
 
 NULLS = ("null_mean_us", "null_mean_gpu_us", "null_last_us")
 KEYS = ("replay", *NULLS)

@@ -24,11 +24,11 @@ from perfmodel import read
 from perfmodel.explore.axes import Machines, Points
 from perfmodel.explore.evaluate import WIDTH, TraceSteps
 from perfmodel.explore.periods import many_periods_us
-from perfmodel.graph import build_graph
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.plot import save
 from perfmodel.plot.style import FAINT, look, new_figure
 from perfmodel.prediction.transferred import transfer_durations
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps

@@ -108,7 +108,7 @@ def of_kernels() -> Iterator[Work]:
 
 def of_fits(folder: Path) -> Iterator[Work]:
     """Kernel models of a small table; its times are made up."""
-    from perfmodel.calibrate.kernels import fit_kernels
+    from perfmodel.validate.calibrate.kernels import fit_kernels
 
     draw = random.Random(SEED)
     lines = ["op,device,dtype,direction,timing,b,m,n,k,duration_us"]

@@ -12,16 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.base.files import DEFAULT_MAX_BYTES
+from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES
-from perfmodel.progress import Begin, silent
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.designs.composed import Settings
-    from perfmodel.evaluation.baseline import Comparison as HeldErrors
-    from perfmodel.evaluation.results import Evaluation
     from perfmodel.explore import Sweep
     from perfmodel.explore.planner import Plan
     from perfmodel.hardware import Part
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.request import Hardware
     from perfmodel.reporting.difference import Difference
     from perfmodel.trace import Trace
+    from perfmodel.validate.evaluate.baseline import Comparison as HeldErrors
+    from perfmodel.validate.evaluate.results import Evaluation
     from perfmodel.workload import Workload
 
 
@@ -228,8 +228,8 @@ def evaluate(
     each document, `steps_by` names what marks steps in traces, `begin` gets each job's name, its
     position and how many there are.
     """
-    from perfmodel.evaluation.jobs import demo_job, evaluate_jobs, find_jobs
-    from perfmodel.evaluation.kernels import find_tables
+    from perfmodel.validate.evaluate.jobs import demo_job, evaluate_jobs, find_jobs
+    from perfmodel.validate.evaluate.kernels import find_tables
 
     folder = Path("traces")
     given = list(paths) or ([folder] if folder.is_dir() else [])
@@ -249,8 +249,8 @@ def evaluate(
 def check(baseline: str | Path, *paths: str | Path, tolerance_frac: float = 0.05) -> HeldErrors:
     """The errors of `evaluate(*paths)` against those that the file `baseline` holds; `passed` says
     whether none became worse by more than `tolerance_frac`."""
-    from perfmodel.evaluation.baseline import check_tolerance, read_baseline
-    from perfmodel.evaluation.baseline import compare as held_against
+    from perfmodel.validate.evaluate.baseline import check_tolerance, read_baseline
+    from perfmodel.validate.evaluate.baseline import compare as held_against
 
     check_tolerance(tolerance_frac)
     rows = read_baseline(Path(baseline))
@@ -301,7 +301,7 @@ def _of_designs(settings: Sequence[str], names: Sequence[str]) -> Settings:
 def changed_workload(workload: str | Path | Workload, settings: Sequence[str]) -> Workload:
     """The workload with those settings that are its own: `workload.implementation.precision=bf16`
     and their like."""
-    from perfmodel.schema import parse_value
+    from perfmodel.base.schema import parse_value
     from perfmodel.workload import load_workload
 
     changes = {}
@@ -333,7 +333,7 @@ def _first(text: str) -> str:
 
 def _require_serving(found: Comparison, p99_us: float) -> None:
     """Raise `UsageError` where designs can be and none of them is so fast at the rate."""
-    from perfmodel.units import US_PER_MS
+    from perfmodel.base.units import US_PER_MS
 
     slow = [row for row in found.rows if row.least_p99_us is not None]
     if not slow or any(row.serving for row in slow):

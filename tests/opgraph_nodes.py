@@ -12,7 +12,7 @@ from perfmodel.trace import Trace
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto
 
-TRACES = Path(__file__).parent / "graph/opgraph/traces"
+TRACES = Path(__file__).parent / "timeline/graph/opgraph/traces"
 MAIN, ENGINE = 1, 2
 USER_SCOPE = 7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.arrays import distinct, distinct_pairs, has_code, is_among, median, quantile
+from perfmodel.base.arrays import distinct, distinct_pairs, has_code, is_among, median, quantile
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 500])

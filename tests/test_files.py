@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel import files
-from perfmodel.errors import PerfmodelError
-from perfmodel.files import (
+from perfmodel.base import files
+from perfmodel.base.files import (
     atomic_write,
     content_chunks,
     gunzip,
@@ -24,6 +23,7 @@ from perfmodel.files import (
     read_chunks,
     write_text,
 )
+from perfmodel.errors import PerfmodelError
 
 
 @pytest.fixture(autouse=True, params=["zlib", "isal.isal_zlib"])

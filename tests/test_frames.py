@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.frames import frame_of, read_frame, require_all_rows
 from perfmodel.errors import ModelError
-from perfmodel.frames import frame_of, read_frame, require_all_rows
 
 CSV = b"a,b\n1,x\n2,y\n"
 

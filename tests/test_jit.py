@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-import perfmodel.jit
-from perfmodel.jit import compiled
+import perfmodel.base.jit
+from perfmodel.base.jit import compiled
 
 
 def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = perfmodel.jit.njit
+    usual = perfmodel.base.jit.njit
 
     def refused(**options: Any) -> Callable[[Any], Any]:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return usual(**options)
 
-    monkeypatch.setattr(perfmodel.jit, "njit", refused)
+    monkeypatch.setattr(perfmodel.base.jit, "njit", refused)
 
     @compiled()
     def double(value: float) -> float:

@@ -72,7 +72,7 @@ def test_there_are_notebooks_that_use_it() -> None:
     "code",
     [
         "from perfmodel.hardware import load",
-        "from perfmodel import registry",
+        "from perfmodel.base import registry",
         "import perfmodel.hardware",
         "import perfmodel\nperfmodel.timeline.schedule",
         "import perfmodel\nperfmodel.hardware.catalogue.load('t4')",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import perfmodel
+from perfmodel.base.progress import begun
 from perfmodel.cli import main
 from perfmodel.cli.output import working
-from perfmodel.progress import begun
 
 TRACE = "traces/cpu_dlrm_2rank/dlrm_rank0_kineto.json.gz"
 SWEEP = """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from perfmodel import provenance
+from perfmodel.base import provenance
+from perfmodel.base.provenance import answered_by, made_by
 from perfmodel.prediction.types import Prediction
-from perfmodel.provenance import answered_by, made_by
 
 
 def test_fingerprints_move_with_the_files_and_with_nothing_else(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel import registry
+from perfmodel.base import registry
+from perfmodel.base.registry import Registry, offered
 from perfmodel.errors import PerfmodelError
-from perfmodel.registry import Registry, offered
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> Non
         groups = ("perfmodel.other", "perfmodel.test")
         return [EntryPoint(f"joined{at}", "os.path:join", group) for at, group in enumerate(groups)]
 
-    monkeypatch.setattr("perfmodel.registry._installed", installed)
+    monkeypatch.setattr("perfmodel.base.registry._installed", installed)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(len)
     assert asked == []
@@ -98,7 +98,7 @@ def test_packages_are_read_where_one_mentions_a_group_of_ours(
 
 def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "nowhere_at_all:thing", "perfmodel.test")
-    monkeypatch.setattr("perfmodel.registry._installed", lambda: [broken])
+    monkeypatch.setattr("perfmodel.base.registry._installed", lambda: [broken])
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(1)
     assert found["own"] == 1
@@ -118,7 +118,7 @@ def test_plug_ins_of_another_kind_are_named(
     monkeypatch: pytest.MonkeyPatch, value: str, said: str
 ) -> None:
     points = [EntryPoint("odd", value, "perfmodel.test")]
-    monkeypatch.setattr("perfmodel.registry._installed", lambda: points)
+    monkeypatch.setattr("perfmodel.base.registry._installed", lambda: points)
     found: Registry[object] = Registry("function", "perfmodel.test")
     found.register("own")(len)
     with pytest.raises(PerfmodelError, match=f"function 'odd': the plug-in {value} .*{said}"):
@@ -129,6 +129,6 @@ def test_a_plug_in_that_exits_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "ends_here.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     points = [EntryPoint("odd", "ends_here:X", "perfmodel.test")]
-    monkeypatch.setattr("perfmodel.registry._installed", lambda: points)
+    monkeypatch.setattr("perfmodel.base.registry._installed", lambda: points)
     with pytest.raises(PerfmodelError, match="ends_here:X does not load: SystemExit: 3"):
         Registry("thing", "perfmodel.test").get("odd")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.base.schema import Limits, convert, describe, parse_value, read_toml, section
 from perfmodel.errors import UsageError
-from perfmodel.schema import Limits, convert, describe, parse_value, read_toml, section
 
 TEN = Limits(1, 10, "GB")
 

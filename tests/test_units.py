@@ -13,11 +13,11 @@ import pytest
 from tiny import GEMM, STREAM, Tiny
 
 from perfmodel import breakdown, durations, predict
-from perfmodel.cost.host import load_profile
-from perfmodel.cost.host.profile import CATALOGUE
+from perfmodel.base.units import UNITS, unit_of
 from perfmodel.hardware import Device, find, frame, kind_of
 from perfmodel.hardware.catalogue import figures
-from perfmodel.units import UNITS, unit_of
+from perfmodel.lowering.host import load_profile
+from perfmodel.lowering.host.profile import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 FLOATS = {"float", "float | None", "Floats", "Floats | None", "Floats | float", "float | Floats"}

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.graph import ExecutionGraph, build_graph
-from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.graph.types import Edges, Nodes, StepMarks
+from perfmodel.base.arrays import Floats
 from perfmodel.timeline.critical_path import Piece
+from perfmodel.timeline.graph import ExecutionGraph, build_graph
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind
+from perfmodel.timeline.graph.types import Edges, Nodes, StepMarks
 from perfmodel.timeline.steady import Recurrence, SteadyState
 from perfmodel.trace import Links, RankTrace, Trace, link
 from perfmodel.trace.execution_trace import decode_execution_trace

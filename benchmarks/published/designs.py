@@ -29,17 +29,17 @@ from benchmarks.published.files import (
     published_folder,
     read_document,
 )
+from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.base.registry import Registry
+from perfmodel.base.schema import convert
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import composed
 from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.evaluation.results import Tabular
 from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, node_of
 from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
-from perfmodel.progress import Begin, begun, silent
-from perfmodel.registry import Registry
-from perfmodel.schema import convert
+from perfmodel.validate.evaluate.results import Tabular
 from perfmodel.workload import Workload, load_workload
 
 SCHEMA = "perfmodel.evaluation.designs/1"

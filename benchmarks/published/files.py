@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+from perfmodel.base.registry import offered
+from perfmodel.base.schema import Limits, convert, read_toml
 from perfmodel.errors import PerfmodelError
-from perfmodel.registry import offered
-from perfmodel.schema import Limits, convert, read_toml
 
 FOLDER = Path("traces") / "published"
 MAX_BYTES = 1_000_000

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from perfmodel.base.frames import csv_rows
+from perfmodel.base.units import US_PER_S
 from perfmodel.errors import HardwareError, PerfmodelError
-from perfmodel.frames import csv_rows
 from perfmodel.hardware import Cluster, from_driver_name, node_of
 from perfmodel.prediction import predict
-from perfmodel.units import US_PER_S
 from perfmodel.workload import load_workload
 
 WORKLOAD = {"dlrm": "dlrm-mlperf", "dlrm_dcnv2": "dlrm-dcnv2"}

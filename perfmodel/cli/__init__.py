@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from perfmodel import __version__
+from perfmodel.base.files import INPUTS
 from perfmodel.cli.console import LINE, Line
 from perfmodel.cli.failures import report_failure
 from perfmodel.cli.options import Command, Group, described, texts_of
 from perfmodel.errors import ON_COMMAND_LINE, UsageError
-from perfmodel.files import INPUTS
 
 VERBS = (
     *("predict", "breakdown", "diff", "compare", "plan", "check", "export", "report"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.cli.console import Console
 from perfmodel.reporting.tables import (
     Column,
@@ -22,7 +23,6 @@ from perfmodel.reporting.tables import (
     step_name,
     straggler_text,
 )
-from perfmodel.units import BYTES_PER_GB, US_PER_MS, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.job import Breakdown

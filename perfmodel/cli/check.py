@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
+from perfmodel.base.files import write_text
 from perfmodel.cli.error_tables import show_check
 from perfmodel.cli.evaluate import evaluate_paths
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, wrote
 from perfmodel.errors import UsageError
-from perfmodel.files import write_text
 
 TOLERANCE_FRAC = 0.05
 
@@ -36,14 +36,14 @@ def check(
         )
     _check_places(baseline, update, [junit, markdown])
 
-    from perfmodel.evaluation.baseline import (
+    from perfmodel.validate.evaluate.baseline import (
         check_tolerance,
         compare,
         read_baseline,
         write_baseline,
     )
-    from perfmodel.evaluation.baseline import junit as junit_text
-    from perfmodel.evaluation.baseline import markdown as markdown_text
+    from perfmodel.validate.evaluate.baseline import junit as junit_text
+    from perfmodel.validate.evaluate.baseline import markdown as markdown_text
 
     check_tolerance(tolerance)
     rows = None if update else read_baseline(baseline)
@@ -73,7 +73,7 @@ def check(
 def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> None:
     """Raise `PerfmodelError`, before any work, where a file cannot be written."""
     if update:
-        from perfmodel.evaluation.baseline import check_replaceable
+        from perfmodel.validate.evaluate.baseline import check_replaceable
 
         check_target(baseline)
         check_replaceable(baseline)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.api import ALL
+from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import Table, Times, columns, counted, shown
-from perfmodel.units import US_PER_MS, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult

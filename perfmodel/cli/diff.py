@@ -31,7 +31,7 @@ def diff(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """What became slower between two traces or predictions, and why."""
-    from perfmodel.files import write_text
+    from perfmodel.base.files import write_text
     from perfmodel.reporting.verdict import parse_limits
 
     parse_limits(fail_over or "")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
 from perfmodel.reporting.tables import (
     Table,
@@ -15,14 +16,13 @@ from perfmodel.reporting.tables import (
     named,
     percent,
 )
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
-    from perfmodel.calibrate.device import DeviceFit
-    from perfmodel.calibrate.kernels import Compared
     from perfmodel.cli.output import Result
-    from perfmodel.evaluation.baseline import Comparison
-    from perfmodel.evaluation.modules import ModuleErrors
+    from perfmodel.validate.calibrate.device import DeviceFit
+    from perfmodel.validate.calibrate.kernels import Compared
+    from perfmodel.validate.evaluate.baseline import Comparison
+    from perfmodel.validate.evaluate.modules import ModuleErrors
 
 
 _KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
@@ -227,7 +227,7 @@ def show_pairs(console: Console, evaluation: Result) -> None:
 
 def show_check(console: Console, held: Comparison, baseline: str, *, written: bool) -> None:
     """One sentence, and what got worse."""
-    from perfmodel.evaluation.baseline import extent, figure_text, verdict
+    from perfmodel.validate.evaluate.baseline import extent, figure_text, verdict
 
     console.say(f"{baseline}: {f'written, {extent(held)}' if written else verdict(held)}")
     if not held.failing:

@@ -22,7 +22,7 @@ from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, work
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfmodel.evaluation.results import Evaluation
+    from perfmodel.validate.evaluate.results import Evaluation
 
 
 def traces(
@@ -59,7 +59,7 @@ def kernels(
     """Errors of kernel models on tables of measured kernels, per op, device and dtype."""
     check_figure(figure)
 
-    from perfmodel.evaluation.kernels import evaluate_kernels
+    from perfmodel.validate.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
@@ -79,7 +79,7 @@ def collectives(
     sizes = _sizes(calibrate)
 
     from perfmodel.cost.collectives.learned import load
-    from perfmodel.evaluation.collectives import evaluate_collectives
+    from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     with working("evaluating"):
         evaluation = evaluate_collectives(
@@ -112,7 +112,7 @@ def ops(
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
-    from perfmodel.evaluation.ops import OpSelection, evaluate_ops
+    from perfmodel.validate.evaluate.ops import OpSelection, evaluate_ops
 
     choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
     with working("evaluating") as begin:
@@ -132,7 +132,7 @@ def modules(
     target: Output = STDOUT,
 ) -> None:
     """Predict calls of PyTorch modules from their source, and compare: call, host and device."""
-    from perfmodel.evaluation.modules import evaluate_modules, read_calls
+    from perfmodel.validate.evaluate.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
     with working("predicting") as begin:
@@ -157,9 +157,9 @@ def steps(
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare."""
 
-    from perfmodel.calibrate.tables import read_steps
-    from perfmodel.evaluation.step_times import evaluate_steps
     from perfmodel.hardware import node, with_settings
+    from perfmodel.validate.calibrate.tables import read_steps
+    from perfmodel.validate.evaluate.step_times import evaluate_steps
 
     machine = with_settings(node(hardware), settings or ())
     on = machine.device if machine.device.target == "cpu" else None
@@ -180,7 +180,7 @@ def pairs(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far a trace moved to another GPU is from the trace of the same program there."""
-    from perfmodel.evaluation.pairs import evaluate_pairs
+    from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:

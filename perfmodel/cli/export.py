@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, working, wrote
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
@@ -12,7 +13,6 @@ from perfmodel.cli.prediction_options import (
     PredictionOptions,
 )
 from perfmodel.errors import UsageError
-from perfmodel.files import atomic_write
 from perfmodel.reporting.written import What, documents, exported
 
 _USES = {

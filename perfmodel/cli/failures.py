@@ -43,7 +43,7 @@ def report_failure(error: BaseException) -> int:
 
 def _whose(error: BaseException) -> str:
     """Whose error it may be: of code of a user's that was loaded, or ours."""
-    from perfmodel.registry import IN_USE
+    from perfmodel.base.registry import IN_USE
 
     told = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)

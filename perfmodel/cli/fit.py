@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from perfmodel.base.files import write_text
 from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
 from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import write_text
 from perfmodel.reporting.tables import named, one_line
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def device(
     target = Output(format)
     check_target(output)
 
-    from perfmodel.calibrate.any_device import fit_any_device
+    from perfmodel.validate.calibrate.any_device import fit_any_device
 
     with working("fitting") as begin:
         fit, text = fit_any_device(
@@ -75,9 +75,9 @@ def drift(
     if output is not None:
         check_target(output)
 
-    from perfmodel.calibrate.any_device import drifted_toml
-    from perfmodel.calibrate.cpu_step import drift_of_record
     from perfmodel.hardware import device as load_device
+    from perfmodel.validate.calibrate.any_device import drifted_toml
+    from perfmodel.validate.calibrate.cpu_step import drift_of_record
 
     base = load_device(hardware)
     moved = drift_of_record(reference, base)
@@ -108,8 +108,8 @@ def kernels(
     if not output.parent.is_dir():
         raise PerfmodelError(f"{output}: cannot be written: there is no folder {output.parent}")
 
-    from perfmodel.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
     from perfmodel.cost.learned.store import save
+    from perfmodel.validate.calibrate.kernels import fit_kernels, holdout_errors, left_out_errors
 
     with working("fitting") as begin:
         fitted = fit_kernels(data, seed=seed, rows_per_group=rows, estimator=estimator, begin=begin)
@@ -142,7 +142,7 @@ def collectives(
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
-    from perfmodel.calibrate.fit import fit
+    from perfmodel.validate.calibrate.fit import fit
 
     asked = {"hardware": hardware, "collective": collective, "ranks": ranks, "nodes": nodes}
     with working("fitting") as begin:
@@ -179,7 +179,7 @@ def overheads(
     limit = max_bytes(max_memory)
     check_target(output)
 
-    from perfmodel.calibrate.overheads import fit_overheads, unprofiled
+    from perfmodel.validate.calibrate.overheads import fit_overheads, unprofiled
 
     with working("reading the traces") as begin:
         profile = fit_overheads(

@@ -17,9 +17,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from perfmodel.base.files import DEFAULT_MAX_BYTES
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES
-from perfmodel.units import BYTES_PER_GB
 
 _PLAIN = (str, Path)
 """Types whose values are made of any text."""

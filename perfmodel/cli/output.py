@@ -16,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of
+from perfmodel.base.progress import Begin, silent
 from perfmodel.cli.console import LINE, Console, page_width, terminal_console
 from perfmodel.cli.options import Format
 from perfmodel.errors import Note, TraceError, UsageError
-from perfmodel.files import atomic_write, check_writable, is_stdout, suffix_of
-from perfmodel.progress import Begin, silent
 from perfmodel.reporting.tables import Table, columns, one_line
 
 if TYPE_CHECKING:

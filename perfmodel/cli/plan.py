@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfmodel.base.files import write_text
+from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console, say_assumed_figures
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
-from perfmodel.files import write_text
 from perfmodel.reporting.tables import Table, columns, counted, interval
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from perfmodel.explore.planner import Plan

@@ -195,8 +195,8 @@ def _serving(
 
     Raises `UsageError` where no rate has such a latency.
     """
+    from perfmodel.base.units import US_PER_MS, human_us
     from perfmodel.timeline.offered import Service, latency_under, rates_within
-    from perfmodel.units import US_PER_MS, human_us
 
     if p99_ms is not None and not 0 < p99_ms < float("inf"):
         raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
@@ -229,8 +229,8 @@ def _value(text: str) -> Any:
 
 
 def _save_profile(trace: Trace, path: Path) -> None:
-    from perfmodel.cost.host import Profile
-    from perfmodel.cost.host.measure import measure
+    from perfmodel.lowering.host import Profile
+    from perfmodel.lowering.host.measure import measure
 
     samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
     Profile.from_samples(*samples).save(path)

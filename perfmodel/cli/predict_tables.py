@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
 from perfmodel.cli.console import Console, say_assumed_figures, show_read
 from perfmodel.cli.output import Output, rows_csv
 from perfmodel.cli.prediction_options import Demo
@@ -33,7 +34,6 @@ from perfmodel.reporting.tables import (
     source_text,
     straggler_text,
 )
-from perfmodel.units import BYTES_PER_GB, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result

@@ -99,7 +99,7 @@ class PredictionOptions:
 
     def check(self) -> None:
         """Raise `PerfmodelError` for what is wrong by itself, before a large trace is read."""
-        from perfmodel.cost.host import load_profile
+        from perfmodel.lowering.host import load_profile
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfmodel.base.files import write_text
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.files import write_text
 from perfmodel.reporting.written import require_page
 
 if TYPE_CHECKING:

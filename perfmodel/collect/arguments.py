@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from perfmodel.base.registry import offered
 from perfmodel.errors import UsageError
-from perfmodel.registry import offered
 
 PROGRAM = "perfmodel"
 GAP = "  "

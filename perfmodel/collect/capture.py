@@ -18,10 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.files import read_bytes, write_text
+from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.timing import Reference, reference_record, robust_us, summarize
-from perfmodel.files import read_bytes, write_text
-from perfmodel.units import NS_PER_US
 
 HOST, USER, ADDRESS = "host", "user", "0.0.0.0"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

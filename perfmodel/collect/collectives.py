@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.units import US_PER_MS
 from perfmodel.collect.arguments import (
     Verb,
     add_common,
@@ -23,7 +24,6 @@ from perfmodel.collect.records import Table
 from perfmodel.collect.runs import Run, broadcast_from_first, run_ranks
 from perfmodel.collect.timing import loop_us, reference_columns, summarize
 from perfmodel.errors import UsageError
-from perfmodel.units import US_PER_MS
 
 DTYPE, BYTES = "fp32", 4
 MAX_BYTES = {"cpu": 64_000_000, "cuda": 1_000_000_000}

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.units import NS_PER_US, US_PER_MS
 from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import Backend, capture_graph, device_name
 from perfmodel.collect.capture import Plan, Recorder, record_steps
@@ -27,7 +28,6 @@ from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import Run, open_run
 from perfmodel.collect.timing import call_us, reference_columns, summarize
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.units import NS_PER_US, US_PER_MS
 
 MODES = ("eager", "compiled", "graphs")
 WARM_UP_CALLS = 3

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.arguments import Verb, add_common, count, wrote
 from perfmodel.collect.backend import device_name
 from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
@@ -23,7 +24,6 @@ from perfmodel.collect.timing import LOW_QUANTILE, reference_columns
 from perfmodel.collect.truth import table_rows
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
 from perfmodel.errors import UsageError
-from perfmodel.units import NS_PER_US
 
 PACE = Pace(warm_up=1, target_us=40_000.0, least=3, most=8)
 """Of steps of each sort, with and without the meter."""

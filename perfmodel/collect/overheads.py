@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from perfmodel.base.units import human_us
 from perfmodel.collect.arguments import Verb, add_common, count, table, wrote
 from perfmodel.collect.backend import Backend, capture_graph
 from perfmodel.collect.records import PARTS
 from perfmodel.collect.runs import open_run
 from perfmodel.collect.timing import loop_us, reference_record, summarize
-from perfmodel.units import human_us
 
 GRAPH_KERNELS = 100
 SMALL_VALUES = 1024

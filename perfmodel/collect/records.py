@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from perfmodel.base.files import write_text
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import write_text
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -16,6 +16,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.files import atomic_write, read_bytes, write_text
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import Room
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.records import REFERENCE_COLUMNS, deferred_interrupts, dump_record
@@ -23,8 +25,6 @@ from perfmodel.collect.runs import Run, broadcast_from_first
 from perfmodel.collect.timing import halves_frac, reference_columns, summarize, time_step
 from perfmodel.collect.workloads import Workload
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import atomic_write, read_bytes, write_text
-from perfmodel.units import BYTES_PER_GB
 
 DIMS = (
     *("name", "device", "ranks", "threads_per_rank", "tables", "rows_per_table", "table_bytes"),

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.units import NS_PER_US, US_PER_MS
 from perfmodel.collect.backend import Backend, describe_cpu
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
-from perfmodel.units import NS_PER_US, US_PER_MS
 
 LOW_QUANTILE = 0.10
 

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.units import human_us
 from perfmodel.collect.arguments import Verb, add_device, count, output_folder, restore_command
 from perfmodel.collect.backend import Backend, capture_graph, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
@@ -26,7 +27,6 @@ from perfmodel.collect.records import write_record
 from perfmodel.collect.runs import run_ranks
 from perfmodel.collect.timing import loop_us
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.units import human_us
 
 SCHEMA = "perfmodel.collect.trace/1"
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.units import human_us
 from perfmodel.collect.arguments import (
     Verb,
     add_common,
@@ -22,7 +23,6 @@ from perfmodel.collect.records import write_table
 from perfmodel.collect.runs import Run, run_ranks
 from perfmodel.collect.samples import TRUTH_COLUMNS, Pace, Store, Turns
 from perfmodel.collect.workloads import dlrm_workload
-from perfmodel.units import human_us
 
 PACE = Pace(warm_up=2, target_us=120_000.0, least=3, most=12)
 STEPS_SCHEMA = "perfmodel.collect.truth.steps/2"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.lazy import exports
+from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.cost.tiers.drives import least_hit_frac as least_hit_frac

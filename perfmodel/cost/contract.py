@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.registry import Registry
 from perfmodel.hardware import Cluster, Device
 from perfmodel.ops.rows import Rows
-from perfmodel.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import KERNELS, Estimate, Explanation
 from perfmodel.cost.cpu.call import MEMORY_PARAMETERS, parameters, parameters_on
 from perfmodel.cost.cpu.embedding import embedding_terms

@@ -8,11 +8,11 @@ from itertools import islice, product
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from perfmodel.base.registry import offered
+from perfmodel.base.schema import convert, is_list, parse_value, unknown_key
 from perfmodel.designs.deployment import DESIGNS, Budgeted, Deployment, Design
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.registry import offered
-from perfmodel.schema import convert, is_list, parse_value, unknown_key
 
 
 def without_unused(deployment: Deployment) -> Deployment:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
+from perfmodel.base.registry import Registry
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware import Cluster
-from perfmodel.registry import Registry
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import fits, fitting, greedy_placement
 from perfmodel.workload.sharding import placement_of, plan

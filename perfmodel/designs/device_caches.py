@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import POLICIES, Placement, RowCache, TablePlacement, hot_set
 from perfmodel.embedding.placement import EXPANSION, HOST
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.units import BYTES_PER_GB
 
 MIN_FRAC = 1e-3
 """Of the rows, less than this is not tried in the place of more."""

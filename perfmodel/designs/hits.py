@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.smartnic import first_rank
 from perfmodel.embedding import RowCache

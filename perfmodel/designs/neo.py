@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
 from perfmodel.embedding import Placement, RowCache, RowDtype, Sharding
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import CONTEXT_BYTES
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.tables import Table

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
+from perfmodel.base.schema import Limits
+from perfmodel.base.units import US_PER_S
 from perfmodel.cost.tiers.host_memory import counting_us
 from perfmodel.designs import settings
 from perfmodel.designs.baselines import Hybrid, OnHost
@@ -24,8 +26,6 @@ from perfmodel.embedding import (
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Accelerator, Cluster
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.schema import Limits
-from perfmodel.units import US_PER_S
 from perfmodel.workload.tables import Table
 
 MIB = float(1 << 20)

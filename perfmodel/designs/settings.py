@@ -8,10 +8,10 @@ from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_type_hints
 
+from perfmodel.base.schema import Limits, convert
 from perfmodel.designs.deployment import DESIGNS, Deployment
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware import Part, a_kind_of, kind_of, load, names
-from perfmodel.schema import Limits, convert
 
 
 class Checked(ABC):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+from perfmodel.base.schema import Limits
 from perfmodel.cost.tiers.nic import NIC_COSTS
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
@@ -15,7 +16,6 @@ from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.hardware.settings import GIVEN
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.schema import Limits
 from perfmodel.workload.adapter_hits import AS_THEY_COME, NIC_CACHES
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.step import Run

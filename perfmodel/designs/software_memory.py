@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfmodel.base.units import US_PER_S
 from perfmodel.cost.tiers.drives import reads_per_s, unloaded_latency_us
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Design
@@ -14,7 +15,6 @@ from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import UsageError, WorkloadError
 from perfmodel.hardware.parts import Cluster, Storage
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
-from perfmodel.units import US_PER_S
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import shard_bytes
 

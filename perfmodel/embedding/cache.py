@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.embedding.policies import Lru, Policy, RowClasses, kept_by_counts
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError

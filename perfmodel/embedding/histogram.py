@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.frames import csv_rows
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.errors import WorkloadError
-from perfmodel.frames import csv_rows
 
 _COLUMNS = (
     *("file", "avg_indices", "avg_unique_rows"),

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
+from perfmodel.base.files import check_input, read_bytes
+from perfmodel.base.frames import frame_of
 from perfmodel.embedding.histogram import ReuseHistogram
 from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.reorder import Queries
 from perfmodel.errors import WorkloadError
-from perfmodel.files import check_input, read_bytes
-from perfmodel.frames import frame_of
 
 _MAX_SINGLE = 64
 MAX_STREAM_BYTES = 4_000_000_000

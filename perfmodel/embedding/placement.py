@@ -14,10 +14,10 @@ from functools import lru_cache
 from math import isclose
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.base.registry import Registry
 from perfmodel.embedding.cache import Cache, CacheUse, TableAccess, steady_use
 from perfmodel.embedding.policies import POLICIES
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import Registry
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Node

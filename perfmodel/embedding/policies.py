@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.registry import Registry
 from perfmodel.embedding.popularity import touched_per_class
 from perfmodel.embedding.stack_distances import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)

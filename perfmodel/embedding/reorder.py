@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
+from perfmodel.base.registry import Registry
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import Registry
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

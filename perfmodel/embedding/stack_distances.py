@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.arrays import Ints, Mask
+from perfmodel.base.arrays import Ints, Mask
 
 NEVER = np.iinfo(np.int64).max
 """Distance of a row that was not looked up before: no cache holds it."""

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.schema import Limits
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import figure_values
 from perfmodel.hardware.schema import CONSISTENCY_RULES
-from perfmodel.schema import Limits
 
 Value = float | int | str | bool | tuple[Any, ...]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
     HARDWARE,
@@ -32,11 +32,11 @@ from perfmodel.explore.spec import (
     running_figures,
 )
 from perfmodel.explore.transfers import TransferTables
-from perfmodel.graph import build_graph
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.run import predict
 from perfmodel.prediction.running_cost import Activity, operating_costs
 from perfmodel.prediction.transferred import source_machine, transfer_durations
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
@@ -174,7 +174,7 @@ class Breakdowns:
     """Files of a corpus, each broken down as it was measured: means over its ranks and steps."""
 
     def __init__(self, spec: Spec) -> None:
-        from perfmodel.graph.kinds import Cause
+        from perfmodel.timeline.graph.kinds import Cause
         from perfmodel.timeline.idle import Accounting
 
         self.accounting = tuple(each.name for each in fields(Accounting))

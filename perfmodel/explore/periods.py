@@ -10,10 +10,10 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.jit import compiled
 from perfmodel.errors import UsageError
-from perfmodel.graph.recorded_steps import is_window
-from perfmodel.jit import compiled
+from perfmodel.timeline.graph.recorded_steps import is_window
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import step_us_of_many
 

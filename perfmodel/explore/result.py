@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
+from perfmodel.base.units import US_PER_MS
 from perfmodel.errors import Note, PerfmodelError, UsageError, said_dict
 from perfmodel.explore.axes import Points
 from perfmodel.explore.evaluate import Evaluate
@@ -17,7 +18,6 @@ from perfmodel.explore.spec import OBJECTIVES, STEP, TRACES, Spec
 from perfmodel.explore.store import ERROR, POINT, floats_of, packed
 from perfmodel.explore.workloads import BATCH
 from perfmodel.hardware.reads import SOURCED, FigureRead
-from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.progress import Begin, silent
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.evaluate import Evaluate, evaluation_of
 from perfmodel.explore.result import Sweep, part_content
 from perfmodel.explore.spec import Spec
 from perfmodel.explore.store import POINT, Store, identity
-from perfmodel.progress import Begin, silent
 
 AHEAD = 4
 """Parts per worker that are under way or waiting: what is done is written before more is asked."""

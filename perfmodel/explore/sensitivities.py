@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import HARDWARE, TABLE, Machines, Points, Range, Space
 from perfmodel.explore.evaluate import evaluation_of

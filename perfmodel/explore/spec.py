@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.frames import read_frame
+from perfmodel.base.schema import Limits, read_toml, section
 from perfmodel.errors import UsageError
 from perfmodel.explore.axes import GRID, LATIN, LOG, TABLE, Axis, Range, Space
-from perfmodel.frames import read_frame
 from perfmodel.hardware import KINDS, Cluster
 from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.prediction.running_cost import Activity, OperatingCosts, Prices
-from perfmodel.schema import Limits, read_toml, section
 
 
 @dataclass(frozen=True)

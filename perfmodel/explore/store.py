@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import perfmodel
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.files import atomic_write, read_bytes, write_text
+from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import Points
 from perfmodel.explore.spec import TRACES, Spec
-from perfmodel.files import atomic_write, read_bytes, write_text
-from perfmodel.frames import MAX_TABLE_BYTES, frame_of
 
 if TYPE_CHECKING:
     import pandas as pd

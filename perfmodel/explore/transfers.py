@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.basis import LOWERING, parts_of
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import TraceError
 from perfmodel.explore.axes import Machines, MemoizedFigures, Points
-from perfmodel.graph.kinds import Scope
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, cluster, node_of
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
@@ -32,6 +30,8 @@ from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transf
 from perfmodel.prediction.ratios import launches
 from perfmodel.prediction.scheduled import place_collectives
 from perfmodel.prediction.transferred import kernel_keys, mean_of_same_key, source_machine
+from perfmodel.timeline.graph.kinds import Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 
 Block = NDArray[np.float32]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.designs import DESIGNS, Deployment, deployment_of
 from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_origin
 
+from perfmodel.base.schema import Table, read_toml
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
 from perfmodel.hardware.schema import (
@@ -24,7 +25,6 @@ from perfmodel.hardware.schema import (
     expand,
     fields_of,
 )
-from perfmodel.schema import Table, read_toml
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from perfmodel.base.registry import Registry
 from perfmodel.hardware.parts import Device
-from perfmodel.registry import Registry
 
 
 @dataclass(frozen=True)

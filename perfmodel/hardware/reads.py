@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from perfmodel.base.units import unit_of
 from perfmodel.hardware.parts import KINDS, Cluster, Part, kind_of
 from perfmodel.hardware.schema import fields_of
-from perfmodel.units import unit_of
 
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
 NAMING_FIELDS = ("name", "maker", "sources", "aliases")

@@ -7,9 +7,9 @@ from dataclasses import MISSING, dataclass, fields
 from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from perfmodel.base.schema import Limits, Table, convert, describe, require_keys, short
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_of, kind_of
-from perfmodel.schema import Limits, Table, convert, describe, require_keys, short
 
 P = TypeVar("P", bound=Part)
 MAX_NODES = 100_000

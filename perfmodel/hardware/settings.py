@@ -7,11 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.schema import Table, parse_value
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import lookup_from
 from perfmodel.hardware.parts import KINDS, Part, kind_of
 from perfmodel.hardware.schema import P, build_part, fields_of, merge
-from perfmodel.schema import Table, parse_value
 
 OPTION = "--set"
 GIVEN = f"given in {OPTION}"

@@ -8,10 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.cost.host import Profile
-from perfmodel.cost.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.base.arrays import Floats
 from perfmodel.lowering import recorded
 from perfmodel.lowering.arguments import OWN_STREAM, STREAM
 from perfmodel.lowering.draft import (
@@ -23,11 +20,14 @@ from perfmodel.lowering.draft import (
     Capture,
     Draft,
 )
+from perfmodel.lowering.host import Profile
+from perfmodel.lowering.host.samples import ENGINE, OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.measured_host import HostTimes, loads_data
 from perfmodel.lowering.piece import OF_PROFILE, Piece
 from perfmodel.ops.graph import BACK_TO_BACK, DEVICE_WIDE, HOST_US, Op
 from perfmodel.ops.vocabulary.host import RECORDED
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.base.arrays import Floats
 from perfmodel.lowering.draft import Built, Draft
 from perfmodel.lowering.lower import lower
 from perfmodel.lowering.piece import Piece
@@ -20,6 +19,7 @@ from perfmodel.ops.graph import AUTOGRAD_NODE, NO_OP, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import BUCKET, CALL, NODE, STEP, UPDATE
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.window import MAIN_THREAD
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfmodel.arrays import Ints
-from perfmodel.cost.host import Profile
-from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import Note
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.lowering.arguments import OWN_STREAM
+from perfmodel.lowering.host import Profile
+from perfmodel.lowering.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, WAITING, outermost_of
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE
 
 LAG_US = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.hardware import Device
 from perfmodel.lowering.arguments import in_units
 from perfmodel.lowering.context import complete_ops

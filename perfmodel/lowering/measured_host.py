@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct, distinct_pairs
-from perfmodel.graph.build import build_rank
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Ints, distinct, distinct_pairs
 from perfmodel.lowering.arguments import STREAM
 from perfmodel.lowering.observed import MIN_RECORDED_FRAC, launched_by, main_stream
 from perfmodel.ops.graph import NO_OP, Op, OpGraph
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.categories import DATA_LOADING_NAME
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links

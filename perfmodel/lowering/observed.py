@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from perfmodel.base.registry import Registry
 from perfmodel.ops.graph import Op
-from perfmodel.registry import Registry
 
 Kind = Literal["kernel", "copy", "collective", "host", "offload"]
 Stream = Literal["compute", "comm"]

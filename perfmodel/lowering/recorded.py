@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.observed import PINNED, direction_of, launched_by
 from perfmodel.lowering.piece import OF_PROFILE
@@ -25,6 +23,8 @@ from perfmodel.ops.families import is_communication
 from perfmodel.ops.graph import DEVICE_WIDE, NO_OP, Op, OpGraph, outermost_of
 from perfmodel.ops.read.profile import ops_before_device_waits
 from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.timeline.graph.kinds import NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links

@@ -6,13 +6,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct
-from perfmodel.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
+from perfmodel.base.arrays import Ints, distinct
 from perfmodel.lowering.arguments import OWN_STREAM
 from perfmodel.lowering.build import COPY_STREAM, DISTRIBUTION_STREAM, FETCH
 from perfmodel.lowering.draft import KINDS, LAG_US, STREAM_EDGES, Built
 from perfmodel.lowering.lower import Lowered
+from perfmodel.timeline.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes
 from perfmodel.trace.columns import NONE
 
 LOADER = "loader"

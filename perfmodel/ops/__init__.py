@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.lazy import exports
+from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.ops.dtypes import DTYPES as DTYPES

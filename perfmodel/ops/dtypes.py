@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.arrays import Floats, of_texts
+from perfmodel.base.arrays import Floats, of_texts
 from perfmodel.errors import ModelError
 
 _STORED = {

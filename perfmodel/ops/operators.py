@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from perfmodel.base.registry import Registry
 from perfmodel.ops.graph import Op, Tensor, argument, integers
-from perfmodel.registry import Registry
 
 T = TypeVar("T")
 Sizes = Mapping[str, tuple[T, ...]]

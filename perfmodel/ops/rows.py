@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import ModelError
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.spec import OPS, Dims, OpSpec

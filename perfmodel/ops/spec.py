@@ -10,8 +10,8 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
-from perfmodel.arrays import Floats
-from perfmodel.registry import Registry
+from perfmodel.base.arrays import Floats
+from perfmodel.base.registry import Registry
 
 Dims = Mapping[str, Floats]
 """Dim to its values, one per row; float64, because products of dims overflow int64."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.plot.style import (
     FAINT,
@@ -32,7 +33,6 @@ from perfmodel.plot.style import (
     title_above,
     write_numbers,
 )
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.files import atomic_write
+from perfmodel.base.units import US_PER_MS, US_PER_S, human_us
 from perfmodel.errors import UsageError
-from perfmodel.files import atomic_write
-from perfmodel.units import US_PER_MS, US_PER_S, human_us
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import short_name
 from perfmodel.plot.style import (

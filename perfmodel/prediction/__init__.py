@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.lazy import exports
+from perfmodel.base.lazy import exports
 
 if TYPE_CHECKING:
     from perfmodel.prediction.compare import break_even_frac as break_even_frac

@@ -12,13 +12,14 @@ from operator import itemgetter
 
 import numpy as np
 
-from perfmodel.cost.host import load_profile
+from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import DEFAULT, OWN_SETTINGS, Composed
 from perfmodel.designs.deployment import Budgeted, Design, changes
 from perfmodel.embedding import Placement
 from perfmodel.errors import PerfmodelError, UsageError, prefixed
 from perfmodel.hardware import Cluster
+from perfmodel.lowering.host import load_profile
 from perfmodel.ops.families import COMMUNICATION
 from perfmodel.prediction.comparison import Comparison, DesignResult, Serving, service_of
 from perfmodel.prediction.run import predict
@@ -27,7 +28,6 @@ from perfmodel.prediction.shapes import NO_HOST
 from perfmodel.prediction.step import least_us
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.offered import latency_under, rates_within, require_rate
-from perfmodel.units import US_PER_S, human_us
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import device_use
 

@@ -11,6 +11,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.provenance import made_by
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, US_PER_S, human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError, prefixed, said_dict
 from perfmodel.hardware.reads import FigureRead
@@ -20,9 +22,7 @@ from perfmodel.prediction.reasons import ModelExplainer
 from perfmodel.prediction.running_cost import Economics
 from perfmodel.prediction.shapes import GRAPHS
 from perfmodel.prediction.types import Result
-from perfmodel.provenance import made_by
 from perfmodel.timeline.offered import LoadLatency, Service, latency_under
-from perfmodel.units import BYTES_PER_GB, US_PER_MS, US_PER_S, human_us
 
 if TYPE_CHECKING:
     import pandas as pd

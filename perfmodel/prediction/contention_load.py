@@ -12,13 +12,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.basis import COLLECTIVE
 from perfmodel.cost.collectives.durations import collective_durations, device_shares_of_rows
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.cost.tiers import TIERS
-from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.build_cpu import rows_of
 from perfmodel.lowering.walk import CPU
@@ -27,6 +25,8 @@ from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps, place_collectives
 from perfmodel.prediction.transferred import known_machine
 from perfmodel.timeline.contention import MAX_LOST_FRAC, Load, contended_schedule, lost_us
+from perfmodel.timeline.graph.kinds import NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace import RankTrace, Trace
 from perfmodel.trace.columns import NONE

@@ -9,13 +9,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.cost.coefficients import Coefficient
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.hardware.reads import FigureRead
 from perfmodel.prediction.what_if import node_text
 from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 

@@ -10,16 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from perfmodel.cost.host import Profile
-from perfmodel.cost.host.measure import measure
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
-from perfmodel.graph import build_graph
-from perfmodel.graph.build import build_rank
-from perfmodel.graph.kinds import NOT_EXPLAINED, Cause
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.lowering import lower
+from perfmodel.lowering.host import Profile
+from perfmodel.lowering.host.measure import measure
 from perfmodel.lowering.measured_host import HostTimes, measured_stretches, with_streams
 from perfmodel.lowering.observed import uses_tf32, with_placement
 from perfmodel.lowering.piece import OF_PROFILE
@@ -43,6 +39,10 @@ from perfmodel.prediction.shapes import (
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import Result
 from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import DeviceWork, Gaps, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace import Trace

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code, median
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import SCOPES, Cause
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
+from perfmodel.timeline.graph.kinds import SCOPES, Cause
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import ranks_of, steady_steps

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median, quantile
-from perfmodel.graph.kinds import Scope
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, median, quantile
 from perfmodel.ops.families import classes_of_kernels
 from perfmodel.prediction.ratio_by_bound import HOST_SPREAD, RATIO_SPREAD
 from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.graph.kinds import Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import Timeline, schedule, step_us_of_many
 from perfmodel.timeline.steps import ranks_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.graph.kinds import Scope
-from perfmodel.graph.recorded_steps import step_of_nodes
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.timeline.graph.kinds import Scope
+from perfmodel.timeline.graph.recorded_steps import step_of_nodes
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import Timeline

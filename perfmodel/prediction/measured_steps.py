@@ -8,10 +8,8 @@ from math import exp, hypot, log
 
 import numpy as np
 
-from perfmodel.arrays import Floats, has_code
-from perfmodel.cost.host import Profile
-from perfmodel.graph.kinds import Cause, Scope
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, has_code
+from perfmodel.lowering.host import Profile
 from perfmodel.prediction.breakdown.completeness import error_warnings, unexplained_warnings
 from perfmodel.prediction.intervals import ratio_interval, transfer_interval
 from perfmodel.prediction.leave_out import left_out_change_us
@@ -19,6 +17,8 @@ from perfmodel.prediction.result import fallback_frac, summarise
 from perfmodel.prediction.scheduled import OVERHEAD_OF_CAUSE
 from perfmodel.prediction.types import RankPrediction, Result
 from perfmodel.prediction.what_if import Scale
+from perfmodel.timeline.graph.kinds import Cause, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steps import ranks_of, steady_steps

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, has_code
+from perfmodel.base.arrays import Floats, has_code
 from perfmodel.cost.durations import durations_of
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.ops.edits.precision import CLAMPED
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.transferred import source_machine
+from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import rows_around

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.durations import durations_of
 from perfmodel.cost.gpu.program import ROWS_ANYWHERE
-from perfmodel.graph.kinds import NodeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, uses_tf32, with_placement
@@ -23,6 +21,8 @@ from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction.scheduled import place_collectives
+from perfmodel.timeline.graph.kinds import NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 
 KERNEL, COPY, COLLECTIVE = KINDS = ("kernel", "copy", "collective")

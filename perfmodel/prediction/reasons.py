@@ -8,18 +8,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.cost.basis import coefficients_of, parts_of
 from perfmodel.cost.coefficients import Coefficient
 from perfmodel.cost.contract import Explanation
 from perfmodel.cost.durations import Durations, durations_of, explanations_of
-from perfmodel.cost.host import Profile
-from perfmodel.cost.host.samples import DESCRIPTIONS
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Device, Node, cluster
 from perfmodel.hardware.reads import FigureRead, figure_read, figures_used
+from perfmodel.lowering.host import Profile
+from perfmodel.lowering.host.samples import DESCRIPTIONS
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.rows import Rows
@@ -34,11 +32,13 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.transferred import TransferredDurations, kernel_keys
 from perfmodel.prediction.what_if import Scale
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.measured_waits import MEAN_LAG_KINDS, NO_LAG
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import deciding_edges, measured
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.link import launching_op
-from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 SCALE_TOLERANCE_US = 1e-6
 

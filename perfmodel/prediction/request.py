@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from perfmodel.base.frames import is_frame
 from perfmodel.designs import Deployment
 from perfmodel.errors import UsageError
-from perfmodel.frames import is_frame
 from perfmodel.hardware import Part
 from perfmodel.ops.edits.named import NamedEdit
 from perfmodel.ops.graph import OpGraph

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, median
-from perfmodel.graph.kinds import Cause, EdgeKind
-from perfmodel.graph.recorded_steps import step_of_nodes
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, median
 from perfmodel.ops.families import OTHER, families_of_kernels
 from perfmodel.prediction.breakdown.completeness import Unexplained
 from perfmodel.prediction.breakdown.straggler import rank_waiting
@@ -27,6 +24,9 @@ from perfmodel.prediction.types import (
 )
 from perfmodel.prediction.what_if import HOST_CAUSES
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind
+from perfmodel.timeline.graph.recorded_steps import step_of_nodes
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import Accounting, DeviceWork, account, account_of
 from perfmodel.timeline.period import DeviceLags, device_lag_us
 from perfmodel.timeline.schedule import Timeline, measured

@@ -13,12 +13,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from perfmodel.cost.host import load_profile
+from perfmodel.base.frames import is_frame
+from perfmodel.base.units import human_us
 from perfmodel.designs import Deployment
 from perfmodel.errors import Note, TraceError, UsageError, prefixed
-from perfmodel.frames import is_frame
-from perfmodel.graph import build_graph
 from perfmodel.lowering.context import self_contained
+from perfmodel.lowering.host import load_profile
 from perfmodel.ops.edits import rebatch
 from perfmodel.ops.edits.batch import batch_of
 from perfmodel.ops.edits.named import apply_edits
@@ -42,10 +42,10 @@ from perfmodel.prediction.step import (
 from perfmodel.prediction.transferred import known_machine, source_machine, transfer_durations
 from perfmodel.prediction.types import Prediction
 from perfmodel.prediction.what_if import from_window_start, what_if
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
-from perfmodel.units import human_us
 from perfmodel.workload import Workload, load_workload
 
 REPLAY, TRANSFER = "replay", "transfer"

@@ -11,20 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Ints, Mask
+from perfmodel.base.arrays import Ints, Mask
 from perfmodel.cost.durations import Durations, durations_of
-from perfmodel.cost.host import Profile, load_profile
-from perfmodel.cost.host.profile import CATALOGUE, EAGER, RECORDED_ON
-from perfmodel.cost.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.errors import SharedNote
-from perfmodel.graph.kinds import Cause
-from perfmodel.graph.merge import merge
 from perfmodel.hardware import Cluster, Host, host
 from perfmodel.hardware.catalogue import PLAIN_HOST
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.build_cpu import cpu_graph, cpu_steps, rows_of
 from perfmodel.lowering.draft import Built
+from perfmodel.lowering.host import Profile, load_profile
+from perfmodel.lowering.host.profile import CATALOGUE, EAGER, RECORDED_ON
+from perfmodel.lowering.host.samples import OP_WITHOUT_LAUNCH, T1, T2, T3, T4, T5
 from perfmodel.lowering.measured_host import HostTimes
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.repeat import behind_loader, serial_steps, with_carried_edges
@@ -33,6 +31,8 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.prediction.ratio_by_bound import host_ratio
+from perfmodel.timeline.graph.kinds import Cause
+from perfmodel.timeline.graph.merge import merge
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 from perfmodel.workload.settings import IMPLEMENTATIONS

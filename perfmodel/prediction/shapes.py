@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.basis import parts_of
 from perfmodel.cost.cpu.drift import remarks
 from perfmodel.errors import SharedNote, UsageError, prefixed
-from perfmodel.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.hardware import Cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
@@ -47,11 +47,11 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.types import Prediction, Result
 from perfmodel.timeline.contention import Load, contended_schedule, lost_us
+from perfmodel.timeline.graph.kinds import STREAM_KINDS, EdgeKind, NodeKind
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steady import STEPS_AHEAD, Recurrence, SteadyState
 from perfmodel.timeline.steps import steady_steps
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import MemoryUse, memory_use, require_fit
 
 HOST_NAME = "host"

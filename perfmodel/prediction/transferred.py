@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel import hardware as catalogue
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.basis import WIRES
 from perfmodel.errors import HardwareError, PerfmodelError, TraceError
-from perfmodel.graph.kinds import NodeKind, Scope
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.hardware.catalogue import equal_nodes
 from perfmodel.hardware.generations import unknown_generations
@@ -24,6 +22,8 @@ from perfmodel.hardware.reads import FigureRead, figures_used
 from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.prediction.ratio_by_bound import carried_frac, host_ratio, transfer_ratio
 from perfmodel.prediction.ratios import ComparedOps, OpPieces, Source, launches
+from perfmodel.timeline.graph.kinds import NodeKind, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 
 ComparedOn = tuple[ComparedOps, Source, OpPieces]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.provenance import OWN_MODELS, made_by
+from perfmodel.base.units import human_us
 from perfmodel.errors import Note, UsageError, said_dict
 from perfmodel.hardware.reads import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap, Unexplained
 from perfmodel.prediction.leave_out import LeaveOneOut
-from perfmodel.provenance import OWN_MODELS, made_by
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.timeline.steps import StepRole
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd

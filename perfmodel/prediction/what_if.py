@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes
 from perfmodel.ops.families import FAMILIES, family_of_kernel
+from perfmodel.timeline.graph.kinds import CAUSE_OF_EDGE, SCOPES, Cause, EdgeKind, Scope
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes
 
 FORM = "SCOPE[/THREAD][:REGEX][@RANK]"
 _THREAD = r"main|autograd|other(?::\d+)?|stream\d+"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
 from perfmodel.reporting.measured_ranks import SHARED_FRAC, work_ratio
@@ -17,7 +18,6 @@ from perfmodel.reporting.verdict import (
     markdown,
     verdict,
 )
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd

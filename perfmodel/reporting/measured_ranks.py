@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.arrays import median
-from perfmodel.graph import build_graph
+from perfmodel.base.arrays import median
 from perfmodel.prediction.breakdown.hotspots import Hotspots
 from perfmodel.prediction.breakdown.tables import NamedSums, range_rows
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, Result
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork, account
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
 from perfmodel.timeline.schedule import Timeline, measured

@@ -11,10 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from perfmodel import __version__
+from perfmodel.base.registry import offered
 from perfmodel.errors import UsageError
 from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.ops.read.arguments import ProfileArguments, usual_dtype
-from perfmodel.registry import offered
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace

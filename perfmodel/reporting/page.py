@@ -12,6 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
@@ -23,7 +24,6 @@ from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import comparison_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
-from perfmodel.units import BYTES_PER_GB, human_us
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

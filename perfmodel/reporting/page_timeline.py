@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.graph.kinds import Cause, EdgeKind
+from perfmodel.base.units import NS_PER_US
 from perfmodel.plot import colours_of
 from perfmodel.plot.names import short_name
 from perfmodel.plot.style import readable
@@ -19,11 +19,11 @@ from perfmodel.reporting.tracks import (
     tracks_of,
 )
 from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, enclosing, innermost, launching_op
-from perfmodel.units import NS_PER_US
 
 if TYPE_CHECKING:
     from perfmodel.trace import Trace

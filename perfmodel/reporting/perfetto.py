@@ -20,9 +20,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Ints
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Ints
+from perfmodel.base.units import NS_PER_US
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.read.attributes import of_event
 from perfmodel.reporting.tracks import (
@@ -33,11 +32,12 @@ from perfmodel.reporting.tracks import (
     lead_us,
     tracks_of,
 )
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op, link
-from perfmodel.units import NS_PER_US
 
 
 def perfetto_json(timelines: Mapping[str, Timeline]) -> bytes:

@@ -131,7 +131,7 @@ def measured_step_us(result: Result) -> float | None:
         return result.rank.measured["step_us"] if result.rank.measured else None
     import numpy as np
 
-    from perfmodel.arrays import median
+    from perfmodel.base.arrays import median
     from perfmodel.timeline.schedule import measured
     from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
+from perfmodel.base.files import DEFAULT_MAX_BYTES, read_bytes
+from perfmodel.base.frames import is_frame
 from perfmodel.errors import UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES, read_bytes
-from perfmodel.frames import is_frame
 from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.types import Prediction
 from perfmodel.reporting.measured_ranks import (

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import east_asian_width
 
+from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.plot.names import shortened
-from perfmodel.units import US_PER_MS, human_us
 
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.rank import StepBreakdown
@@ -259,7 +259,7 @@ def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
 def _median(values: Iterable[float]) -> float:
     import numpy as np
 
-    from perfmodel.arrays import median
+    from perfmodel.base.arrays import median
 
     return median(np.array([*values]))
 

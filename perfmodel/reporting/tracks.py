@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import NS_PER_US
 from perfmodel.errors import GraphError
-from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
 from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
+from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
-from perfmodel.units import NS_PER_US
 
 CRITICAL_PATH = "critical path"
 GPU_IDLE = "GPU idle"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
-from perfmodel.units import BYTES_PER_GB, human_us
 
 STEP, MEMORY = "step", "memory"
 _LIMIT = re.compile(r"\s*(\w[\w ./+-]*?)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*")

@@ -7,16 +7,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.files import atomic_write, check_writable, suffix_of, write_text
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import atomic_write, check_writable, suffix_of, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.graph.types import ExecutionGraph
     from perfmodel.hardware import Part
     from perfmodel.prediction.gains import Gain
     from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
 
@@ -86,7 +86,7 @@ def predict_words(
     `--keep-contention` stands where collectives may slow kernels down: what they cost one another
     takes far longer to work out anew than a schedule.
     """
-    from perfmodel.graph.kinds import NodeKind
+    from perfmodel.timeline.graph.kinds import NodeKind
 
     words = ["perfmodel", "predict", *([source] if source is not None else []), *reading]
     for name in hardware:
@@ -189,9 +189,9 @@ def documents(
 ) -> dict[Path | None, bytes]:
     """What is written, by file: the timeline of a prediction, else of a trace; ranks of a linked
     trace have a file each. `name` is that of the operator of an `op`."""
-    from perfmodel.graph import build_graph
-    from perfmodel.graph.build import build_rank
     from perfmodel.reporting.perfetto import chakra_linked, graphml
+    from perfmodel.timeline.graph import build_graph
+    from perfmodel.timeline.graph.build import build_rank
     from perfmodel.trace import Trace
 
     if what is What.TIMELINE:

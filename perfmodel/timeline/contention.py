@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct
-from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, distinct
+from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 

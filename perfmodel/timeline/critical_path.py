@@ -9,9 +9,15 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import has_code
-from perfmodel.graph.kinds import CAUSE_OF_EDGE, DEVICE_KINDS, LAUNCH_KINDS, Cause, EdgeKind
-from perfmodel.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
+from perfmodel.base.arrays import has_code
+from perfmodel.timeline.graph.kinds import (
+    CAUSE_OF_EDGE,
+    DEVICE_KINDS,
+    LAUNCH_KINDS,
+    Cause,
+    EdgeKind,
+)
+from perfmodel.timeline.graph.measured_waits import CAUSE_ON_THREAD, PLAUSIBLE_LAG_US
 from perfmodel.timeline.schedule import DecidingEdges, Timeline, deciding_edges
 from perfmodel.trace.columns import NONE
 

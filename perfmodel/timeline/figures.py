@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
-from perfmodel.graph.kinds import Cause
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.plot import breakdown_figure, timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
+from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.timeline.schedule import Timeline
 
 if TYPE_CHECKING:

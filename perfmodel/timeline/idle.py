@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
-from perfmodel.graph.kinds import Cause, Scope
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.timeline.critical_path import PathWalker, PlainPiece, TimelinePath
+from perfmodel.timeline.graph.kinds import Cause, Scope
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
 

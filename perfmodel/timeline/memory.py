@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct
+from perfmodel.base.arrays import Floats, Ints, distinct
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.errors import UsageError
 from perfmodel.trace.columns import NONE, Allocations, RankTrace
 from perfmodel.trace.window import Steps
-from perfmodel.units import BYTES_PER_GB, US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from math import exp, inf, isfinite, log, log1p
 from typing import Any
 
+from perfmodel.base.units import US_PER_S
 from perfmodel.errors import UsageError
-from perfmodel.units import US_PER_S
 
 _ITERATIONS = 200
 _MIN_SCV = 1e-9

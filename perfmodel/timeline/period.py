@@ -20,22 +20,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct, median
-from perfmodel.graph.kinds import CAUSE_OF_EDGE, EdgeKind
-from perfmodel.graph.recorded_steps import (
+from perfmodel.base.arrays import Floats, Ints, distinct, median
+from perfmodel.base.units import human_us
+from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.graph.kinds import CAUSE_OF_EDGE, EdgeKind
+from perfmodel.timeline.graph.recorded_steps import (
     RecordedStep,
     earlier_work,
     is_window,
     recorded_steps,
     step_of_nodes,
 )
-from perfmodel.graph.types import ExecutionGraph
-from perfmodel.timeline.critical_path import PathWalker, TimelinePath, critical_path
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.timeline.steady import CycleRatio, Relaxation, max_cycle_ratio
 from perfmodel.timeline.steps import ranks_of
 from perfmodel.trace.columns import NONE
-from perfmodel.units import human_us
 
 _CAUSE_OF_EDGE = np.array([int(CAUSE_OF_EDGE[kind]) for kind in EdgeKind])
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import GraphError
-from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:

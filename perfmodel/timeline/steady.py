@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 

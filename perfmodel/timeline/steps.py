@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, has_code, median
-from perfmodel.graph.kinds import LAUNCH_KINDS, Cause, NodeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
+from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, NodeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 
 SLOW_FACTOR = 1.5

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct, quantile
+from perfmodel.base.arrays import Ints, distinct, quantile
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import equal_runs, stream_keys

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.trace.categories import DEVICE_CATEGORIES, Category
 
 NONE = -1

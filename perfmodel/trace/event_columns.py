@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.trace.columns import NONE, Allocations, Strings
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
 from perfmodel.trace.window import Window

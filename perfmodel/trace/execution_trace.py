@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.columns import NONE, Strings
 from perfmodel.trace.execution_trace_arguments import (

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.trace.columns import NONE, Strings
 
 

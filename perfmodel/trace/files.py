@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from perfmodel.base.files import content_chunks, read_chunks
 from perfmodel.errors import TraceError
-from perfmodel.files import content_chunks, read_chunks
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, foreign, member_suffixes
 from perfmodel.trace.kineto import decode_kineto

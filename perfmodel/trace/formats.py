@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from perfmodel.registry import Registry
+from perfmodel.base.registry import Registry
 from perfmodel.trace.columns import RankTrace
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.frames import FRAME_NAME
 from perfmodel.errors import TraceError
-from perfmodel.frames import FRAME_NAME
 from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
 from perfmodel.trace.kineto import decode_kineto

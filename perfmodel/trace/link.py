@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Keys, Mask, distinct
+from perfmodel.base.arrays import Floats, Ints, Keys, Mask, distinct
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, BACKWARD_OP, LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, Allocations, RankTrace

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace, text_codes
 from perfmodel.trace.execution_trace_columns import ExecutionTrace

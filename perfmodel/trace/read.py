@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.files import DEFAULT_MAX_BYTES
+from perfmodel.base.frames import FRAME_NAME, is_frame
 from perfmodel.errors import TraceError, UsageError
-from perfmodel.files import DEFAULT_MAX_BYTES
-from perfmodel.frames import FRAME_NAME, is_frame
 from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, distinct, is_among
+from perfmodel.base.arrays import Floats, Ints, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, has_code
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code
 from perfmodel.trace.categories import (
     DEVICE_CATEGORIES,
     DEVICE_WAIT_CALL,

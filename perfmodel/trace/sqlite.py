@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import BACKWARD_OP, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings

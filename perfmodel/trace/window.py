@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask, median
+from perfmodel.base.arrays import Floats, Ints, Mask, median
 from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import RankTrace, nanoseconds

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError
-from perfmodel.files import check_input
 from perfmodel.trace.files import FoundDocument, Options, decode
 
 MIN_BYTES = 40_000_000

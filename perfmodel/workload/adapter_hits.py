@@ -15,7 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.registry import Registry
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.learned.forest import Forest, read_trees
 from perfmodel.embedding.cache import TableAccess, shared_classes
@@ -23,7 +24,6 @@ from perfmodel.embedding.policies import POLICIES
 from perfmodel.embedding.popularity import Popularity, touched_rows
 from perfmodel.embedding.reorder import ORDERS, Queries, reordered
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from itertools import chain, pairwise
 import numpy as np
 
 from perfmodel.cost.durations import durations_of
-from perfmodel.graph.kinds import EdgeKind
 from perfmodel.hardware import Cluster
 from perfmodel.lowering import lower
 from perfmodel.lowering.build_cpu import cpu_steps, rows_of
@@ -22,6 +21,7 @@ from perfmodel.lowering.draft import LAG_US
 from perfmodel.lowering.walk import CPU
 from perfmodel.ops.graph import OpGraph, Tensor
 from perfmodel.ops.rows import Rows
+from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.workload import Workload
 from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import COMPUTE, cross_layers, interact, layers, mlp

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from perfmodel.base.registry import offered
+from perfmodel.base.schema import read_toml, require_keys, short
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import offered
-from perfmodel.schema import read_toml, require_keys, short
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
 from perfmodel.workload.settings import SECTIONS, Section, workload_section, workload_value
 from perfmodel.workload.tables import Histogram, Table

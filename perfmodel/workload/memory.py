@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.errors import WorkloadError
 from perfmodel.hardware import Device
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import OpGraph, tensors_in
-from perfmodel.units import BYTES_PER_GB
 
 CONTEXT_BYTES = 0.5e9
 """assumed: what the driver, its libraries and the allocator's slack take of a GPU's memory."""

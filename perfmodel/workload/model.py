@@ -9,9 +9,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from perfmodel.base.schema import unknown_key
 from perfmodel.errors import WorkloadError
 from perfmodel.plot.names import table_html
-from perfmodel.schema import unknown_key
 from perfmodel.workload.settings import (
     IMPLEMENTATIONS,
     SECTIONS,

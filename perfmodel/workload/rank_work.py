@@ -15,9 +15,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.ops.dtypes import row_bytes
-from perfmodel.units import BYTES_PER_GB, US_PER_S
 from perfmodel.workload.model import Workload, counts
 from perfmodel.workload.sharding import plan, plan_of_placement
 from perfmodel.workload.tables import Table, mean_length

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from perfmodel.cost.host.profile import EAGER
+from perfmodel.base.registry import Registry
+from perfmodel.base.schema import Limits, convert, section
 from perfmodel.errors import WorkloadError
-from perfmodel.registry import Registry
-from perfmodel.schema import Limits, convert, section
+from perfmodel.lowering.host.profile import EAGER
 
 RecordStep: TypeAlias = Callable[..., None]
 """Records one rank's ops: of a `perfmodel.workload.eager.recorder.Recorder`, what it is told to run

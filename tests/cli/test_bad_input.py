@@ -19,7 +19,7 @@ from cli.conftest import Ran, Run
 from cli.samples import document, event, write
 
 from perfmodel.__main__ import run as start
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.types import ExecutionGraph
 
 VERBS = ("breakdown", "predict", "export")
 OUT = "answer.json"
@@ -175,8 +175,8 @@ def test_damage_is_counted_and_strict_refuses_it(
 
 
 def test_cycle_is_named(run: Run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.graph import build_graph
     from perfmodel.prediction import run as prediction
+    from perfmodel.timeline.graph import build_graph
 
     def with_cycle(*arguments: Any, **options: Any) -> ExecutionGraph:
         graph = build_graph(*arguments, **options)
@@ -325,7 +325,7 @@ def test_never_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("perfmodel.registry.IN_USE", [])
+    monkeypatch.setattr("perfmodel.base.registry.IN_USE", [])
     monkeypatch.setattr("perfmodel.trace.read", fail)
     monkeypatch.setattr("perfmodel.cli.failures._forget_stdout", lambda: None)
     assert perfmodel.cli.main(["breakdown", str(trace)]) == status

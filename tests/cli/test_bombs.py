@@ -12,8 +12,8 @@ import pytest
 from cli.conftest import Run
 from slow import slow_but
 
+from perfmodel.base.frames import read_frame
 from perfmodel.errors import PerfmodelError
-from perfmodel.frames import read_frame
 
 MB = 1_000_000
 LIMIT_GB = "0.002"

@@ -14,16 +14,16 @@ import pytest
 from cli.conftest import Run
 from cli.samples import ROOT, check_schema, document, write
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.durations import Durations, durations_of
-from perfmodel.cost.host import Profile
-from perfmodel.evaluation import jobs, kernels
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.hardware import device
+from perfmodel.lowering.host import Profile
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import run as prediction_run
 from perfmodel.prediction import what_if as prediction
 from perfmodel.prediction.what_if import Scale
+from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.validate.evaluate import jobs, kernels
 
 COMMITTED = ROOT / "traces" / "baseline.json"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.conftest import Run
 from cli.samples import check_schema
-from evaluation.test_pairs import A100, V100, _trace
+from validate.evaluate.test_pairs import A100, V100, _trace
 
 
 def test_both_ways_with_what_needs_no_model(run: Run, tmp_path: Path) -> None:

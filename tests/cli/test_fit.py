@@ -7,7 +7,7 @@ from pathlib import Path
 from cli.conftest import Run
 from tiny import Tiny
 
-from perfmodel.cost.host import load_profile
+from perfmodel.lowering.host import load_profile
 
 
 def _write(path: Path) -> Path:

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from calibrate.test_device import _frame, _write
 from cli.conftest import Run
 from cli.samples import check_schema
-from evaluation.test_truth import ROW, _table
+from validate.calibrate.test_device import _frame, _write
+from validate.evaluate.test_truth import ROW, _table
 
 from perfmodel import predict
-from perfmodel.calibrate.tables import read_steps
 from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
 from perfmodel.hardware import node, with_settings
+from perfmodel.validate.calibrate.tables import read_steps
 from perfmodel.workload import model, op_graph
 
 

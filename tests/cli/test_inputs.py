@@ -92,7 +92,7 @@ def test_who_is_told_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
 import os, signal
 import perfmodel.cli
 from perfmodel.__main__ import run
-from perfmodel.files import atomic_write
+from perfmodel.base.files import atomic_write
 def main():
     with atomic_write({str(tmp_path / OUT)!r}):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -36,7 +36,8 @@ from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 PACKAGE = Path(backend.__file__).parents[1]
-FLOOR = ("__init__.py", "errors.py", "files.py", "lazy.py", "registry.py", "units.py")
+FLOOR = ("__init__.py", "errors.py", "base/__init__.py")
+FLOOR += tuple(f"base/{name}.py" for name in ("files", "lazy", "registry", "units"))
 
 
 def test_every_verb_parses_its_defaults() -> None:
@@ -98,6 +99,7 @@ def test_the_recorded_command_leaves_the_output_folder_out() -> None:
 def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None:
     copied = tmp_path / "perfmodel"
     shutil.copytree(PACKAGE / "collect", copied / "collect")
+    (copied / "base").mkdir()
     for name in FLOOR:
         shutil.copy(PACKAGE / name, copied / name)
     done = subprocess.run(

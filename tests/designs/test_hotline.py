@@ -19,11 +19,11 @@ from perfmodel.designs.composed import composed
 from perfmodel.designs.popular_samples import MIB, Fae, Hotline, choose_hot_rows
 from perfmodel.embedding import MicroBatch, Pipeline
 from perfmodel.errors import WorkloadError
-from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import Cluster, Nic, cluster
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
 from perfmodel.prediction.compare import fastest
+from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.workload import load_workload
 from perfmodel.workload.memory_tiers import tier_use
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
 from hypothesis import strategies as st
+from timeline.graph.drawn import any_trace, quick
 from tiny import Tiny, made_graph
 
 from perfmodel.errors import UsageError
 from perfmodel.explore.periods import many_periods_us
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import schedule, step_us_of_many
 

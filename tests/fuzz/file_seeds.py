@@ -129,7 +129,7 @@ def baseline() -> bytes:
 def overheads() -> bytes:
     """The fallback rows of a profile."""
     document = json.loads(
-        (PACKAGE / "cost" / "host" / "catalogue" / "lin2022-v100.json").read_text()
+        (PACKAGE / "lowering" / "host" / "catalogue" / "lin2022-v100.json").read_text()
     )
     rows = [row for row in document["rows"] if row["op"] is None]
     return json.dumps(document | {"rows": rows}).encode()

@@ -67,7 +67,7 @@ def read_workload(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.calibrate.kernel_data import devices_of, family_rows, joined, read_table
+    from perfmodel.validate.calibrate.kernel_data import devices_of, family_rows, joined, read_table
 
     frame = joined([read_table(path)])
     devices_of(frame["device"])
@@ -76,20 +76,20 @@ def read_kernel_rows(path: Path) -> tuple[Any, list[str]]:
 
 
 def read_device_rows(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.calibrate.device_data import read_tables
+    from perfmodel.validate.calibrate.device_data import read_tables
 
     found = read_tables([path])
     return None, [f"{s.left_out} left out" for s in found.sources if s.left_out]
 
 
 def read_steps(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.calibrate.tables import read_steps as steps
+    from perfmodel.validate.calibrate.tables import read_steps as steps
 
     return [str(each) for each in steps(path)], []
 
 
 def read_baseline(path: Path) -> tuple[Any, list[str]]:
-    from perfmodel.evaluation.baseline import read_baseline as rows
+    from perfmodel.validate.evaluate.baseline import read_baseline as rows
 
     return [row.to_dict() for row in rows(path)], []
 
@@ -211,10 +211,10 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
     """What a fit starts from, and how far the shipped model is off."""
     import numpy as np
 
-    from perfmodel.calibrate.collectives import initial_constants, read_measured
     from perfmodel.cost.collectives.heuristic import costs_of
     from perfmodel.cost.collectives.learned import features_of
-    from perfmodel.evaluation.collectives import evaluate_collectives
+    from perfmodel.validate.calibrate.collectives import initial_constants, read_measured
+    from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     next(each for each in (curves, points) if each.name.startswith("sound")).write_bytes(sound)
     measured, left_out = read_measured([(str(curves), str(points))])
@@ -230,8 +230,8 @@ def _curves_and_points(curves: Path, points: Path, sound: bytes) -> tuple[Any, l
 
 
 def read_log(path: Path) -> tuple[Any, list[str]]:
+    from perfmodel.base.files import read_bytes
     from perfmodel.cost.collectives.calibrated import parse
-    from perfmodel.files import read_bytes
 
     text = read_bytes(path).decode("utf-8", "replace")
     return [str(point) for point in parse(text, str(path))], []

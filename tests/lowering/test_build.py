@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.cost.host.profile import Profile
-from perfmodel.cost.host.samples import ENGINE, T1, of_sorted
-from perfmodel.graph.kinds import EdgeKind
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US, Built
+from perfmodel.lowering.host.profile import Profile
+from perfmodel.lowering.host.samples import ENGINE, T1, of_sorted
 from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.schedule import schedule
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tiny import Tiny
 
-from perfmodel.graph.build import build_rank
-from perfmodel.graph.kinds import Cause
 from perfmodel.lowering.measured_host import HostTimes, Stretch, measured_stretches
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import Cause
 
 
 def stretches(t: Tiny) -> list[Stretch]:

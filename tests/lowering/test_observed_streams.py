@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from tiny import COMMS, Tiny
 
-from perfmodel.cost.host.profile import Profile
-from perfmodel.cost.host.samples import of_sorted
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
+from perfmodel.lowering.host.profile import Profile
+from perfmodel.lowering.host.samples import of_sorted
 from perfmodel.lowering.measured_host import with_streams
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tiny import COPIES, Tiny, float_inputs
 
-from perfmodel.graph.build import build_rank
 from perfmodel.lowering import lower
 from perfmodel.lowering.observed import launched_by, with_placement
 from perfmodel.lowering.recorded import (
@@ -18,6 +17,7 @@ from perfmodel.lowering.recorded import (
 )
 from perfmodel.ops.graph import Op
 from perfmodel.ops.read.profile import of_kineto
+from perfmodel.timeline.graph.build import build_rank
 
 
 def found(t: Tiny) -> Recorded:

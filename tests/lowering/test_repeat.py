@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from tiny import steady_state
 
-from perfmodel.cost.host.profile import Profile
-from perfmodel.cost.host.samples import of_sorted
-from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.draft import LAG_US
+from perfmodel.lowering.host.profile import Profile
+from perfmodel.lowering.host.samples import of_sorted
 from perfmodel.lowering.repeat import with_carried_edges
 from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import unroll
 

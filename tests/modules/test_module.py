@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.graph.kinds import Cause, NodeKind
 from perfmodel.hardware import device
 from perfmodel.lowering import lower
 from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, NO_OP, OpGraph, tensors_in
 from perfmodel.ops.read.program import Call, Program, as_run, program_of
+from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.graph.kinds import Cause, NodeKind
 from perfmodel.ops.families import FAMILIES
 from perfmodel.plot import breakdown_figure, colours_of, save
 from perfmodel.plot.style import CAUSE_COLOURS, FAMILY_COLOURS, KIND_COLOURS
+from perfmodel.timeline.graph.kinds import Cause, NodeKind
 
 DEUTERANOPIA = np.array(
     [

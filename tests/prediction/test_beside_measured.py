@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tiny import COMMS, GEMM, NCCL, Tiny
 
-from perfmodel.arrays import Floats
-from perfmodel.graph import build_graph
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats
 from perfmodel.ops.families import COMPUTE_BOUND, classes_of_kernels
 from perfmodel.prediction import predict
 from perfmodel.prediction.contention_load import without_contention
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace, read
 from perfmodel.trace.link import launching_op
 

@@ -10,11 +10,11 @@ import pytest
 from slow import slow_but
 from tiny import Tiny, float_inputs
 
-from perfmodel.cost.host import Profile, load_profile
-from perfmodel.graph.kinds import Cause, NodeKind
+from perfmodel.lowering.host import Profile, load_profile
 from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.ratio_by_bound import transfer_ratio
 from perfmodel.prediction.types import Result
+from perfmodel.timeline.graph.kinds import Cause, NodeKind
 from perfmodel.trace import Trace, read
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

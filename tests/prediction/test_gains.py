@@ -13,11 +13,11 @@ from slow import slow_but
 from tiny import GEMM, Tiny, made_graph, trace_of
 
 import perfmodel.prediction.gains as module
-from perfmodel.graph import build_graph
-from perfmodel.graph.kinds import Cause
 from perfmodel.prediction import predict
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.gains import MIN_FRAC, MOST, Gain, gains
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.kinds import Cause
 from perfmodel.trace import Trace, read
 
 WORDS = ("perfmodel", "predict", "my traces/a.json")

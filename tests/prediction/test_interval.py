@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from perfmodel.cost.host import Profile, Statistic
 from perfmodel.hardware import Device, cluster, device
+from perfmodel.lowering.host import Profile, Statistic
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction.intervals import (
     DRAWS,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny import WORKER, Tiny, graph_of
 
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.leave_out import left_out_change_us
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 
 

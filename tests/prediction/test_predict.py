@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
+from timeline.graph.drawn import any_trace, quick
 from tiny import GEMM, NCCL, EtNode, Tiny, execution_trace, trace_of
 
 from perfmodel.errors import PerfmodelError, TraceError, UsageError

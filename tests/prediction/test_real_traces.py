@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from slow import slow_but
 
-from perfmodel.arrays import Floats
-from perfmodel.graph import ExecutionGraph, build_graph
+from perfmodel.base.arrays import Floats
 from perfmodel.ops import families_of_kernels
 from perfmodel.prediction import Prediction, predict
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.prediction.types import StepPrediction
+from perfmodel.timeline.graph import ExecutionGraph, build_graph
 from perfmodel.timeline.steps import StepRole
 from perfmodel.trace import Trace, read
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import TraceError
-from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster, node, with_settings
+from perfmodel.lowering.host import Profile, Statistic
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction import predict
 from perfmodel.prediction.scheduled import (
@@ -21,6 +20,7 @@ from perfmodel.prediction.scheduled import (
     schedule_shapes,
 )
 from perfmodel.prediction.shapes import predict_shapes
+from perfmodel.timeline.graph.kinds import NodeKind
 
 MACHINE = cluster("dgx-1")
 VALUES = Tensor((1 << 20,), device="cuda:0")

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.cost.durations import durations_of
-from perfmodel.cost.host import Profile, Statistic
 from perfmodel.errors import UsageError, WorkloadError
-from perfmodel.graph.kinds import NodeKind
 from perfmodel.hardware import cluster
 from perfmodel.lowering import lower
+from perfmodel.lowering.host import Profile, Statistic
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.prediction import Result, predict
 from perfmodel.prediction.scheduled import HostCosts, schedule_shapes
 from perfmodel.prediction.shapes import predict_shapes
+from perfmodel.timeline.graph.kinds import NodeKind
 from perfmodel.workload import load_workload
 
 MACHINE = cluster("v100-sxm2-16gb")

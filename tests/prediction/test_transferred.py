@@ -7,12 +7,12 @@ import pytest
 from tiny import GEMM, STREAM, Tiny
 
 from perfmodel.cost.durations import durations_of
-from perfmodel.graph import build_graph
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction import predict
 from perfmodel.prediction.ratio_by_bound import carried_frac, transfer_ratio
 from perfmodel.prediction.transferred import transfer_durations
+from perfmodel.timeline.graph import build_graph
 
 V100, A100 = device("v100-sxm2-16gb"), device("a100-sxm-80gb")
 RELU = "void vectorized_elementwise_kernel<relu>"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
+from timeline.graph.drawn import any_trace, quick
 from tiny import AUTOGRAD, COMMS, COPIES, EVALUATE, GEMM, NCCL, Tiny, graph_of, nodes_named
 
 from perfmodel.errors import UsageError
-from perfmodel.graph.kinds import SCOPES, Scope
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.what_if import Scale, node_text, what_if
+from perfmodel.timeline.graph.kinds import SCOPES, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 
 KERNEL = "void at::native::<script>alert(1)</script>_kernel<float>(int)"
 LABELS = ("aten::linear", "cudaLaunchKernel", "aten::linear", KERNEL, "cudaDeviceSynchronize")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from perfmodel import read
-from perfmodel.graph.build import build_rank
-from perfmodel.graph.kinds import Cause, EdgeKind, NodeKind, Scope
-from perfmodel.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.prediction.result import summarise
 from perfmodel.reporting import chakra_linked
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace.chakra import delimited_messages, messages
 

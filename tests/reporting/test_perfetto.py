@@ -10,8 +10,8 @@ import pytest
 from reporting.handmade import KERNEL, graph, relabelled
 
 from perfmodel.errors import GraphError
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.reporting import perfetto_json
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.trace.kineto import decode_kineto
 
@@ -154,7 +154,7 @@ def test_a_real_trace(name: str) -> None:
     path = REFERENCE / "traces" / name
     if not path.exists():
         pytest.skip(f"reference trace {name} not found; set PERFMODEL_REFERENCE")
-    from perfmodel.graph import build_graph
+    from perfmodel.timeline.graph import build_graph
     from perfmodel.trace import read
 
     of = build_graph(read(path))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graph.drawn import any_trace, quick
 from hypothesis import given
 from hypothesis import strategies as st
+from timeline.graph.drawn import any_trace, quick
 from tiny import Tiny
 
-from perfmodel.graph import build_graph
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork
 from perfmodel.timeline.schedule import measured
 

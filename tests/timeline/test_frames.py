@@ -7,7 +7,6 @@ import pytest
 from reporting.handmade import KERNEL, LABELS, graph
 
 from perfmodel.errors import UsageError
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import (
     comparison_figure,
@@ -15,6 +14,7 @@ from perfmodel.timeline.figures import (
     step_figure,
     timeline_columns,
 )
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import measured
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
+from timeline.graph.drawn import any_trace, quick
 from timeline.handmade import busy, only_step
 from tiny import AUTOGRAD, EVALUATE, NCCL, Tiny, told, trace_of
 
-from perfmodel.graph import waits
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.graph import waits
 from perfmodel.timeline.schedule import measured, schedule
 
 

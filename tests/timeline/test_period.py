@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
+from timeline.graph.drawn import any_trace, quick
 from tiny import COMMS, NCCL, WORKER, Tiny, graph_of
 
 from perfmodel.explore.periods import many_periods_us
-from perfmodel.graph.kinds import Scope
-from perfmodel.graph.recorded_steps import earlier_work, recorded_steps, step_of_nodes
-from perfmodel.graph.types import ExecutionGraph
 from perfmodel.prediction.breakdown.job import breakdown
+from perfmodel.timeline.graph.kinds import Scope
+from perfmodel.timeline.graph.recorded_steps import earlier_work, recorded_steps, step_of_nodes
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.timeline.steady import Relaxation, max_cycle_ratio

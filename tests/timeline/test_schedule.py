@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
 from hypothesis import strategies as st
+from timeline.graph.drawn import any_trace, quick
 from tiny import GEMM, Tiny, made_graph, nodes_named
 
-from perfmodel.graph.kinds import EdgeKind
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import deciding_edges, measured, schedule, step_us_of_many
 
 SIX = {

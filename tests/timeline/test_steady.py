@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import made_graph, steady_state
 
-from perfmodel.graph.kinds import EdgeKind, NodeKind
-from perfmodel.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.timeline.critical_path import critical_path
+from perfmodel.timeline.graph.kinds import EdgeKind, NodeKind
+from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph
 from perfmodel.timeline.schedule import schedule
 from perfmodel.timeline.steady import STEPS_AHEAD, unroll
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tiny import Tiny, graph_of, trace_of
 
-from perfmodel.graph import build_graph
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import StepRole, by_rank_and_step, ranks_of, steady_steps, step_roles
 

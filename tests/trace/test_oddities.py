@@ -15,9 +15,9 @@ from et_documents import flat, nested, node
 from tiny import Tiny
 
 import perfmodel
+from perfmodel.base.schema import read_toml
 from perfmodel.errors import TraceError
 from perfmodel.reporting.perfetto import framed
-from perfmodel.schema import read_toml
 from perfmodel.trace.categories import Category
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.execution_trace import decode_execution_trace

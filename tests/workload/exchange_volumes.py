@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.embedding import Placement
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.workload import Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import floor
 
 from benchmarks.published.designs import Lab, Study
+from perfmodel.base.units import US_PER_S
 from perfmodel.designs.device_caches import SoftwareCache, frequency_aware_bytes
 from perfmodel.prediction import predict
-from perfmodel.units import US_PER_S
 from perfmodel.workload import load_workload
 
 

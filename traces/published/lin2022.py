@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.published.designs import Study
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.designs import Lab, Study
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.device_caches import RecShard, hot_fracs
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload import Workload, load_workload
 from perfmodel.workload.tables import Table
 

@@ -14,8 +14,8 @@ from itertools import count, islice, zip_longest
 from math import prod
 from typing import Any, TypeVar
 
+from perfmodel.base.registry import Registry
 from perfmodel.collect.backend import Backend
-from perfmodel.registry import Registry
 
 DTYPE_BYTES = {
     "fp64": 8,

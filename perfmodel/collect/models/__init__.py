@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from perfmodel.base.registry import Registry
 from perfmodel.collect.backend import Backend
 from perfmodel.errors import UsageError
-from perfmodel.registry import Registry
 
 Config = TypeVar("Config")
 

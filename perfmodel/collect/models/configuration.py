@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.files import read_bytes
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.models import Options, chosen
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import read_bytes
-from perfmodel.units import BYTES_PER_GB
 
 FP32_BYTES = 4
 Histogram = tuple[tuple[float, float], ...]

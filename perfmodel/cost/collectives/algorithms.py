@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.registry import Registry
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import MESH, PCIE, Calls
-from perfmodel.registry import Registry
 
 _C = coefficients("collectives.algorithms")
 

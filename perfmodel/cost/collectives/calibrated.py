@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import read_bytes, write_text
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import COLLECTIVES, MAX_RANKS, Calls, Fabric, calls_of
 from perfmodel.cost.collectives.heuristic import Heuristic
@@ -28,7 +29,6 @@ from perfmodel.cost.collectives.learned import (
 )
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
-from perfmodel.files import read_bytes, write_text
 from perfmodel.ops.rows import MOST, Rows
 
 COLLECTIVES.register("collective/heuristic")(Heuristic("collective/heuristic"))

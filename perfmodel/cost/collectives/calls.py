@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.registry import Registry
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Node
 from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import Rows
-from perfmodel.registry import Registry
 
 SWITCH, MESH, BRIDGE, PCIE = "switch", "mesh", "bridge", "pcie"
 NCCL, CUSTOM, EAGER = "nccl", "custom", "custom_eager"

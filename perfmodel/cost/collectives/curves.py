@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import hardware
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.frames import numbers_in, read_frame
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.calls import (
     BRIDGE,
@@ -25,7 +26,6 @@ from perfmodel.cost.collectives.calls import (
     wired,
 )
 from perfmodel.errors import ModelError
-from perfmodel.frames import numbers_in, read_frame
 from perfmodel.hardware.generations import reduces_in_switch
 from perfmodel.ops.rows import MOST
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.collectives.algorithms import ALGORITHMS, Plan
 from perfmodel.cost.collectives.calls import EAGER, INFINIBAND, SWITCH, Calls

@@ -15,14 +15,14 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import write_text
 from perfmodel.cost.collectives.calls import Calls
 from perfmodel.cost.collectives.heuristic import SPECS, Constants, Costs, costs_of, explanations
 from perfmodel.cost.collectives.heuristic import shipped as shipped_constants
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.learned.forest import Forest, forest_from_dict, forest_to_dict, read_document
 from perfmodel.errors import ModelError
-from perfmodel.files import write_text
 
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _LINKS = ("switch", "mesh")

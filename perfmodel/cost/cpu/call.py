@@ -16,7 +16,8 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Mask
+from perfmodel.base.arrays import Floats, Mask
+from perfmodel.base.schema import unknown_key
 from perfmodel.cost.coefficients import Group, coefficients
 from perfmodel.cost.cpu.drift import drifted_values, interval_ratio
 from perfmodel.errors import ModelError
@@ -24,7 +25,6 @@ from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import device as catalogue_device
 from perfmodel.hardware.catalogue import host
 from perfmodel.ops.spec import OPS, Dims
-from perfmodel.schema import unknown_key
 
 ALONE = "alone."
 Scale = Callable[[Device, float], float]

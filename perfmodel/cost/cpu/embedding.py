@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.cpu.call import (
     Call,

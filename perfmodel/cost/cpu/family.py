@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.cpu.call import (
     CALL_PARAMETERS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, KERNEL, Rows
 from perfmodel.ops.spec import OPS, Dims

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Analyse, Analysis

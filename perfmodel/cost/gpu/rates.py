@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, clipped, of_texts
+from perfmodel.base.arrays import Floats, clipped, of_texts
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known

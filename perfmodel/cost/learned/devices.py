@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.hardware import Device
 

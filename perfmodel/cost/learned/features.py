@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, clipped
+from perfmodel.base.arrays import Floats, clipped
 from perfmodel.cost.gpu import attention, convolution, matmul, streaming
 from perfmodel.cost.gpu.analysis import Analysis
 from perfmodel.cost.gpu.convolution import stride

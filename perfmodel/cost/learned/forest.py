@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import read_bytes
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.files import read_bytes
 
 DEEPEST = 12
 _HEAD = Struct("<IIId")

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, clipped, distinct
+from perfmodel.base.arrays import Floats, Ints, clipped, distinct
 from perfmodel.cost.basis import OfDevice
 from perfmodel.cost.learned.devices import describe
 from perfmodel.cost.learned.features import BY_ROW

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, clipped
+from perfmodel.base.arrays import Floats, Ints, clipped
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.heuristic import (
     AS_TIMED,

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, clipped, median
+from perfmodel.base.arrays import Floats, Ints, clipped, median
 from perfmodel.cost.gpu.heuristic import TIMINGS, Heuristic, floors_of
 from perfmodel.cost.learned.devices import (
     COLUMNS,

@@ -24,15 +24,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
+from perfmodel.base.provenance import answered_by
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.gpu.heuristic import Heuristic
 from perfmodel.cost.learned.forest import of_booster, pack, unpack
 from perfmodel.cost.learned.model import Learned
 from perfmodel.cost.learned.part import MAX_LOG, OTHERS, Ensemble, File, Fitted, Part
 from perfmodel.errors import ModelError, PerfmodelError
-from perfmodel.files import check_input, gunzip, read_bytes, write_text
-from perfmodel.provenance import answered_by
 
 MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.gpu import matmul
 from perfmodel.cost.learned.devices import kernels_of
 from perfmodel.hardware import Device

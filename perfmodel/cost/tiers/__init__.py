@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import TIERS, CostModel, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group, groups_of
 from perfmodel.hardware import Cluster

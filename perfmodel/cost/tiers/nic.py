@@ -16,7 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.registry import Registry
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.learned.forest import Forest, read_trees
@@ -25,7 +26,6 @@ from perfmodel.errors import ModelError
 from perfmodel.hardware import Cluster, Nic
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.vocabulary.tiers import NIC
-from perfmodel.registry import Registry
 
 _C = coefficients("tiers.engine")
 

@@ -15,12 +15,12 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+from perfmodel.base.files import read_bytes
+from perfmodel.base.schema import section
 from perfmodel.embedding import Placement, RowCache, Sharding, TablePlacement
 from perfmodel.errors import PerfmodelError, WorkloadError
 from perfmodel.explore.planner.planned import SCHEMA
-from perfmodel.files import read_bytes
 from perfmodel.hardware import Cluster
-from perfmodel.schema import section
 from perfmodel.workload import Workload
 from perfmodel.workload.sharding import plan_of_placement
 from perfmodel.workload.tables import Table

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.explore.planner.problem import MEMORIES, Layout, Problem, Way
-from perfmodel.units import BYTES_PER_GB
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from perfmodel.base.progress import Begin, silent
+from perfmodel.base.provenance import made_by
+from perfmodel.base.units import US_PER_MS
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
@@ -25,9 +28,6 @@ from perfmodel.explore.planner.surrogate import surrogate
 from perfmodel.explore.planner.torchrec import with_formulas
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
-from perfmodel.progress import Begin, silent
-from perfmodel.provenance import made_by
-from perfmodel.units import US_PER_MS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import RowDtype, Sharding, TablePlacement
 from perfmodel.workload.memory_tiers import shard_bytes

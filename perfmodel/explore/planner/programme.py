@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.explore.planner.problem import EVERY, GROUP, MEMORIES, Problem
 
 RUNTIME = None if os.name == "posix" else "ucrtbase"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
 from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.explore.planner.problem import (

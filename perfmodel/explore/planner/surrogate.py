@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
 from perfmodel.embedding import (
@@ -42,7 +43,6 @@ from perfmodel.lowering.rules.indexing import scan, sorted_rows
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import place_collectives
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.memory import CONTEXT_BYTES, memory_use
 from perfmodel.workload.memory_tiers import shard_bytes
 from perfmodel.workload.model import counts

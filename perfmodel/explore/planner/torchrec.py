@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
 from perfmodel.explore.planner.problem import NO_KIND, FixedTimes, Problem
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.units import BYTES_PER_GB
 
 GIB = float(1 << 30)
 INDEX_BYTES = 8.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import NO_OP, Argument, OpGraph, dtype_notes
 from perfmodel.ops.read.arguments import ExecutionTraceArguments

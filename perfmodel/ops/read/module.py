@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError, UsageError
-from perfmodel.files import check_input
 from perfmodel.ops.graph import OPTIMIZER, OpGraph
 from perfmodel.ops.read.program import (
     DTYPES,

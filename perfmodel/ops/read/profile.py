@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perfmodel.arrays import Ints, distinct
+from perfmodel.base.arrays import Ints, distinct
 from perfmodel.errors import TraceError
 from perfmodel.ops.graph import (
     BACKWARD,

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.ops.spec import OPS, Dims, OpSpec, op
 
 MATMUL = "matmul"

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.ops.spec import ROWS_COLS, VECTOR, op, streaming
 
 _rows = partial(op, family=VECTOR, dims="rows cols")

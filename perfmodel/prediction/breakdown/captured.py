@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting, row_of
 from perfmodel.prediction.breakdown.tables import NamedSums, once, summed
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Ints
+from perfmodel.base.arrays import Ints
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S
 from perfmodel.lowering.rules.copies import ONE_BYTE, TABLE, collective
 from perfmodel.ops.graph import Op
 from perfmodel.ops.read.attributes import collective_of, of_event
@@ -21,7 +22,6 @@ from perfmodel.prediction.breakdown.hotspots import Hotspots, Nesting
 from perfmodel.prediction.breakdown.tables import NamedSums, Records, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category, is_communication
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.units import BYTES_PER_GB, US_PER_S
 
 _LIBRARY = re.compile(r"[nrhux]ccl|gloo:", re.I)
 """Kernels and annotations that are named after the collective they are."""

@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Mask, has_code
-from perfmodel.graph.build import MIN_RECORDED_FRAC
-from perfmodel.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Mask, has_code
+from perfmodel.base.units import human_us
 from perfmodel.prediction.breakdown.captured import LaidBack, in_graphs
 from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.critical_path import Piece, TimelinePath
+from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
+from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, NodeKind, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.trace.recording import lost_launches
-from perfmodel.units import human_us
 
 LEAST_FRAC = 0.01
 """Of a step in graph launches: less is not worth a line."""

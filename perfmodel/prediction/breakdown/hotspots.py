@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.prediction.breakdown.tables import MODULE_NAME, NamedSums, once, summed
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace.categories import Category

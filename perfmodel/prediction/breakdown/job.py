@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.host.measure import measure
+from perfmodel.base.provenance import made_by
+from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
-from perfmodel.graph import build_graph
+from perfmodel.lowering.host.measure import measure
 from perfmodel.prediction.breakdown.captured import LaidBack
 from perfmodel.prediction.breakdown.completeness import (
     Gap,
@@ -31,15 +32,14 @@ from perfmodel.prediction.breakdown.rank import (
 )
 from perfmodel.prediction.breakdown.straggler import RankWaiting, rank_waiting
 from perfmodel.prediction.breakdown.tables import NamedSums, Rates
-from perfmodel.provenance import made_by
 from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.idle import DeviceWork
 from perfmodel.timeline.memory import unpaired_allocations
 from perfmodel.timeline.period import DeviceLags
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import ranks_of, steady_steps, step_roles
 from perfmodel.trace import Trace, read
-from perfmodel.units import human_us
 
 if TYPE_CHECKING:
     import pandas as pd

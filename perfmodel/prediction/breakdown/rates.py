@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct, distinct_pairs
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
 from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Device, from_driver_name

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints, Mask, distinct
-from perfmodel.graph.kinds import Cause, EdgeKind, Scope
-from perfmodel.graph.types import ExecutionGraph
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
 from perfmodel.timeline.critical_path import PathWalker
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.idle import interval_union
 from perfmodel.timeline.schedule import Timeline, measured
 from perfmodel.timeline.steps import by_rank_and_step, steady_steps

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.ops.families import family_of_kernel
 
 MODULE_NAME = re.compile(r"nn\.Module: ")

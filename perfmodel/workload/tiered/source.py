@@ -10,13 +10,13 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from perfmodel.base.registry import Registry
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.embedding import RowCache, TablePlacement
 from perfmodel.embedding.placement import EXPANSION, STORAGE
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.tiers import PART, WORKING_SETS
-from perfmodel.registry import Registry
-from perfmodel.units import BYTES_PER_GB
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.sharding import Shard

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.arrays import Floats
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.collectives.calls import Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations
 from perfmodel.cost.collectives.learned import RATES_GB_PER_S, interpolate_rates

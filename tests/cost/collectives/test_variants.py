@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.calibrate.collectives import initial_constants
 from perfmodel.cost.collectives.calls import EAGER, Calls, calls_of, fabric_of
 from perfmodel.cost.collectives.durations import collective_durations, explain_collectives
 from perfmodel.cost.collectives.heuristic import costs_of
 from perfmodel.hardware import cluster, node
 from perfmodel.ops.rows import Rows
+from perfmodel.validate.calibrate.collectives import initial_constants
 
 H100 = node("dgx-h100")
 

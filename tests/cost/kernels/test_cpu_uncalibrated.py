@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 import perfmodel
-from perfmodel.calibrate.tables import read_steps
 from perfmodel.cost.contract import KERNELS
 from perfmodel.cost.cpu.call import reference_cpu
-from perfmodel.evaluation.step_times import evaluate_steps
 from perfmodel.hardware import Device, device
+from perfmodel.validate.calibrate.tables import read_steps
+from perfmodel.validate.evaluate.step_times import evaluate_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = {"op": "add", "dtype": "fp32", "direction": "fwd", "timing": "host_wall_sync"}

@@ -18,7 +18,6 @@ import pytest
 
 import perfmodel
 from perfmodel import hardware
-from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.devices import (
     COLUMNS,
     describe,
@@ -37,6 +36,7 @@ from perfmodel.cost.learned.store import (
 )
 from perfmodel.errors import ModelError, PerfmodelError
 from perfmodel.ops.rows import Rows
+from perfmodel.validate.calibrate.kernels import fit_kernels
 
 DEVICES = ("v100-sxm2-16gb", "a100-sxm-40gb", "h100-sxm", "t4")
 

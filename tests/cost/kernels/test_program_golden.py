@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.evaluation.ops import OpErrors, OpSelection, evaluate_ops
+from perfmodel.validate.evaluate.ops import OpErrors, OpSelection, evaluate_ops
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"

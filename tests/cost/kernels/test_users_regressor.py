@@ -17,7 +17,6 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import perfmodel
-from perfmodel.calibrate.kernels import fit_kernels
 from perfmodel.cost.learned.part import File
 from perfmodel.cost.learned.store import (
     Stored,
@@ -28,6 +27,7 @@ from perfmodel.cost.learned.store import (
     using_models,
 )
 from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.validate.calibrate.kernels import fit_kernels
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph.drawn import any_trace, quick
 from hypothesis import given
+from timeline.graph.drawn import any_trace, quick
 from timeline.handmade import busy, late_kernel
 from tiny import GEMM, Tiny, nodes_named, trace_of
 
-from perfmodel.graph import build_graph
-from perfmodel.graph.kinds import IDLE_CAUSES
 from perfmodel.prediction.breakdown.job import Breakdown, breakdown
+from perfmodel.timeline.graph import build_graph
+from perfmodel.timeline.graph.kinds import IDLE_CAUSES
 
 
 def assert_sums(found: Breakdown) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tiny import COMMS, NCCL, Tiny, graph_of
 
-from perfmodel.graph import build_graph
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.breakdown.straggler import (
     DATA_LOADING,
@@ -18,6 +17,7 @@ from perfmodel.prediction.breakdown.straggler import (
     STARTS_LATE,
     rank_waiting,
 )
+from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured, schedule
 from perfmodel.trace import read
 

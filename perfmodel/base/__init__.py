@@ -1,0 +1,1 @@
+"""What every room stands on: files, schemas, registries, units, frames, lazy imports."""

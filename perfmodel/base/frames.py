@@ -1,0 +1,169 @@
+"""CSV and Parquet files to pandas frames or rows, within limits; of damaged ones one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats
+from perfmodel.base.files import read_bytes
+from perfmodel.errors import ModelError, PerfmodelError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+MAX_TABLE_BYTES = 500_000_000
+MAX_COLUMNS = 1_000
+_PARQUET_MAGIC = b"PAR1"
+_CELL_BYTES = 8
+FRAME_NAME = "DataFrame"
+"""What a frame is called in messages."""
+
+
+def is_frame(source: object) -> bool:
+    """Whether `source` is a pandas frame; pandas is not loaded for that."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(source, pandas.DataFrame)
+
+
+def read_frame(
+    path: str | Path,
+    *,
+    max_bytes: int = MAX_TABLE_BYTES,
+    error: type[PerfmodelError] = PerfmodelError,
+) -> pd.DataFrame:
+    """The table in a CSV file (gzip or not) or a Parquet file; the content decides.
+
+    Raises `error`, naming the file, for what is neither, and for more than `max_bytes`, also of
+    cells that Parquet would unpack to.
+    """
+    try:
+        return frame_of(read_bytes(Path(path), max_bytes=max_bytes), max_bytes=max_bytes)
+    except PerfmodelError as problem:
+        raise error(str(problem)) from None
+    except ValueError as problem:
+        raise error(f"{path}: cannot be read as a table: {problem}") from None
+
+
+def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFrame:
+    """The table in the content of a file; `ValueError` in one line for what is none."""
+    import pandas as pd
+
+    try:
+        if content.startswith(_PARQUET_MAGIC):
+            return _parquet(content, max_bytes)
+        _check_names(pd.read_csv(io.BytesIO(content), header=None, nrows=1).iloc[0].tolist())
+        frame = pd.read_csv(io.BytesIO(content), low_memory=False)
+    except Exception as problem:  # pyarrow raises whatever it meets in a damaged file
+        if isinstance(problem, MemoryError):
+            raise
+        text = str(problem).strip() or type(problem).__name__
+        raise ValueError(text.splitlines()[0][:120]) from None
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise ValueError("its rows have more fields than its header")
+    return frame
+
+
+def csv_rows(
+    path: str | Path, *layouts: Sequence[str], error: type[PerfmodelError] = PerfmodelError
+) -> list[tuple[str, dict[str, str]]]:
+    """Rows of a CSV file as texts by column, each with its file and line; what is missing is empty.
+
+    Raises `error`, naming the file, for what is no such text, and where the columns of none of the
+    `layouts` are there; naming the line, for fields beyond the header's.
+    """
+    rows = []
+    try:
+        text = read_bytes(Path(path), max_bytes=MAX_TABLE_BYTES).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        names = list(reader.fieldnames or ())
+        _check_names(names)
+        if not any(set(names).issuperset(layout) for layout in layouts):
+            missing = [name for name in layouts[0] if name not in names]
+            raise ValueError(f"no column {', '.join(missing)}")
+        for row in reader:
+            if None in row:
+                raise ValueError(f"line {reader.line_num}: has more fields than the header")
+            where = f"{path}: line {reader.line_num}"
+            rows.append((where, {name: value or "" for name, value in row.items()}))
+    except PerfmodelError as problem:
+        raise error(str(problem)) from None
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: byte {problem.start} is not UTF-8 text") from None
+    except csv.Error as problem:
+        raise error(f"{path}: line {reader.line_num + 1}: is not CSV: {problem}") from None
+    except ValueError as problem:
+        raise error(f"{path}: {problem}") from None
+    return rows
+
+
+def require_all_rows(path: Path, frame: pd.DataFrame) -> None:
+    """Raise `ValueError` for fewer rows than the collector's record beside the file counts: a copy
+    that was cut between two rows looks whole."""
+    record = path.with_name(f"{path.name.split('.')[0]}_meta.json")
+    if not record.is_file():
+        return
+    try:
+        rows = json.loads(read_bytes(record, max_bytes=MAX_TABLE_BYTES))["rows"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return  # counts none; whoever needs more of it says what is wrong
+    if isinstance(rows, int) and len(frame) < rows:
+        raise ValueError(
+            f"it holds {len(frame)} rows, but {record.name} counts {rows}: was it cut? Copy it "
+            "again, or take the record away"
+        )
+
+
+def numbers_in(frame: pd.DataFrame, name: str) -> Floats:
+    """The column `name` as numbers, NaN where it is empty.
+
+    Raises `ModelError` that names row and column where one is no number.
+    """
+    import pandas as pd
+
+    column = frame[name]
+    if pd.api.types.is_numeric_dtype(column):
+        return np.asarray(column, np.float64)
+    try:
+        found = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    except OverflowError:
+        raise ModelError(f"column {name}: a whole number beyond 1e308") from None
+    bad = np.flatnonzero(np.isnan(found) & column.notna().to_numpy())
+    if len(bad):
+        value = str(column.iloc[bad[0]])[:40]
+        raise ModelError(f"row {bad[0]}: {name} is {value!r}; expected a number")
+    return np.asarray(found)
+
+
+def _check_names(names: Sequence[object]) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise ValueError(f"it has {len(names):,} columns; at most {MAX_COLUMNS:,} are read")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"column {str(name)[:40]!r} is there twice")
+
+
+def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    metadata = file.metadata
+    _check_names(file.schema_arrow.names)
+    for each in file.schema_arrow:
+        if "binary" in str(each.type):
+            raise ValueError(f"column {each.name!r} holds bytes, not text")
+    cells_bytes = metadata.num_rows * metadata.num_columns * _CELL_BYTES
+    stated_bytes = sum(
+        metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
+    )
+    if max(cells_bytes, stated_bytes) > max_bytes:
+        raise ValueError(f"its content is above the limit of {max_bytes} bytes")
+    return file.read().to_pandas()

@@ -1,0 +1,62 @@
+"""What made an answer: the version of this package, its catalogues and its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_FOLDERS = {
+    "catalogue": ("hardware/catalogue", "workload/catalogue", "lowering/host/catalogue"),
+    "models": ("cost/bundled", "cost/coefficients", "cost/collectives", "cost/tiers"),
+}
+"""Of each fingerprint; trees lie beside a manifest that holds their digests."""
+_SUFFIXES = (".toml", ".json")
+_DIGITS = 12
+
+OWN_MODELS: ContextVar[str] = ContextVar("OWN_MODELS", default="")
+"""Digest of the model directory that a user chose; empty where the package's models answer."""
+
+
+@contextmanager
+def answered_by(manifest: Path | None) -> Iterator[None]:
+    """Within it, answers name the user's models that this file is of; None changes nothing."""
+    if manifest is None:
+        yield
+        return
+    import hashlib
+
+    token = OWN_MODELS.set(hashlib.sha256(manifest.read_bytes()).hexdigest()[:_DIGITS])
+    try:
+        yield
+    finally:
+        OWN_MODELS.reset(token)
+
+
+@cache
+def _fingerprint(name: str) -> str:
+    """Of the files in these folders: their names and contents."""
+    import hashlib  # a table for people needs none
+
+    digest = hashlib.sha256()
+    for folder in _FOLDERS[name]:
+        for path in sorted((_HERE / folder).rglob("*")):
+            if path.suffix in _SUFFIXES:
+                digest.update(path.relative_to(_HERE).as_posix().encode() + b"\n")
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def made_by(own_models: str | None = None) -> dict[str, str]:
+    """`{"perfmodel": version, "catalogue": …, "models": …}`, the last two as fingerprints.
+
+    `own_models` is the digest of a user's model directory (default: the one in use here).
+    """
+    from perfmodel import __version__
+
+    own = OWN_MODELS.get() if own_models is None else own_models
+    found = {"perfmodel": __version__, **{name: _fingerprint(name) for name in _FOLDERS}}
+    return found | ({"own_models": own} if own else {})

@@ -1,0 +1,379 @@
+"""Profiles: host overheads of traces, for a trace or workload that has none; those that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import read_bytes, write_text
+from perfmodel.errors import ModelError, PerfmodelError, UsageError
+from perfmodel.lowering.host.samples import (
+    CODE,
+    NUMBERS,
+    QUANTILES,
+    T4,
+    TYPES,
+    Samples,
+    Statistic,
+    Us,
+    grouped,
+    merged,
+    of_sorted,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile was taken from. Tuples hold what each merged part says; empty: not known."""
+
+    traces: tuple[str, ...] = ()
+    """File names of the traces, without folders."""
+    devices: tuple[str, ...] = ()
+    torch_versions: tuple[str, ...] = ()
+    cuda_versions: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    profiler_us_per_event: Us = 0.0
+    """What was taken off the samples per recorded event, in microseconds; 0: as measured."""
+    blocking: bool = False
+    """Samples that waited for the device or another thread are in it too."""
+    unwatched: bool = False
+    """What operators take was measured without a profiler."""
+
+    def __str__(self) -> str:
+        return ", ".join(self.traces) or "unnamed samples"
+
+    def merge(self, other: Provenance) -> Provenance:
+        """Both, without repeats. Raises `ModelError` when their samples mean different things."""
+        if self.blocking != other.blocking:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: one holds blocking samples, "
+                "the other none; take both the same way"
+            )
+        if self.profiler_us_per_event != other.profiler_us_per_event:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: their profiler corrections are "
+                f"{self.profiler_us_per_event} and {other.profiler_us_per_event} us per event"
+            )
+        if self.unwatched != other.unwatched:
+            raise ModelError(
+                f"profiles of {self} and {other} cannot be merged: one was measured without a "
+                "profiler, the other with one"
+            )
+        both = {
+            name: tuple(dict.fromkeys((*own, *getattr(other, name))))
+            for name, own in msgspec.structs.asdict(self).items()
+            if isinstance(own, tuple)
+        }
+        return msgspec.structs.replace(self, **both)
+
+
+SCHEMA = "perfmodel.overheads/1"
+MAX_BYTES = 100_000_000
+
+Key = tuple[str, str | None, str | None]
+"""Type, operator (or launch call) and thread role; None stands for all of them."""
+Rows = dict[Key, Statistic]
+
+
+class _Row(Statistic, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    type: str
+    op: str | None
+    thread: str | None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    schema: str
+    provenance: Provenance
+    rows: list[_Row]
+
+
+def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
+    """Write a profile, whole or not at all. Raises `PerfmodelError` when it cannot be written."""
+    keys = sorted(rows, key=lambda key: (TYPES.index(key[0]), key[2] or "", key[1] or ""))
+    listed = [
+        _Row(**msgspec.structs.asdict(rows[key]), type=key[0], op=key[1], thread=key[2])
+        for key in keys
+    ]
+    content = _File(SCHEMA, provenance, listed)
+    write_text(path, msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")
+
+
+def read_profile(path: Path) -> tuple[Rows, Provenance]:
+    """The rows and provenance of a file. Raises `ModelError` naming the file and the key."""
+    try:
+        raw = read_bytes(path, max_bytes=MAX_BYTES)
+    except PerfmodelError as error:
+        raise ModelError(str(error)) from None
+    try:
+        content = msgspec.json.decode(raw, type=_File)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"{path}: no overhead profile: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: not an overhead profile: invalid JSON: {error}") from None
+    if content.schema != SCHEMA:
+        raise ModelError(
+            f"{path}: $.schema: expected {SCHEMA!r}, got {content.schema[:60]!r}: "
+            "take the profile again with this version"
+        )
+    rows: Rows = {}
+    for at, row in enumerate(content.rows):
+        problem = _problem(row, rows)
+        if problem:
+            raise ModelError(f"{path}: $.rows[{at}]{problem}")
+        numbers = (getattr(row, name) for name in Statistic.__struct_fields__)
+        rows[row.type, row.op, row.thread] = Statistic(*numbers)
+    if not rows:
+        raise ModelError(f"{path}: $.rows: empty: a profile needs at least one row")
+    for at, row in enumerate(content.rows):
+        for key in ((row.type, None, row.thread), (row.type, None, None)):
+            if key not in rows:
+                raise ModelError(
+                    f"{path}: $.rows[{at}]: no row with op null and thread {key[2] or 'null'} "
+                    f"for {row.type} to fall back to"
+                )
+    return rows, content.provenance
+
+
+def _problem(row: _Row, rows: Rows) -> str | None:
+    """What is wrong with one row apart from its types, after its key."""
+    if row.type not in TYPES:
+        return f".type: expected one of {', '.join(TYPES)}, got {row.type[:60]!r}"
+    if row.op is not None and row.thread is None:
+        return ".thread: null for a row with an op: name the thread"
+    if (row.type, row.op, row.thread) in rows:
+        return ": repeats an earlier row's type, op and thread"
+    quantiles = [getattr(row, name) for name in QUANTILES]
+    for name, low, high in zip(list(QUANTILES)[1:], quantiles[:-1], quantiles[1:], strict=True):
+        if high < low:
+            return f".{name}: {high} is below the quantile before it, {low}"
+    return None
+
+
+CATALOGUE = Path(__file__).with_name("catalogue")
+"""Folder of the profiles that `load_profile` knows by name."""
+
+MIN_SAMPLES = 3
+"""Fewer hold nothing that a trimmed mean could leave out, and an operator called once is mostly one
+that begins a program: `aten::embedding` of the H100 traces, 76 us, ten times what others take."""
+
+Texts = str | None | Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Statistics per (type, op, thread), per (type, thread) and per type.
+
+    T4 samples are filed under their operator, and once more under the name of their launch call,
+    such as `cudaLaunchKernel`.
+    """
+
+    rows: Rows
+    """By type, op and thread; None stands for all ops or threads."""
+    provenance: Provenance = field(default_factory=Provenance)
+    values_us: dict[Key, Floats] = field(default_factory=dict, compare=False, repr=False)
+    """The samples of each row in ascending order, where at hand; a saved profile has none."""
+
+    @classmethod
+    def from_samples(
+        cls,
+        samples: Samples,
+        *more: Samples,
+        blocking: bool = False,
+        provenance: Provenance | None = None,
+    ) -> Profile:
+        """The profile of one or several ranks' or traces' samples.
+
+        `blocking`: keep samples that waited for the device or for another thread too.
+        `provenance`: what the samples do not know, such as versions and the host; the traces,
+        devices and the profiler correction are filled in.
+        Raises `ModelError` when nothing is left, or when the samples differ in their correction.
+        """
+        profile = _of_rank(samples, blocking, provenance or Provenance())
+        for other in more:
+            profile = profile.merge(_of_rank(other, blocking, provenance or Provenance()))
+        if not profile.rows:
+            raise ModelError(f"{samples.where}: no host overheads to take a profile from")
+        return profile
+
+    def merge(self, other: Profile) -> Profile:
+        """Both profiles as one; count, mean and std are exact.
+
+        Quantiles and trimmed means are exact where both have their samples at hand, else
+        averages weighted by count and marked `approximate`.
+        Raises `ModelError` when one has blocking samples or a profiler correction that the other
+        has not.
+        """
+        provenance = self.provenance.merge(other.provenance)
+        rows, values = dict(self.rows), dict(self.values_us)
+        for key, statistic in other.rows.items():
+            mine, his = values.pop(key, None), other.values_us.get(key)
+            if key not in self.rows:
+                rows[key], both = statistic, his
+            else:
+                known = mine is not None and his is not None
+                both = np.sort(np.concatenate([mine, his])) if known else None
+                rows[key] = merged(self.rows[key], statistic, both)
+            if both is not None:
+                values[key] = both
+        return Profile(rows, provenance, values)
+
+    def completed(self, other: Profile) -> Profile:
+        """This profile with the types that it has no sample of from `other`."""
+        held = {key[0] for key in self.rows}
+        more = {key: rows for key, rows in other.rows.items() if key[0] not in held}
+        return replace(self, rows={**self.rows, **more}) if more else self
+
+    def of_repeated(self) -> Profile:
+        """This profile without operators of fewer than `MIN_SAMPLES`."""
+        rows = {
+            key: row for key, row in self.rows.items() if key[1] is None or row.count >= MIN_SAMPLES
+        }
+        return replace(self, rows=rows)
+
+    def statistic(self, kind: str, op: str | None = None, thread: str | None = None) -> Statistic:
+        """All that is known of one type: of the op on the thread, else of the thread, else at all.
+
+        Raises `ModelError` when the profile has no sample of the type.
+        """
+        for key in ((kind, op, thread), (kind, None, thread), (kind, None, None)):
+            row = self.rows.get(key)
+            if row is not None:
+                return row
+        if kind not in TYPES:
+            raise UsageError(f"unknown overhead type {kind!r}: expected one of {', '.join(TYPES)}")
+        raise ModelError(
+            f"overhead profile of {self.provenance}: no {kind} samples; "
+            f"it holds {', '.join(sorted({key[0] for key in self.rows}))}"
+        )
+
+    def lookup(
+        self,
+        kind: str,
+        op: str | None = None,
+        thread: str | None = None,
+        *,
+        statistic: str = "mean_us",
+    ) -> float:
+        """Microseconds of one overhead, with the fallback of `statistic()`.
+
+        `statistic`: `mean_us`, which keeps sums right, or another of `Statistic`'s numbers.
+        """
+        if statistic not in NUMBERS:
+            raise UsageError(f"unknown statistic {statistic!r}: expected one of {NUMBERS}")
+        return float(getattr(self.statistic(kind, op, thread), statistic))
+
+    def durations(
+        self, kinds: Texts, ops: Texts, threads: Texts, *, statistic: str = "mean_us"
+    ) -> Floats:
+        """`lookup` for many rows at once: microseconds, float64.
+
+        Each argument is one text for all rows or a sequence of texts; the sequences have equal
+        lengths. Every distinct combination is looked up once.
+        """
+        columns = [_coded(column) for column in (kinds, ops, threads)]
+        try:
+            codes = np.broadcast_arrays(*(code for _, code in columns))
+        except ValueError:
+            sizes = ", ".join(str(code.size) for _, code in columns)
+            raise UsageError(f"kinds, ops and threads have different lengths: {sizes}") from None
+        sizes_of = [max(len(texts), 1) for texts, _ in columns]
+        combined = np.ravel_multi_index([np.ravel(code) for code in codes], sizes_of)
+        distinct, inverse = np.unique(combined, return_inverse=True)
+        durations_us = np.zeros(len(distinct))
+        for at, parts in enumerate(zip(*np.unravel_index(distinct, sizes_of), strict=True)):
+            kind, op, thread = (texts[i] for (texts, _), i in zip(columns, parts, strict=True))
+            durations_us[at] = self.lookup(kind or "", op, thread, statistic=statistic)
+        return durations_us[inverse]
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all."""
+        write_profile(Path(path), self.rows, self.provenance)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per (type, op, thread) as a pandas frame; None stands for all."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"type": kind, "op": op, "thread": thread, **msgspec.structs.asdict(statistic)}
+                for (kind, op, thread), statistic in self.rows.items()
+            ]
+        )
+
+
+def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Profile:
+    """A saved profile: a file, or the name of one in `catalogue`.
+
+    Raises `ModelError` naming the file and the key that is wrong, or that there is no such file.
+    """
+    path = Path(name_or_path)
+    if not path.exists():
+        named = catalogue / f"{name_or_path}.json"
+        if path.name != str(name_or_path) or not named.is_file():
+            known = ", ".join(sorted(file.stem for file in catalogue.glob("*.json")))
+            raise ModelError(
+                f"{name_or_path}: no such overhead profile: give a file written by "
+                f"Profile.save{f', or one of {known}' if known else ''}"
+            )
+        path = named
+    return Profile(*read_profile(path))
+
+
+def _of_rank(samples: Samples, blocking: bool, stated: Provenance) -> Profile:
+    """The profile of one rank's samples; without rows when there are none."""
+    if not blocking:
+        samples = samples.without_waiting()
+    threads, names = len(samples.threads), len(samples.names)
+    kind = samples.type.astype(np.int64)
+    at_thread = kind * threads + samples.thread
+
+    def by_name(code: int) -> Key:
+        rest, name = divmod(code, names)
+        return TYPES[rest // threads], samples.names[name], samples.threads[rest % threads]
+
+    call = np.flatnonzero(samples.type == CODE[T4])
+    levels: list[tuple[Ints, Floats, Callable[[int], Key]]] = [
+        (kind, samples.value_us, lambda code: (TYPES[code], None, None)),
+        (
+            at_thread,
+            samples.value_us,
+            lambda code: (TYPES[code // threads], None, samples.threads[code % threads]),
+        ),
+        (at_thread * names + samples.op, samples.value_us, by_name),
+        (at_thread[call] * names + samples.call[call], samples.value_us[call], by_name),
+    ]
+    values = {key(code): group for codes, us, key in levels for code, group in grouped(codes, us)}
+    provenance = msgspec.structs.replace(
+        stated,
+        traces=tuple(dict.fromkeys((*stated.traces, Path(samples.where).name))),
+        devices=tuple(dict.fromkeys((*stated.devices, *samples.devices))),
+        profiler_us_per_event=samples.profiler_us_per_event,
+        blocking=blocking,
+    )
+    rows = {key: of_sorted(group) for key, group in values.items()}
+    return Profile(rows, provenance, values)
+
+
+def _coded(column: Texts) -> tuple[list[str | None], Ints]:
+    """Distinct texts of a column, and per row the index of its text."""
+    if column is None or isinstance(column, str):
+        return [column], np.zeros((), np.int64)
+    texts = np.asarray(["" if text is None else text for text in column], dtype=str)
+    distinct, inverse = np.unique(texts, return_inverse=True)
+    return [text or None for text in distinct.tolist()], inverse.astype(np.int64)
+
+
+EAGER = "h100-inference"
+"""The profile of PyTorch's operators as they are called one by one, for what names no other."""
+
+RECORDED_ON = {EAGER: "xeon-platinum-8480c", "a100-dlrm": "epyc-7742", "mi300x": "epyc-9654"}
+"""The hosts that profiles of the catalogue are assumed to have been recorded on, the usual ones of
+their devices, for none tells its own; `PLAIN_HOST` where there were several."""

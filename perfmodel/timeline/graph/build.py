@@ -1,0 +1,336 @@
+"""Measured graph of one rank: its nodes, step marks, and every dependency between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct
+from perfmodel.timeline.graph.host import (
+    ALLOCATOR,
+    ELAPSED,
+    LAUNCH,
+    PIECE,
+    SYNC,
+    Pieces,
+    cut_threads,
+)
+from perfmodel.timeline.graph.kinds import (
+    LAUNCH_KINDS,
+    STREAM_KINDS,
+    Cause,
+    EdgeKind,
+    NodeKind,
+    Scope,
+)
+from perfmodel.timeline.graph.measured_waits import (
+    PLAUSIBLE_LAG_US,
+    held_until_measured,
+    with_constant_lags,
+    without_cycles,
+)
+from perfmodel.timeline.graph.streams import (
+    event_waits,
+    occupancy_waits,
+    stream_edges,
+    unresolved_waits,
+)
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
+from perfmodel.timeline.graph.waits import Waits, find_waits
+from perfmodel.trace.categories import Category, is_communication
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links, equal_runs, stream_keys
+from perfmodel.trace.window import MAIN_THREAD
+
+MIN_RECORDED_FRAC = 0.5
+"""A file that holds less of its operators than this was sampled or filtered."""
+
+
+def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
+    """The execution graph of one rank as it was measured.
+
+    Node ids: host pieces, then returns from waits, then device operations, then step marks.
+    """
+    pieces = cut_threads(rank, links)
+    waits = find_waits(rank, links, pieces)
+    count, devices = len(pieces.thread), links.device_rows
+    returns = np.array(sorted(waits.returns), np.int64)
+    first_device = count + len(returns)
+    last_node = np.arange(count)
+    last_node[returns] = count + np.arange(len(returns))
+    is_collective = rank.named(devices, is_communication) & (
+        rank.category[devices] == Category.KERNEL
+    )
+    nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
+    edges = _program_order(pieces, last_node).and_(
+        _wait_edges(waits.edges, links, count, last_node, first_device),
+        _launch_edges(rank, links, pieces, first_device, is_collective),
+        _stream_order(rank, links, is_collective).shifted(first_device),
+    )
+    if len(distinct(stream_keys(rank, devices))) > 1:
+        late_us = _start_delays_us(nodes, edges, first_device)
+        waits_for_events = event_waits(rank, links, is_collective, late_us)
+        edges = edges.and_(waits_for_events.shifted(first_device))
+        late_us = _start_delays_us(nodes, edges, first_device)
+        edges = edges.and_(occupancy_waits(rank, links, late_us).shifted(first_device))
+    marks, nodes, into_marks = with_marks(rank, links, pieces, last_node, nodes, first_device)
+    edges = with_constant_lags(nodes.start_us, nodes.duration_us, edges.and_(into_marks))
+    around = np.full(len(nodes), NONE, np.int64)
+    around[:count] = pieces.annotation
+    around[count:first_device] = pieces.annotation[returns]
+    whole = links.recorded_frac >= MIN_RECORDED_FRAC
+    graph = ExecutionGraph(
+        held_until_measured(nodes, edges),
+        edges,
+        marks,
+        resources,
+        _event_names(rank, nodes.row),
+        _event_names(rank, around),
+        Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
+        _process_groups(rank, devices, is_collective, first_device),
+        tuple(_notes(rank, links, nodes, edges)),
+    )
+    return without_cycles(graph, rank.where)
+
+
+def _notes(rank: RankTrace, links: Links, nodes: Nodes, edges: Edges) -> Iterator[str]:
+    """That a file holds only a part of what ran, how many waits for events are guessed, and how
+    many operations that were launched one by one overlap on their stream."""
+    if links.recorded_frac < MIN_RECORDED_FRAC:
+        yield (
+            f"{rank.where}: holds {links.recorded_frac:.1%} of the operators that ran (by their "
+            "ids): sampled or filtered; gaps count as recording_missing"
+        )
+    guessed, stated = unresolved_waits(rank)
+    if guessed:
+        yield (
+            f"{rank.where}: {guessed} of {stated} waits for events are for one whose record is not "
+            "in the file: what they waited for is guessed from launch order and times"
+        )
+    rows = np.flatnonzero(edges.kind == EdgeKind.STREAM_OVERLAP)
+    correlation = rank.correlation[nodes.row]
+    source, target = edges.source[rows], edges.target[rows]
+    apart = (correlation[source] != correlation[target]) | (correlation[target] <= 0)
+    overlap_us = (edges.overlap_frac[rows] * nodes.duration_us[source])[apart]
+    if len(overlap_us):
+        yield (
+            f"{rank.where}: {len(overlap_us)} device operations overlap one before them on their "
+            f"stream by up to {overlap_us.max():.1f} us, as timestamps are off: their order is kept"
+        )
+
+
+def _process_groups(
+    rank: RankTrace, devices: Ints, is_collective: Mask, first_device: int
+) -> dict[int, str]:
+    """Collective node to its process group, where the file names it."""
+    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0)).tolist()
+    return {at + first_device: rank.strings[int(rank.process_group[devices[at]])] for at in named}
+
+
+def _wait_edges(
+    result: list[tuple[int, int, EdgeKind]],
+    links: Links,
+    count: int,
+    last_node: Ints,
+    first_device: int,
+) -> Edges:
+    """`Waits.edges` with their references (`~device row`, piece, count + piece) as node ids."""
+    table = np.array(result, np.int64).reshape(-1, 3)
+    ends = table[:, :2]
+    device = np.searchsorted(links.device_rows, ~np.minimum(ends, -1)) + first_device
+    returned = last_node[np.clip(ends - count, 0, count - 1)] if count else ends
+    node = np.select([ends < 0, ends >= count], [device, returned], ends)
+    return Edges.of(node[:, 0], node[:, 1], table[:, 2])
+
+
+def _program_order(pieces: Pieces, last_node: Ints) -> Edges:
+    """Each piece after the one before it on its thread, returns in between."""
+    same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
+    returning = np.flatnonzero(last_node != np.arange(len(last_node)))
+    source = np.concatenate([last_node[same], returning])
+    target = np.concatenate([same + 1, last_node[returning]])
+    return Edges.of(source, target, EdgeKind.PROGRAM)
+
+
+def _launch_edges(
+    rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
+) -> Edges:
+    """Each device operation behind the piece of its launch call, where that is known."""
+    launch = links.device_launch
+    piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
+    known = np.flatnonzero(piece >= 0)
+    kind = _by_category(rank, links, is_collective, LAUNCH_KINDS)
+    return Edges.of(piece[known], known + first_device, kind[known])
+
+
+def _stream_order(rank: RankTrace, links: Links, is_collective: Mask) -> Edges:
+    order = stream_edges(rank, links)
+    kind = _by_category(rank, links, is_collective, STREAM_KINDS[:3])[order.target]
+    launch = links.device_launch
+    one_launch = (launch[order.source] == launch[order.target]) & (launch[order.target] >= 0)
+    kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
+    kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
+    return replace(order, kind=kind.astype(np.int8))
+
+
+def _by_category(
+    rank: RankTrace, links: Links, is_collective: Mask, kinds: tuple[EdgeKind, ...]
+) -> Ints:
+    """Per device operation, the one of three kinds (kernel, copy, collective) for edges into it."""
+    kernel, copy, collective = kinds
+    is_kernel = rank.category[links.device_rows] == Category.KERNEL
+    return np.select([is_collective, is_kernel], [collective, kernel], copy)
+
+
+def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:
+    """Per device operation: how much later it started than its edges so far ask for."""
+    edges = with_constant_lags(nodes.start_us, nodes.duration_us, edges)
+    ready = nodes.release_us.copy()
+    np.maximum.at(ready, edges.target, edges.ready_us(nodes.start_us, nodes.duration_us))
+    return (nodes.start_us - ready)[first_device:]
+
+
+def _event_names(rank: RankTrace, rows: Ints) -> tuple[str, ...]:
+    """The names of trace rows; empty for -1."""
+    texts = [*rank.strings.texts, ""]
+    return tuple(map(texts.__getitem__, np.append(rank.name, NONE)[rows].tolist()))
+
+
+_KIND_OF_CALL = {
+    PIECE: NodeKind.HOST,
+    LAUNCH: NodeKind.LAUNCH,
+    SYNC: NodeKind.SYNC,
+    ALLOCATOR: NodeKind.ALLOCATOR,
+    ELAPSED: NodeKind.HOST,
+}
+_OF_DEVICE = (
+    (NodeKind.COLLECTIVE, Scope.COMM, Cause.COMMUNICATION),
+    (NodeKind.KERNEL, Scope.COMPUTE, Cause.COMPUTE),
+    (NodeKind.COPY, Scope.MEMCPY, Cause.MEMCPY),
+)
+
+
+def _host_nodes(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> Nodes:
+    """A node for each piece of the host's threads."""
+    count, threads = len(pieces.thread), list(links.roles)
+    resource, release_us = np.zeros(count, np.int32), np.full(count, -np.inf)
+    for low, high in equal_runs(pieces.thread):
+        resource[low:high] = threads.index(int(pieces.thread[low]))
+        if low not in waits.woken and low + 1 not in waits.woken:
+            release_us[low] = waits.start_us[low]
+    is_collective = waits.cause == Cause.COMMUNICATION
+    kind = np.array(list(_KIND_OF_CALL.values()), np.int8)[pieces.call]
+    is_sync, is_allocator = pieces.call == SYNC, pieces.call == ALLOCATOR
+    causes = [Cause.BLOCKING_CALL, Cause.ALLOCATOR]
+    scope = np.select(
+        [is_allocator, is_collective, waits.cause == Cause.WAITING_FOR_INPUT],
+        [Scope.ALLOCATOR, Scope.COMM, Scope.INPUT],
+        Scope.HOST,
+    )
+    return Nodes(
+        kind=np.where(is_collective, NodeKind.COLLECTIVE, kind).astype(np.int8),
+        cause=np.select([is_sync, is_allocator], causes, waits.cause).astype(np.int8),
+        scope=scope.astype(np.int8),
+        rank=np.full(count, rank.rank, np.int32),
+        resource=resource,
+        row=pieces.row.astype(np.int32),
+        start_us=waits.start_us,
+        duration_us=waits.duration_us,
+        release_us=release_us,
+    )
+
+
+def rank_nodes(
+    rank: RankTrace, links: Links, pieces: Pieces, waits: Waits, is_collective: Mask
+) -> tuple[Nodes, tuple[str, ...]]:
+    """Nodes in the order pieces, returns from waits, device operations; and the names of the
+    resources they are bound to."""
+    host, devices = _host_nodes(rank, links, pieces, waits), links.device_rows
+    streams, stream_of = np.unique(stream_keys(rank, devices), return_inverse=True)
+    resources = tuple(f"{rank.rank}/{role}" for role in links.roles.values()) + tuple(
+        f"{rank.rank}/gpu{key >> 32}/stream{key & 0xFFFFFFFF}" for key in streams.tolist()
+    )
+    at = np.array(sorted(waits.returns), np.int64)
+    back = [waits.returns[piece] for piece in at.tolist()]
+    nodes = host.with_more(
+        len(at),
+        kind=NodeKind.WAIT,
+        cause=[cause for _, _, cause in back],
+        scope=[Scope.HOST if duration_us else Scope.NONE for _, duration_us, _ in back],
+        rank=rank.rank,
+        resource=host.resource[at],
+        row=pieces.row[at],
+        start_us=[start_us for start_us, _, _ in back],
+        duration_us=[duration_us for _, duration_us, _ in back],
+        release_us=-np.inf,
+    )
+    order = np.argsort(stream_of, kind="stable")
+    same = np.flatnonzero(np.diff(stream_of[order]) == 0)
+    gap_us = rank.start_us[devices[order[same + 1]]] - rank.end_us[devices[order[same]]]
+    follows_closely = np.zeros(len(devices), bool)
+    follows_closely[order[same + 1]] = gap_us <= PLAUSIBLE_LAG_US[EdgeKind.STREAM][1]
+    pinned = (links.device_launch < 0) & ~follows_closely
+    of_kind = np.where(is_collective, 0, np.where(rank.category[devices] == Category.KERNEL, 1, 2))
+    kind, scope, cause = np.array(_OF_DEVICE)[of_kind].T
+    nodes = nodes.with_more(
+        len(devices),
+        kind=kind,
+        cause=cause,
+        scope=scope,
+        rank=rank.rank,
+        resource=stream_of + len(links.roles),
+        row=devices,
+        start_us=rank.start_us[devices],
+        duration_us=rank.duration_us[devices],
+        release_us=np.where(pinned, rank.start_us[devices], -np.inf),
+    )
+    return nodes, resources or (f"{rank.rank}/{MAIN_THREAD}",)  # of the marks of steps
+
+
+def with_marks(
+    rank: RankTrace, links: Links, pieces: Pieces, last_node: Ints, nodes: Nodes, first_device: int
+) -> tuple[StepMarks, Nodes, Edges]:
+    """Append a mark at each step start and end; with the edges into them.
+
+    `last_node` is the node that a piece ends with (itself, or its return). A step's bounds follow
+    the piece of the main thread that ends there, or the call across it; the end of a window
+    follows everything.
+    """
+    steps = links.steps
+    ends_of_threads = [last_node[high - 1] for _, high in equal_runs(pieces.thread)]
+    device = np.arange(first_device, first_device + len(links.device_rows))
+    order = device[np.lexsort((nodes.end_us[device], nodes.resource[device]))]
+    ends_of_streams = [order[high - 1] for _, high in equal_runs(nodes.resource[order])]
+    ends = np.array([*ends_of_threads, *ends_of_streams], np.int64)
+    main = np.flatnonzero(
+        np.isin(pieces.thread, [t for t, r in links.roles.items() if r == MAIN_THREAD])
+    )
+    when = np.stack([steps.start_us, steps.end_us], axis=1).reshape(-1)
+    sources: list[Ints] = []
+    start_us = pieces.start_us[main]
+    for position, time in enumerate(when):
+        if steps.is_window and position % 2:
+            sources.append(ends)
+            continue
+        at = int(np.searchsorted(start_us, time, side="left")) - 1
+        begun = at >= 0 and pieces.end_us[main[at]] >= time
+        sources.append(last_node[main[at : at + 1]] if begun else np.zeros(0, np.int64))
+    counts = np.array([len(result) for result in sources], np.int64)
+    ids = len(nodes) + np.arange(len(when))
+    nodes = nodes.with_more(
+        len(when),
+        kind=NodeKind.MARK,
+        cause=Cause.END_OF_STEP,
+        scope=Scope.NONE,
+        rank=rank.rank,
+        resource=0,
+        row=NONE,
+        start_us=when,
+        duration_us=0.0,
+        release_us=np.where(counts > 0, -np.inf, when),
+    )
+    marks = StepMarks(np.full(len(steps), rank.rank), steps.names, ids[::2], ids[1::2])
+    source = np.concatenate([*sources, np.zeros(0, np.int64)])
+    return marks, nodes, Edges.of(source, np.repeat(ids, counts), EdgeKind.PROGRAM)

@@ -1,0 +1,373 @@
+"""What device operations waited for: the order of their stream, other streams, copies.
+
+Streams are queues, so an operation starts when all before it have ended. Recorded times break that
+in two ways: timestamps are off by a few microseconds, and the branches of a graph launch run at
+the same time under one stream number. Both keep their order here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats, Ints, Mask, distinct, distinct_pairs
+from perfmodel.timeline.graph.kinds import EdgeKind
+from perfmodel.timeline.graph.measured_waits import without_cycles
+from perfmodel.timeline.graph.types import Edges, ExecutionGraph
+from perfmodel.timeline.graph.waits import ROUNDING_US
+from perfmodel.trace.categories import STREAM_WAIT_CALL, Category
+from perfmodel.trace.columns import NONE, RankTrace
+from perfmodel.trace.link import Links, equal_runs, stream_keys, thread_keys
+
+if TYPE_CHECKING:
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace
+    from perfmodel.trace.pair import Pairing
+
+
+MAX_BRANCHES = 16
+"""Branches of one graph launch that are distinguished; of more, those that end last."""
+
+
+def stream_edges(rank: RankTrace, links: Links) -> Edges:
+    """Every operation behind all those before it on its stream that nothing else is behind.
+
+    One edge each, where operations follow one another (within `ROUNDING_US`); else what overlaps is
+    the share of the source that is left when the target starts. As of all edges here, `source` and
+    `target` are positions in `Links.device_rows`.
+    """
+    rows = links.device_rows
+    order = np.lexsort((rank.end_us[rows], rank.start_us[rows], stream_keys(rank, rows)))
+    start_us, end_us = rank.start_us[rows[order]], rank.end_us[rows[order]]
+    parts: list[tuple[Ints, Ints]] = []
+    for low, high in equal_runs(stream_keys(rank, rows[order])):
+        source, target = _stream_order(start_us[low:high], end_us[low:high])
+        parts.append((source + low, target + low))
+    if not parts:
+        return Edges.of(rows[:0], rows[:0], EdgeKind.STREAM)
+    source, target = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+    overlap_us = end_us[source] - start_us[target]
+    taken_us = end_us[source] - start_us[source]
+    overlaps = (overlap_us > ROUNDING_US) & (taken_us > 0)
+    share = np.where(overlaps, overlap_us / np.where(overlaps, taken_us, 1.0), 0.0)
+    return Edges.of(
+        order[source], order[target], EdgeKind.STREAM, overlap_frac=share.clip(0.0, 1.0)
+    )
+
+
+def _stream_order(start_us: Floats, end_us: Floats) -> tuple[Ints, Ints]:
+    """Edges among the operations of one stream, in order of their starts."""
+    latest = np.maximum.accumulate(end_us)
+    begins = np.append(True, start_us[1:] >= latest[:-1] - ROUNDING_US)
+    first = np.flatnonzero(begins)
+    size = np.diff(np.append(first, len(start_us)))
+    alone = size[np.cumsum(begins) - 1] == 1
+    plain = np.flatnonzero(begins[1:] & alone[:-1])
+    source, target = plain.tolist(), (plain + 1).tolist()
+    # Among operations that overlap in turn, and from them to the one behind.
+    for begin, count in zip(first[size > 1].tolist(), size[size > 1].tolist(), strict=True):
+        running, past = [begin], begin + count
+        for at in range(begin + 1, min(past + 1, len(start_us))):
+            source += running
+            target += [at] * len(running)
+            over = at == past
+            running = [r for r in running if not over and end_us[r] - start_us[at] > ROUNDING_US]
+            running.append(at)
+            if len(running) > MAX_BRANCHES:
+                running.remove(min(running, key=lambda r: end_us[r]))
+    return np.array(source, np.int64), np.array(target, np.int64)
+
+
+LATE_START_US = 4.0
+"""A start this much later than the known dependencies allow has another reason."""
+MAX_WAIT_GAP_US = 25.0
+"""A waiting operation starts at most this long after what it waited for."""
+MAX_TAIL_US = 2000.0
+MAX_TAIL_FRAC = 0.5
+"""A kernel held back by a full device starts when the last blocks of the other one are placed:
+within this time and share of its end."""
+_LOOK_BACK = 16
+"""How many operations that ended around a start are looked at."""
+MIN_WAVES = 1.0
+"""A kernel holds others back when its blocks fill the device at least once."""
+
+
+class _OtherStreams:
+    """Which operations of other streams ended around the start of an operation."""
+
+    def __init__(self, rank: RankTrace, links: Links) -> None:
+        rows = links.device_rows
+        self.start, self.end = rank.start_us[rows], rank.end_us[rows]
+        self.stream = stream_keys(rank, rows)
+        self._by_end = np.argsort(self.end, kind="stable")
+        self._sorted_end = self.end[self._by_end]
+
+    def ended_near(self, target: int, after_us: float) -> Ints:
+        """Those that began before `target` and ended at most `after_us` after its start."""
+        at = self.start[target]
+        low = np.searchsorted(self._sorted_end, at - MAX_WAIT_GAP_US, side="left")
+        high = np.searchsorted(self._sorted_end, at + after_us, side="right")
+        near = self._by_end[low:high]
+        other: Ints = near[(self.stream[near] != self.stream[target]) & (self.start[near] < at)]
+        return other
+
+    def last_ended(self, targets: Ints) -> Ints:
+        """Per target: the one of `ended_near(target, ROUNDING_US)` that ended last, or -1."""
+        at = self.start[targets]
+        place = np.searchsorted(self._sorted_end, at + ROUNDING_US, side="right") - 1
+        result = np.full(len(targets), NONE, np.int64)
+        for _ in range(_LOOK_BACK):
+            near = self._by_end[place]
+            open_ = (result < 0) & (place >= 0) & (self.end[near] >= at - MAX_WAIT_GAP_US)
+            fits = open_ & (self.stream[near] != self.stream[targets]) & (self.start[near] < at)
+            result[fits] = near[fits]
+            place = np.maximum(place - 1, NONE)
+        return result
+
+
+def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Floats) -> Edges:
+    """Waits set by `cudaStreamWaitEvent`: as `cuda_sync` events name them, else inferred.
+
+    `delay_us` is, per device row, how much later it started than its known dependencies explain.
+    A late start after such a call is tied to the operation of another stream that ended just
+    before it. A wait that cost nothing when measured is kept where the order of launches names its
+    two streams.
+    """
+    launches = _Launches.of(rank, links)
+    others = _OtherStreams(rank, links)
+    calls = rank.of(Category.RUNTIME)
+    calls = calls[rank.name_matches(STREAM_WAIT_CALL)[calls]]
+    stated, known = _recorded_waits(rank, calls, launches)
+    ordered, named = _launch_order_waits(rank, calls[~known], launches)
+    late = np.flatnonzero(delay_us > LATE_START_US)
+    is_first = np.zeros(len(delay_us), np.bool_)
+    is_first[_first_after_wait_call(rank, calls[~known], launches)] = True
+    after_call = late[is_first[late]]
+    target = np.concatenate([ordered, after_call])
+    named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
+    near = np.where(delay_us[target] > LATE_START_US, others.last_ended(target), NONE)
+    source = np.concatenate([stated[0], np.where(near >= 0, near, named)])
+    target = np.concatenate([stated[1], target])
+    usable = (source >= 0) & (others.end[source] <= others.start[target] + ROUNDING_US)
+    source, target = distinct_pairs(source[usable], target[usable])
+    kind = np.where(is_collective[target], EdgeKind.EVENT_WAIT_COLLECTIVE, EdgeKind.EVENT_WAIT)
+    return Edges.of(source, target, kind)
+
+
+def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> Edges:
+    """Kernels that started only as a kernel of another stream left the SMs.
+
+    A kernel of w waves places its last blocks when its last wave begins; the kernel that waits can
+    start then. Its first waves take what they take in the median of its like (same name and
+    grid): the last one is slower for the company.
+    """
+    others = _OtherStreams(rank, links)
+    is_kernel = rank.category[links.device_rows] == Category.KERNEL
+    waves = rank.waves[links.device_rows]
+    fills = is_kernel & ((waves >= MIN_WAVES) | (waves == 0))
+    edges: list[tuple[int, int]] = []
+    needs_sm = rank.category[links.device_rows] != Category.MEMCPY
+    for target in np.flatnonzero((delay_us > LATE_START_US) & needs_sm).tolist():
+        near = others.ended_near(target, MAX_TAIL_US)
+        ready = others.start[target] - delay_us[target]
+        taken = others.end[near] - others.start[near]
+        left = (others.end[near] - others.start[target]) / taken.clip(1)
+        held = near[
+            (others.start[near] <= ready + MAX_WAIT_GAP_US)
+            & (others.end[near] > ready)
+            & (left < MAX_TAIL_FRAC)
+            & fills[near]
+        ]
+        if len(held):
+            closest = held[np.argmin(np.abs(others.end[held] - others.start[target]))]
+            edges.append((int(closest), target))
+    table = np.array(edges, np.int64).reshape(-1, 2)
+    source = links.device_rows[table[:, 0]]
+    before_last_wave = 1 - 1 / waves[table[:, 0]].clip(MIN_WAVES)
+    undisturbed = np.minimum(
+        _typical_duration_us(rank, links) / rank.duration_us[links.device_rows].clip(1e-3), 1
+    )
+    overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
+    overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
+    return Edges.of(table[:, 0], table[:, 1], EdgeKind.SM_OCCUPANCY, overlap_frac=overlap)
+
+
+def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
+    """Per device operation: the median duration of those of its name and grid."""
+    rows = links.device_rows
+    like = rank.name[rows].astype(np.int64) * (len(rank.strings) + 1) + rank.grid[rows]
+    _, group = np.unique(like, return_inverse=True)
+    order = np.lexsort((rank.duration_us[rows], group))
+    first = np.searchsorted(group[order], np.arange(group.max(initial=-1) + 2))
+    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
+    duration = rank.duration_us[rows][order]
+    return ((duration[low] + duration[high]) / 2)[group] if len(rows) else duration
+
+
+class _Launches(NamedTuple):
+    """Device operations in the order of their launch calls."""
+
+    device: Ints
+    """Positions in `Links.device_rows`."""
+    call: Ints
+    """Row of the launch call."""
+    when_us: Floats
+    stream: Ints
+
+    @classmethod
+    def of(cls, rank: RankTrace, links: Links) -> _Launches:
+        device = np.flatnonzero(links.device_launch >= 0)
+        when_us = rank.start_us[links.device_launch[device]]
+        order = np.argsort(when_us, kind="stable")
+        device = device[order]
+        stream = stream_keys(rank, links.device_rows)[device]
+        return cls(device, links.device_launch[device], when_us[order], stream)
+
+
+def unresolved_waits(rank: RankTrace) -> tuple[int, int]:
+    """Of the waits for events that the file states: how many are for an event whose record is not
+    in it, so that what they waited for is guessed; and how many there are."""
+    runtime = rank.of(Category.RUNTIME)
+    calls = runtime[rank.name_matches(STREAM_WAIT_CALL)[runtime]]
+    records = rank.of(Category.CUDA_SYNC)
+    records = records[np.isin(rank.correlation[records], rank.correlation[calls])]
+    known = rank.sync_source_stream[records] >= 0
+    known &= np.isin(rank.sync_record_correlation[records], rank.correlation[runtime])
+    return int((~known).sum()), len(records)
+
+
+def _recorded_waits(
+    rank: RankTrace, calls: Ints, launches: _Launches
+) -> tuple[tuple[Ints, Ints], Mask]:
+    """(source, target) device rows of the waits whose streams a `cuda_sync` event names, and which
+    of the calls those are.
+
+    The source is what was last launched on the awaited stream before its event was recorded, the
+    target what was launched first on the waiting one after the call.
+    """
+    records = rank.of(Category.CUDA_SYNC)
+    records = records[(rank.sync_source_stream[records] >= 0) & (rank.sync_stream[records] >= 0)]
+    known = np.isin(rank.correlation[calls], rank.correlation[records])
+    none = np.zeros(0, np.int64)
+    if not known.any():
+        return (none, none), known
+    record_of = dict(zip(rank.correlation[records].tolist(), records.tolist(), strict=True))
+    runtime = rank.of(Category.RUNTIME)
+    call_of = dict(zip(rank.correlation[runtime].tolist(), runtime.tolist(), strict=True))
+    number = launches.stream & 0xFFFFFFFF
+    order = np.argsort(number, kind="stable")
+    on = {int(number[order[low]]): order[low:high] for low, high in equal_runs(number[order])}
+    when_us = {stream: launches.when_us[rows] for stream, rows in on.items()}
+    never = np.zeros(0)
+    pairs: list[tuple[int, int]] = []
+    for at in np.flatnonzero(known).tolist():
+        record = record_of[int(rank.correlation[calls[at]])]
+        recorded = call_of.get(int(rank.sync_record_correlation[record]))
+        known[at] = recorded is not None
+        if recorded is None:
+            continue
+        awaited, waiting = int(rank.sync_source_stream[record]), int(rank.sync_stream[record])
+        last = int(np.searchsorted(when_us.get(awaited, never), rank.start_us[recorded])) - 1
+        first = int(np.searchsorted(when_us.get(waiting, never), rank.start_us[calls[at]]))
+        if last >= 0 and first < len(on.get(waiting, none)):
+            source, target = on[awaited][last], on[waiting][first]
+            pairs.append((int(launches.device[source]), int(launches.device[target])))
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return (table[:, 0], table[:, 1]), known
+
+
+def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tuple[Ints, Ints]:
+    """Device rows launched right after a stream-wait call, and per such call the source that the
+    order of launches names.
+
+    That is the last operation launched before the call by its thread, if on another stream; else
+    the last of any thread on another stream; -1 without one.
+    """
+    on = launches.stream
+    run = np.maximum.accumulate(np.where(np.diff(on, prepend=NONE) != 0, np.arange(len(on)), 0))
+    targets, sources = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for thread in distinct(rank.thread[calls]):
+        on_thread = np.flatnonzero(rank.thread[launches.call] == thread)
+        called_us = rank.start_us[calls[rank.thread[calls] == thread]]
+        at = np.searchsorted(launches.when_us[on_thread], called_us, side="right")
+        called_us, at = called_us[at < len(on_thread)], at[at < len(on_thread)]
+        target, before = on_thread[at], on_thread[at - 1]
+        last = np.searchsorted(launches.when_us, called_us, side="left") - 1
+        other = np.where(on[last] != on[target], last, run[last] - 1)
+        source = np.where((at > 0) & (on[before] != on[target]), before, other)
+        targets.append(launches.device[target])
+        sources.append(np.where(source >= 0, launches.device[source], NONE))
+    return np.concatenate(targets), np.concatenate(sources)
+
+
+def _first_after_wait_call(rank: RankTrace, calls: Ints, launches: _Launches) -> Ints:
+    """Device rows before whose launch, and after the launch before on their stream, any thread
+    called for a wait: a call names no stream, so it may have been for theirs."""
+    called_us = np.sort(rank.start_us[calls])
+    order = np.argsort(launches.stream, kind="stable")
+    stream, when_us = launches.stream[order], launches.when_us[order]
+    same = np.diff(stream, prepend=NONE) == 0
+    since_us = np.where(same, np.roll(when_us, 1), -np.inf)
+    until = np.searchsorted(called_us, when_us, side="right")
+    waited = until > np.searchsorted(called_us, since_us, side="right")
+    return launches.device[order[waited]]
+
+
+def with_data_edges(
+    graph: ExecutionGraph,
+    rank: RankTrace,
+    links: Links,
+    execution_trace: ExecutionTrace,
+    pairing: Pairing,
+) -> ExecutionGraph:
+    """`graph` (of this one rank) with an edge from the last device operation of each producer to
+    the first one of its consumer, where they run on different streams.
+
+    Within a stream the order says it already. An edge that the measurement contradicts (the
+    consumer began before) is left out.
+    """
+    events = defaultdict(list)
+    for event, node in zip(pairing.event.tolist(), pairing.node.tolist(), strict=True):
+        events[node].append(event)
+    producer, consumer = execution_trace.data_dependencies()
+    pairs = [
+        pair
+        for p, c in zip(producer.tolist(), consumer.tolist(), strict=True)
+        if len(events[p]) == len(events[c])
+        for pair in zip(events[p], events[c], strict=True)
+    ]
+    if not pairs:
+        return graph
+    table = np.array(pairs, np.int64)
+    rows = distinct(table.reshape(-1))
+    first, last = _device_operations(rank, links, rows)
+    source = last[np.searchsorted(rows, table[:, 0])]
+    target = first[np.searchsorted(rows, table[:, 1])]
+    known = (source >= 0) & (target >= 0)
+    result = np.stack(distinct_pairs(source[known], target[known]), axis=1)
+    devices = links.device_rows
+    stream, start, end = stream_keys(rank, devices), rank.start_us[devices], rank.end_us[devices]
+    result = result[
+        (stream[result[:, 0]] != stream[result[:, 1]])
+        & (end[result[:, 0]] <= start[result[:, 1]] + ROUNDING_US)
+    ]
+    node = np.flatnonzero(graph.on_device)
+    data = Edges.of(node[result[:, 0]], node[result[:, 1]], EdgeKind.DATA, lag_us=-ROUNDING_US)
+    return without_cycles(replace(graph, edges_=graph.edges_.and_(data)), rank.where)
+
+
+def _device_operations(rank: RankTrace, links: Links, events: Ints) -> tuple[Ints, Ints]:
+    """Per host event: positions in `device_rows` of the first and last operation launched in it."""
+    launched = np.flatnonzero(links.device_launch >= 0)
+    launch = links.device_launch[launched]
+    order = np.lexsort((rank.start_us[launch], rank.thread[launch]))
+    launched, launch = launched[order], launch[order]
+    keys = thread_keys(rank.thread[launch], rank.start_us[launch])
+    begun, over = (
+        thread_keys(rank.thread[events], us[events]) for us in (rank.start_us, rank.end_us)
+    )
+    low, past = np.searchsorted(keys, begun, side="left"), np.searchsorted(keys, over, side="right")
+    launched, is_empty = np.append(launched, NONE), past <= low
+    return launched[np.where(is_empty, NONE, low)], launched[np.where(is_empty, NONE, past - 1)]

@@ -1,0 +1,351 @@
+"""The execution graph: what ran on which resource, and what each piece had to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.arrays import Floats, Ints, Mask, has_code
+from perfmodel.errors import GraphError
+from perfmodel.timeline.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.trace.columns import NONE
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+
+Codes = NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Columns of the nodes; one row per node.
+
+    `start_us` is when the node began on the machine that was measured, waiting excluded (a call
+    that waited starts when its wait is over); `duration_us` is what it takes by itself.
+    `release_us` is the earliest start (-inf: none), for what began before anything it depends on
+    was recorded. `resource` is `rank/thread` or `rank/device/stream` by index of
+    `ExecutionGraph.resources`. Of traces, codes are int8, other integers int32.
+    """
+
+    kind: Codes
+    cause: Codes
+    scope: Codes
+    rank: Ints
+    resource: Ints
+    row: Ints
+    """Row of the trace event behind the node (a gap: of the operator that follows), or -1."""
+    start_us: Floats
+    duration_us: Floats
+    release_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def end_us(self) -> Floats:
+        return self.start_us + self.duration_us
+
+    def with_more(self, count: int, **columns: object) -> Nodes:
+        """These nodes and, behind them, `count` more: per column one value, or one for each."""
+        grown = {}
+        for each in fields(Nodes):
+            old = getattr(self, each.name)
+            more = np.asarray(columns[each.name], old.dtype)
+            grown[each.name] = np.concatenate([old, np.broadcast_to(more, count)])
+        return Nodes(**grown)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Columns of the edges: node `target` starts at or after the end of `source`, less the share
+    `overlap_frac` of its duration, plus `lag_us`.
+
+    A negative lag lets the two overlap; so does the last wave of a kernel that filled the device.
+    Lags are constants per trace and kind, never an event's own residual.
+    """
+
+    source: Ints
+    target: Ints
+    kind: Codes
+    overlap_frac: Floats
+    lag_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @classmethod
+    def of(
+        cls,
+        source: Ints,
+        target: Ints,
+        kind: Ints | EdgeKind,
+        *,
+        overlap_frac: Floats | float = 0.0,
+        lag_us: Floats | float = 0.0,
+    ) -> Edges:
+        """Edges of one kind, or of one each."""
+        return cls(
+            source.astype(np.int32),
+            target.astype(np.int32),
+            np.broadcast_to(np.asarray(kind, np.int8), len(source)),
+            np.broadcast_to(np.asarray(overlap_frac, np.float64), len(source)),
+            np.broadcast_to(np.asarray(lag_us, np.float64), len(source)),
+        )
+
+    def where(self, kept: Mask | Ints) -> Edges:
+        """The edges of which `kept` is true, or that it names."""
+        return Edges(*(getattr(self, each.name)[kept] for each in fields(Edges)))
+
+    def shifted(self, by: int) -> Edges:
+        """The edges between nodes whose numbers are `by` higher."""
+        return replace(self, source=self.source + by, target=self.target + by)
+
+    def and_(self, *more: Edges) -> Edges:
+        """These edges and, behind them, `more`."""
+        names = [each.name for each in fields(Edges)]
+        parts = (self, *more)
+        return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+    def ready_us(self, start_us: Floats, duration_us: Floats) -> Floats:
+        """Per edge: the earliest start it allows its target, given the nodes' times."""
+        start_us, duration_us = start_us.take(self.source), duration_us.take(self.source)
+        return start_us + duration_us * (1 - self.overlap_frac) + self.lag_us
+
+    def latest(self, ready_us: Floats, wins: Mask | None = None) -> Ints:
+        """Per target, ascending, the edge that sets it free last; of those that tie, the last one
+        that `wins`, else the last."""
+        target = self.target.astype(np.int64)
+        latest_us = np.full(target.max(initial=NONE) + 1, -np.inf)
+        np.maximum.at(latest_us, target, ready_us)
+        edge = np.flatnonzero(ready_us == latest_us[target])
+        if wins is not None:
+            edge = edge[np.argsort(wins[edge], kind="stable")]
+        last = np.full(len(latest_us), NONE)
+        last[target[edge]] = edge
+        result: Ints = last[last != NONE]
+        return result
+
+
+@dataclass(frozen=True)
+class StepMarks:
+    """Per rank and step: the nodes of zero length at its start and end."""
+
+    rank: Ints
+    name: tuple[str, ...]
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class CarriedEdges:
+    """Edges between steps that repeat: `edges.target` of the step `distance` later than the one of
+    `edges.source`."""
+
+    edges: Edges
+    distance: Ints
+
+    def and_(self, more: CarriedEdges) -> CarriedEdges:
+        """These edges and `more`."""
+        return CarriedEdges(
+            self.edges.and_(more.edges), np.concatenate([self.distance, more.distance])
+        )
+
+
+@dataclass(frozen=True)
+class ExecutionGraph:
+    """Nodes bound to resources, and what each had to wait for."""
+
+    nodes_: Nodes
+    edges_: Edges
+    marks: StepMarks
+    resources: tuple[str, ...]
+    labels: tuple[str, ...]
+    """Per node, what people call it."""
+    annotations: tuple[str, ...]
+    """Per node, the innermost annotation around it, or an empty text."""
+    unknown: Cause = Cause.UNEXPLAINED
+    """What time without a visible reason is due to: `RECORDING_MISSING` in files that hold only
+    part of what ran."""
+    process_groups: dict[int, str] = field(default_factory=dict)
+    """Collective node to its process group, where the file names it."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the files behind the graph."""
+    left_out: int = 0
+    """Inferred dependencies that contradicted one another and are not in the graph."""
+    arrivals: Ints | None = None
+    """Where ranks meet: rows (transfer, arrival) of collective nodes. The device is taken from the
+    arrival on, waiting included."""
+    carried: CarriedEdges | None = None
+    """What a step waits for of the steps before it, in a graph of one step that repeats."""
+
+    def __len__(self) -> int:
+        return len(self.nodes_)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of how the graph was made."""
+        if not self.left_out:
+            return list(self.notes)
+        return [
+            *self.notes,
+            f"{self.left_out} inferred dependencies contradict one another and were left out: "
+            "the times of this trace do not fit together",
+        ]
+
+    @cached_property
+    def on_device(self) -> NDArray[np.bool_]:
+        """Which nodes run on a device's stream."""
+        streams = np.array(["/gpu" in name for name in self.resources], bool)
+        is_work = has_code(self.nodes_.kind, DEVICE_KINDS)
+        return is_work & streams[self.nodes_.resource] if len(streams) else is_work
+
+    def device_span(self, rank: int | None = None) -> tuple[Ints, Ints]:
+        """(first node, last node) of each device operation, of one rank or all."""
+        last = np.flatnonzero(self.on_device)
+        if rank is not None:
+            last = last[self.nodes_.rank[last] == rank]
+        if self.arrivals is None:
+            return last, last
+        first = np.arange(len(self))
+        first[self.arrivals[:, 0]] = self.arrivals[:, 1]
+        last = last[~np.isin(last, self.arrivals[:, 1])]
+        return first[last], last
+
+    @property
+    def nodes(self) -> pd.DataFrame:
+        """The nodes as a pandas frame."""
+        import pandas as pd
+
+        n = self.nodes_
+        codes = {"kind": NodeKind, "cause": Cause, "scope": Scope}
+        columns = {
+            "label": self.labels,
+            **{name: _names(of, getattr(n, name)) for name, of in codes.items()},
+            "rank": n.rank,
+            "resource": [self.resources[r] for r in n.resource],
+            "start_us": n.start_us,
+            "duration_us": n.duration_us,
+        }
+        return pd.DataFrame(columns)
+
+    @property
+    def edges(self) -> pd.DataFrame:
+        """The edges as a pandas frame."""
+        import pandas as pd
+
+        names = ("source", "target", "kind", "lag_us", "overlap_frac")
+        frame = pd.DataFrame({name: getattr(self.edges_, name) for name in names})
+        return frame.assign(kind=_names(EdgeKind, self.edges_.kind))
+
+    @cached_property
+    def order(self) -> Ints:
+        """The nodes so that every edge goes forward.
+
+        Measured starts nearly give it; where they do not (clocks that disagree, rounding), the
+        nodes are sorted properly. Raises `GraphError` naming a cycle.
+        """
+        order = np.lexsort((self.nodes_.end_us, self.nodes_.start_us))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        source, target = position.take(self.edges_.source), position.take(self.edges_.target)
+        backwards = source >= target
+        if not backwards.any():
+            return order
+        # What no edge goes back across is in order: only the stretches between are sorted.
+        depth = np.bincount(target[backwards], minlength=len(order) + 1)
+        depth -= np.bincount(source[backwards] + 1, minlength=len(order) + 1)
+        mixed = np.cumsum(depth)[:-1] > 0
+        places = np.flatnonzero(mixed)
+        result = self._topological(source, target, mixed)
+        if len(result) < len(places):
+            import networkx as nx
+
+            cycle = nx.find_cycle(
+                nx.DiGraph(list(zip(source.tolist(), target.tolist(), strict=True)))
+            )
+            names = [self.labels[order[at]] for at, _ in reversed([*cycle, cycle[0]])]
+            raise GraphError(f"the graph has a cycle: {' <- '.join(names)}")
+        order[places] = order[result]
+        return order
+
+    @staticmethod
+    def _topological(source: Ints, target: Ints, chosen: Mask) -> list[int]:
+        """Those of the chosen places that are in no cycle and behind none, lowest first where
+        edges (from the places `source` to `target`) allow it."""
+        from heapq import heappop, heappush
+
+        place = np.flatnonzero(chosen)
+        number = np.cumsum(chosen) - 1
+        inside = np.flatnonzero(chosen[source] & chosen[target])
+        inside = inside[np.argsort(source[inside], kind="stable")]
+        source, target = number[source[inside]], number[target[inside]]
+        waiting = np.bincount(target, minlength=len(place)).tolist()
+        first = np.searchsorted(source, np.arange(len(place) + 1)).tolist()
+        targets = target.tolist()
+        ready = [at for at, count in enumerate(waiting) if not count]
+        order = []
+        while ready:
+            at = heappop(ready)
+            order.append(at)
+            for each in targets[first[at] : first[at + 1]]:
+                waiting[each] -= 1
+                if not waiting[each]:
+                    heappush(ready, each)
+        result: list[int] = place[order].tolist()
+        return result
+
+    @cached_property
+    def predecessors(self) -> tuple[Ints, Ints]:
+        """(first edge per node, edge index by target): the edges into each node."""
+        by_target = np.argsort(self.edges_.target, kind="stable")
+        first = np.searchsorted(self.edges_.target[by_target], np.arange(len(self) + 1))
+        return first, by_target
+
+    @cached_property
+    def neighbours(self) -> Edges:
+        """Each node of a thread or stream and the next one there, with what they may overlap by:
+        the share and the negative lag of the edge between them, where there is one."""
+        nodes, edges = self.nodes_, self.edges_
+        order = self.order[nodes.kind[self.order] != NodeKind.MARK]
+        order = order[np.argsort(nodes.resource[order], kind="stable")]
+        same = np.diff(nodes.resource[order]) == 0
+        before, after = order[:-1][same], order[1:][same]
+        pair = before * len(self) + after
+        overlap_frac, lag_us = np.zeros(len(pair)), np.zeros(len(pair))
+        lenient = edges.where((edges.overlap_frac > 0) | (edges.lag_us < 0))
+        by_pair = np.argsort(pair)
+        key = lenient.source.astype(np.int64) * len(self) + lenient.target
+        at = np.searchsorted(pair[by_pair], key).clip(max=max(len(pair) - 1, 0))
+        matched = pair[by_pair][at] == key if len(pair) else np.zeros(len(key), bool)
+        at = by_pair[at[matched]]
+        np.maximum.at(overlap_frac, at, lenient.overlap_frac[matched])
+        np.minimum.at(lag_us, at, lenient.lag_us[matched])
+        kind = np.full(len(pair), EdgeKind.PROGRAM, np.int8)
+        return Edges(before, after, kind, overlap_frac, lag_us)
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """The graph for people: node and edge attributes as in `nodes` and `edges`.
+
+        Two nodes may have several edges, such as data and occupancy.
+        """
+        import networkx as nx
+
+        graph = nx.MultiDiGraph()
+        graph.add_nodes_from((i, row) for i, row in enumerate(self.nodes.to_dict("records")))
+        graph.add_edges_from(
+            (row.pop("source"), row.pop("target"), row) for row in self.edges.to_dict("records")
+        )
+        return graph
+
+
+def _names(of: type[IntEnum], codes: Codes) -> list[str]:
+    """The names of codes in lower case."""
+    names = {each.value: each.name.lower() for each in of}
+    return [names[code] for code in codes.tolist()]

@@ -1,0 +1,1 @@
+"""Fits of models to measurements, evaluation against measurements, checks for CI."""

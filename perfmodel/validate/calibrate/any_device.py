@@ -1,0 +1,268 @@
+"""From tables to a device's file: a calibrated CPU, or a GPU with the figures that it reached."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from perfmodel.base.arrays import Floats
+from perfmodel.base.files import read_bytes
+from perfmodel.base.progress import Begin, silent
+from perfmodel.cost.cpu.drift import Drift, drifted
+from perfmodel.errors import HardwareError, UsageError
+from perfmodel.hardware import Device, device
+from perfmodel.ops.spec import OPS
+from perfmodel.validate.calibrate.device import DeviceFit, fit_device
+from perfmodel.validate.calibrate.device_data import DeviceData, Measured, Source, read_tables
+
+
+def fit_any_device(
+    paths: Sequence[Path],
+    hardware: str | None = None,
+    *,
+    stem: str,
+    only: str | None = None,
+    seed: int = 0,
+    begin: Begin = silent,
+) -> tuple[DeviceFit, str]:
+    """The fit of the device that the tables at `paths` are of, and the text of its file.
+
+    `hardware` names what to start from; `stem` is the device's new name; `only` its name in tables
+    of several. Raises `UsageError`.
+    """
+    data = read_tables(paths, only)
+    base = base_device(data.device, paths, hardware, stem)
+    if base.target == "cpu":
+        fit = fit_device(data, base, seed=seed, begin=begin)
+    else:
+        fit = fit_gpu_device(data, base, stem=stem)
+    made = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "perfmodel": version("perfmodel"),
+        "python": sys.version.split()[0],
+        "scipy": version("scipy"),
+    }
+    return fit, device_toml(fit, data.sources, made)
+
+
+MATMUL, VECTOR = "matmul", "vector"
+HIGH, LOW = 0.99, 0.01
+WITHOUT_FLOOR = ("profiler_kernel", "cuda_graph_replay")
+"""Ways of timing that show what a kernel itself takes at least."""
+LARGE_US = 100.0
+MIN_ROWS = 20
+
+
+def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
+    """`base` with the figures that the tables show; what they do not show stays as it was.
+
+    No half is held out: each figure is a quantile of what was reached, not a fit.
+    """
+    measured = data.all
+    reached: dict[str, float] = {}
+    notes = []
+    shares = _peak_fracs(measured, MATMUL, base)
+    if len(shares) >= MIN_ROWS:
+        reached["gemm_peak_frac"] = float(np.clip(np.quantile(shares, HIGH), 0.01, 1.0))
+    else:
+        notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
+    kernels = np.isin(measured.rows.timing, WITHOUT_FLOOR)
+    if kernels.sum() >= MIN_ROWS:
+        reached["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
+    else:
+        notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
+    shares = _peak_fracs(measured, VECTOR, base)
+    if len(shares) >= MIN_ROWS:
+        share = float(np.quantile(shares, HIGH))
+        reached["stream_peak_frac"] = float(np.clip(share, 0.01, 1.0))
+        notes.append(f"memory-bound ops reach {share * base.hbm_gb_per_s:.0f} GB/s")
+    else:
+        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    sources = {**base.sources, **dict.fromkeys(reached, f"measured: {data.device}")}
+    fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached)  # type: ignore[arg-type]
+    return DeviceFit(fitted, (), None, 0, tuple(notes))
+
+
+def _peak_fracs(measured: Measured, family: str, base: Device) -> list[float]:
+    """Of each long row of a family, its share of the peak: of its matrix rate, or of the memory."""
+    fracs: list[float] = []
+    for op, index in measured.rows.groups():
+        spec = OPS[op]
+        if spec.family != family:
+            continue
+        dims, item = measured.rows.dims_of(op, index), measured.rows.item_bytes[index]
+        peaks: Floats = np.full(len(index), base.hbm_gb_per_s * 1e3)
+        work: Floats = spec.read_bytes(dims, item) + spec.written_bytes(dims, item)
+        if family == MATMUL:
+            dtypes = [measured.rows.dtype[row] for row in index.tolist()]
+            rates = [base.matrix_tflop_per_s(each if each in DTYPES else None) for each in dtypes]
+            work, peaks = spec.flop(dims), np.array(rates) * 1e6
+        us = measured.duration_us[index]
+        fracs += (work / us / peaks)[us >= LARGE_US].tolist()
+    return fracs
+
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+MAX_RECORD_BYTES = 10_000_000
+_FLOP_PER_CLOCK = {"avx512f": 64.0, "avx2": 32.0, "neon": 16.0}
+"""Two multiply-adds per clock of the vector width (makers' optimisation manuals, recalled)."""
+_USUAL_FLOP_PER_CLOCK = 16.0
+_ASSUMED_GB_PER_S_PER_CORE = 12.0
+_ASSUMED_W_PER_CORE = 5.0
+_ASSUMED_MHZ = 2500.0
+
+
+def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
+    """The device to fit: `given` by name or file, else as the records with `tables` describe it.
+
+    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
+    """
+    if given:
+        return device(given)
+    record = _record(tables)
+    if record is not None and record.gpu is None and record.cpu is not None:
+        return _cpu(name, record, record.cpu, stem)
+    try:
+        return device(name)
+    except HardwareError as error:
+        raise UsageError(
+            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
+            "device with --hardware"
+        ) from None
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+
+
+class _Cpu(msgspec.Struct):
+    usable_cpus: _Count | None = None
+    cache_bytes: dict[str, _Bytes] = {}
+    clock_mhz: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    memory_bytes: _Bytes | None = None
+    vector: list[str] = []
+
+
+class _Machine(msgspec.Struct):
+    """What of a record says what a CPU is."""
+
+    cpu: _Cpu | None = None
+    gpu: Any = None
+    intra_op_threads: _Count | None = None
+    date: str = "undated"
+
+    @property
+    def cores(self) -> int:
+        """The threads that were measured, or those that there are; 0: not said."""
+        return self.intra_op_threads or (self.cpu and self.cpu.usable_cpus) or 0
+
+    def __post_init__(self) -> None:
+        if self.cpu and not self.cores:
+            raise ValueError("neither intra_op_threads nor usable_cpus")
+
+
+class _Record(msgspec.Struct):
+    machine: _Machine
+
+
+def _record(tables: Sequence[Path]) -> _Machine | None:
+    """The collector's record of the machine, from the folder of the first table that has one."""
+    for table in tables:
+        stem = table.name.split(".")[0].removesuffix("_steps")
+        record = table.with_name(f"{stem}_meta.json")
+        if record.is_file():
+            content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
+            try:
+                return msgspec.json.decode(content, type=_Record, strict=False).machine
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"{record}: not a record of the collector: {error}") from None
+    return None
+
+
+def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
+    measured = f"the collector's record, {record.date}"
+    cores, mhz = record.cores, cpu.clock_mhz or _ASSUMED_MHZ
+    vectors = [rate for flag, rate in _FLOP_PER_CLOCK.items() if flag in cpu.vector]
+    per_clock = max(vectors, default=_USUAL_FLOP_PER_CLOCK)
+    figures: dict[str, tuple[Any, str]] = {
+        "sm_count": (cores, f"{measured}: intra-op threads"),
+        "boost_mhz": (mhz, measured),
+        "tdp_w": (_ASSUMED_W_PER_CORE * cores, "assumed: 5 W a core"),
+        "hbm_bytes": (cpu.memory_bytes or 8 * 2**30, measured),
+        "hbm_gb_per_s": (_ASSUMED_GB_PER_S_PER_CORE * cores, "assumed: 12 GB/s a core"),
+        "l2_bytes": (cpu.cache_bytes.get("L2", 2**20) * cores, f"{measured}: of each core"),
+        "llc_bytes": (cpu.cache_bytes.get("L3", 8 * 2**20), measured),
+        "fp32_tflop_per_s": (
+            cores * mhz * per_clock / 1e6,
+            f"{cores} threads x {mhz:.0f} MHz x {per_clock:.0f} per clock",
+        ),
+        "kernel_floor_us": (1.0, "assumed: an operator that does next to nothing"),
+    }
+    sources = MappingProxyType({key: text for key, (_, text) in figures.items()})
+    values = {key: value for key, (value, _) in figures.items()}
+    return Device(name=stem, target="cpu", aliases=(name,), sources=sources, **values)
+
+
+PLACES = 5
+"""Significant digits of a fitted number."""
+
+
+def drifted_toml(base: Device, drift: Drift, record: Path) -> str:
+    """The file of `base` as fast as it was when `record` was taken."""
+    head = f"# {base.name} with its drift since its calibration, by `perfmodel fit drift`: "
+    return "\n".join([f"{head}{record.name}.", *_device(drifted(base, drift)), ""])
+
+
+def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> str:
+    """The file: what it was fitted on as comments, then the device with its calibration."""
+    versions = ", ".join(f"{name} {value}" for name, value in made.items())
+    lines = [f"# Fitted with `perfmodel fit device`: {versions}."]
+    for it in sources:
+        lines.append(f"# {it.name}: sha256 {it.sha256}, {it.rows} rows, {it.left_out} left out")
+    if fit.errors:
+        lines += [
+            f"# A random half held out (seed {fit.seed}) for the errors, then fitted to all.",
+            "# Held-out errors: family, how measured, n, median %, 90th percentile %, bias %, and",
+            "# by how many % the measurement's medians lie above its robust times:",
+        ]
+        for row in (*fit.errors, *([fit.steps] if fit.steps else [])):
+            lines.append(
+                f"#   {row.family}, {row.kind}: {row.n}, {row.median_pct:.1f}, {row.p90_pct:.1f}, "
+                f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
+            )
+    lines += [f"# {note}" for note in fit.notes]
+    return "\n".join([*lines, *_device(fit.device), ""])
+
+
+def _device(device: Device) -> Iterable[str]:
+    yield 'kind = "device"'
+    for entry in fields(device):
+        value = getattr(device, entry.name)
+        if entry.name not in ("sources", "calibration") and value is not None and value != ():
+            yield f"{entry.name} = {_value(value)}"
+    sections: dict[str, Mapping[str, Any]] = {"source": device.sources}
+    for name, values in sorted(device.calibration.items()):
+        bare = name.replace("_", "").isalnum()
+        sections[f"calibration.{name if bare else json.dumps(name)}"] = values
+    for section, values in sections.items():
+        yield f"\n[{section}]"
+        for key, value in values.items():
+            yield f"{key} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        return f"{value:.{PLACES}g}" if abs(value) < 1e15 else str(value)
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,390 @@
+"""Measurement tables for fitting: read, checked, thinned; errors of predictions on them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel import hardware
+from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.collect.timing import GPU_FLUSH_BYTES
+from perfmodel.cost.gpu.heuristic import TIMINGS, calls_of
+from perfmodel.cost.gpu.matmul import QUANTISED
+from perfmodel.cost.gpu.rates import matrix_flop_per_us, stream_bytes_per_us
+from perfmodel.cost.learned.devices import describe
+from perfmodel.cost.learned.model import as_layers
+from perfmodel.cost.learned.part import Part
+from perfmodel.cost.learned.tiles import tile_key
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError
+from perfmodel.hardware import Device
+from perfmodel.ops.rows import BEHIND_WORK, FRAMEWORK, FRAMEWORKS, TORCH, Rows
+from perfmodel.ops.spec import OPS, directions
+from perfmodel.ops.vocabulary.matmul import MATMUL
+from perfmodel.validate.calibrate.device_data import numbers_of, read_measurements, require_dims
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+DECIMALS = 4
+MAX_US = 1e12
+GMAE_OFFSET = 4e-4
+"""Keeps single exact rows from deciding a geometric mean. Source: Lin et al. 2022."""
+
+
+@dataclass(frozen=True)
+class KernelErrors:
+    """Errors of `n` rows of one op, device and dtype; percents of what was measured.
+
+    `gmae_pct` is the geometric mean of absolute errors, `median_pct` their median, `bias_pct` the
+    mean error with its sign; `coverage_frac` the share of rows within their 90 % interval, and
+    `width_frac` the mean width of the intervals over the prediction.
+    """
+
+    op: str
+    device: str
+    dtype: str
+    n: int
+    mape_pct: float
+    gmae_pct: float
+    median_pct: float
+    bias_pct: float
+    coverage_frac: float
+    width_frac: float
+
+
+def error_figures(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Errors in percent of what was measured, both `[n]` in one unit.
+
+    `mape_pct` is the mean of absolute errors, `gmae_pct` their geometric mean, `median_pct`,
+    `p90_pct` and `worst_pct` their quantiles; `bias_pct` is the mean error with its sign,
+    `total_pct` that of all together.
+    """
+    error = predicted / measured - 1.0
+    size = np.abs(error)
+    figures = {
+        "mape_pct": size.mean(),
+        "gmae_pct": np.exp(np.log(size + GMAE_OFFSET).mean()),
+        "median_pct": np.median(size),
+        "p90_pct": np.quantile(size, 0.9),
+        "worst_pct": size.max(),
+        "bias_pct": error.mean(),
+        "total_pct": predicted.sum() / measured.sum() - 1.0,
+    }
+    return {name: float(100.0 * each) for name, each in figures.items()}
+
+
+def errors_of(
+    what: tuple[str, str, str], measured_us: Floats, predicted_us: Floats, low: Floats, high: Floats
+) -> KernelErrors:
+    """Errors of one group `what` (op, device, dtype); all arrays `[n]` in microseconds."""
+    figures = error_figures(predicted_us, measured_us)
+    inside = (low <= measured_us) & (measured_us <= high)
+    numbers = [figures[name] for name in ("mape_pct", "gmae_pct", "median_pct", "bias_pct")]
+    numbers += [inside.mean(), ((high - low) / predicted_us).mean()]
+    return KernelErrors(*what, len(inside), *(round(float(each), DECIMALS) for each in numbers))
+
+
+NEEDED = ("op", "device", "duration_us")
+_TEXTS = {"dtype": "fp32", "direction": "fwd", "timing": "profiler_kernel"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file of measurements and where it came from."""
+
+    path: Path
+    sha256: str
+    frame: pd.DataFrame
+
+
+CLOCK_FLOOR, LAUNCH_FLOOR = COSTS_OF_TIMING = ("clock_floor", "launch_floor")
+"""Rows of the collector that are no kernels: no call at all, and the smallest call there is."""
+BY_EVENTS = "event_single_call"
+LAUNCHED_US = "launched_us"
+"""Column: what the smallest call took on the same host, as `duration_us` is told."""
+
+
+def _as_called(frame: pd.DataFrame) -> dict[str, object]:
+    """What `collect kernels` calls: single elements that are gathered and added."""
+    called: dict[str, object] = {}
+    single = frame["op"].isin(("gather", "scatter_add"))
+    if single.any():
+        elements = numbers_of(frame, "rows")["rows"] * numbers_of(frame, "cols")["cols"]
+        called["rows"] = frame["rows"].mask(single, elements)
+        called["cols"] = frame["cols"].mask(single, 1.0)
+        called["hash_size"] = frame["hash_size"].mask(single, elements)
+    return called
+
+
+def without_timing(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table without what timing itself costs, which `collect kernels` measures beside.
+
+    Its launches on a GPU hide behind other work: such rows are less what timing nothing shows, and
+    have a timing of their own, since the start behind other work is in them.
+    """
+    is_cost = frame["op"].isin(COSTS_OF_TIMING)
+    own = frame[~is_cost].reset_index(drop=True)
+    by_events = frame[frame["timing"] == BY_EVENTS]
+    if "cache" not in frame or not (by_events["op"] == CLOCK_FLOOR).any():
+        return own
+    clock_us, launch_us = (
+        own["cache"].map(by_events[by_events["op"] == op].groupby("cache")["duration_us"].median())
+        for op in COSTS_OF_TIMING
+    )
+    hidden = (own["timing"] == BY_EVENTS) & clock_us.notna()
+    us = own["duration_us"] - clock_us.where(hidden, 0.0)
+    timing = own["timing"].mask(hidden, BEHIND_WORK)
+    taken = own.assign(timing=timing, duration_us=us, framework=TORCH, **_as_called(own))
+    taken[LAUNCHED_US] = (launch_us - clock_us).where(hidden)
+    return taken[~hidden | (us > 0.0)].reset_index(drop=True)
+
+
+_LATE = 1.1
+
+
+def launched_late(frame: pd.DataFrame, known: Mapping[str, Device]) -> Mask:
+    """Rows of `collect kernels` whose time is their host's: behind the flush, and a call before on
+    warm caches, the device had nothing left to do before the host had made the last launch."""
+    if not {"host_us", LAUNCHED_US} <= set(frame):
+        return np.zeros(len(frame), bool)
+    stream = {name: stream_bytes_per_us(each) for name, each in known.items()}
+    flush_us = 2.0 * GPU_FLUSH_BYTES / frame["device"].map(stream)
+    host_us, warm = numbers_of(frame, "host_us")["host_us"], frame["cache"] == "warm"
+    ahead_us = flush_us + np.where(warm, frame["duration_us"] - host_us, 0.0)
+    late = frame["duration_us"] < _LATE * (host_us - ahead_us)
+    return np.asarray(late & frame[LAUNCHED_US].notna())
+
+
+def read_table(path: Path) -> Table:
+    """A Parquet or CSV file in the measurement-table schema; of `collect kernels`, see
+    `without_timing`.
+
+    Raises `ModelError` that names the file, and the column or row, for what cannot be used.
+    """
+    path = Path(path)
+    frame, sha256 = read_measurements(path, NEEDED, ModelError)
+    try:
+        kernels = without_timing(_checked(frame))
+        if not len(kernels):
+            raise ModelError("the table has no rows of kernels")
+        return Table(path, sha256, kernels)
+    except PerfmodelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    """With usual values where texts are missing; raises `ModelError` for what cannot be."""
+    for column in NEEDED:
+        if column not in frame:  # a table of step times
+            raise ModelError(f"no column {column!r}; not a measurement table")
+        if frame[column].isna().any():
+            row = int(np.argmax(frame[column].isna().to_numpy()))
+            raise ModelError(f"row {row}: {column} is missing")
+    for column, usual in (_TEXTS | {"flag": ""}).items():
+        if column in frame:
+            frame[column] = frame[column].astype(object).fillna(usual).astype(str)
+        else:
+            frame[column] = usual
+    frame = frame.astype({"op": str, "device": str})
+    dims = numbers_of(frame, "duration_us")
+    require_dims(frame, dims)
+    measured = dims["duration_us"]
+    bad = np.flatnonzero(~((measured > 0) & (measured < MAX_US)))
+    if len(bad):
+        raise ModelError(
+            f"row {bad[0]}: duration_us is {measured[bad[0]]:g}; "
+            f"expected above 0 and below {MAX_US:g}"
+        )
+    for column, known in (("timing", TIMINGS), ("direction", directions())):
+        unknown = sorted(set(frame[column]) - set(known))
+        if unknown:
+            raise ModelError(
+                f"unknown {column} {unknown[0][:60]!r}; one of {', '.join(sorted(known))}"
+            )
+    return frame
+
+
+def joined(tables: Iterable[Table]) -> pd.DataFrame:
+    """The rows of all tables in one frame, `device` as its drivers name it, without those that tell
+    of their host (`launched_late`). Raises `HardwareError`, naming the table, for a device that is
+    not known."""
+    import pandas as pd
+
+    frames = []
+    for table in tables:
+        try:
+            known = devices_of(table.frame["device"])
+        except HardwareError as error:
+            raise HardwareError(f"{table.path}: {error}") from None
+        frames.append(table.frame[~launched_late(table.frame, known)])
+    return pd.concat(frames, ignore_index=True)
+
+
+def devices_of(names: Iterable[str]) -> dict[str, Device]:
+    """The catalogue's devices by driver name; raises `HardwareError` for an unknown one."""
+    return {name: hardware.device(name) for name in dict.fromkeys(names)}
+
+
+def without_excluded(tables: Sequence[Table]) -> list[Table]:
+    """`tables` without the rows that `excluded_rows.toml` names, by hash of the table."""
+    excluded = tomllib.loads(Path(__file__).with_name("excluded_rows.toml").read_text("utf-8"))
+    kept = []
+    for table in tables:
+        frame = table.frame
+        for each in excluded["rows"]:
+            if each["sha256"] == table.sha256:
+                named = (frame[name] == each[name] for name in ("device", "op", "dtype"))
+                frame = frame[~np.logical_and.reduce([*named])]
+        kept.append(replace(table, frame=frame))
+    return kept
+
+
+def family_rows(frame: pd.DataFrame, family: str) -> pd.DataFrame:
+    """The rows of one family, as the ops whose kernels they run (`as_layers`); ops that the
+    vocabulary lacks belong to none.
+
+    Products in fewer bits that are no layers round nothing, as PyTorch's.
+    """
+    ops = {op for op in set(frame["op"]) if op in OPS and OPS[op].family == family}
+    own = frame[frame["op"].isin(ops)]
+    if family != MATMUL or own.empty:
+        return own
+    import pandas as pd
+
+    products = own[own["op"].isin(("mm", "bmm"))]
+    rows = as_layers(Rows.from_frame(products))
+    is_layer = np.array(rows.op, object) == "linear"
+    if not is_layer.any():
+        return own
+    layers = products[is_layer].assign(op="linear", bias=0.0)
+    framework = layers.get(FRAMEWORK, layers["op"].map(lambda _: ""))
+    rounds_none = layers["dtype"].isin(QUANTISED) & ~framework.isin(FRAMEWORKS)
+    layers[FRAMEWORK] = framework.mask(rounds_none, TORCH)
+    return pd.concat([own.drop(layers.index), layers]).sort_index()
+
+
+def few_of_each(frame: pd.DataFrame, at: Ints, most: int, seed: int) -> Ints:
+    """At most `most` of the rows `at` per device, op and dtype, in order."""
+    own = frame.iloc[at].sample(frac=1.0, random_state=seed)
+    few = own.groupby(["device", "op", "dtype"]).head(most)
+    return np.sort(few.index.to_numpy())
+
+
+def thinned(frame: pd.DataFrame, most: int, seed: int) -> pd.DataFrame:
+    """At most `most` rows per device, op and dtype, as many of each framework as there are, drawn
+    evenly over sizes, in file order."""
+    import pandas as pd
+
+    parts = []
+    for _, group in frame.groupby(["device", "op", "dtype"], sort=True):
+        left = most
+        kinds = [own for _, own in group.groupby(Rows.from_frame(group).in_framework())]
+        for place, own in enumerate(sorted(kinds, key=len)):
+            own = own.sample(min(len(own), left // (len(kinds) - place)), random_state=seed)
+            left -= len(own)
+            parts.append(own)
+    return pd.concat(parts).sort_index()
+
+
+_UNNAMED_FRAC = 0.5
+
+
+def some_unnamed(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """`frame` without the framework of half of the rows: what is asked about often has none, and
+    then has the mean of all, and the spread."""
+    if FRAMEWORK not in frame:
+        return frame
+    drawn = np.random.default_rng(seed).random(len(frame)) < _UNNAMED_FRAC
+    return frame.assign(framework=frame[FRAMEWORK].mask(drawn))
+
+
+KIND = ["device", "timing", "op", "dtype"]
+_FLOOR_QUANTILE, _AT_FLOOR, _AT_FLOOR_FRAC, _MIN_AT_FLOOR = 0.03, 1.1, 0.12, 20
+
+
+def launch_floors(frame: pd.DataFrame) -> dict[str, float]:
+    """Where short calls pile up, by `device/timing/op/dtype`, of timings that contain a launch;
+    behind other work, what the smallest call took on the same host."""
+    single = frame[frame["timing"].isin([each for each, it in TIMINGS.items() if it.floor_us > 0])]
+    calls = single.groupby(KIND)["duration_us"]
+    floors = calls.quantile(_FLOOR_QUANTILE)
+    at_most = _AT_FLOOR * calls.transform("quantile", _FLOOR_QUANTILE)
+    piled = (single["duration_us"] <= at_most).groupby([single[name] for name in KIND]).mean()
+    found = floors[(piled >= _AT_FLOOR_FRAC) & (calls.size() >= _MIN_AT_FLOOR)].to_dict()
+    if LAUNCHED_US in frame:
+        behind = frame[frame["timing"] == BEHIND_WORK].groupby(KIND)[LAUNCHED_US]
+        found |= behind.median().dropna().to_dict()
+    return {"/".join(key): float(us) for key, us in found.items()}
+
+
+def host_floors(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """By device and timing, the median over ops of where calls of one launch pile up: what tells
+    how long a call of an op must be whose own floor nothing shows."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key, us in launch_floors(frame).items():
+        device, timing, op, _ = key.split("/")
+        found.setdefault((device, timing), []).append(us / calls_of(op))
+    return {key: float(np.median(each)) for key, each in found.items()}
+
+
+_TILE_NAME = r"(?:MT|gemm\w*?_)(\d+)x(\d+)"
+"""Tensile's and cuBLAS's way to name a tile; the first number runs along n."""
+_MIN_SHARE, _FEWEST, _FULL_WAVES = 0.02, 20, 3.0
+
+
+def observed_tiles(
+    frame: pd.DataFrame, devices: Mapping[str, Device], part: Part
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Per op, dtype and generation, the tiles of at least 2 % of the rows: rows, columns, share of
+    the peak.
+
+    Names are known after the fact only: they tell which kernels a library has, not which one a
+    row will run.
+    """
+    column = next((name for name in ("kernel_name", "kernel") if name in frame), None)
+    if column is None:
+        return {}
+    sizes = frame[column].astype("string").str.extract(_TILE_NAME).astype("float64")
+    tiles: dict[str, list[tuple[float, float, float]]] = {}
+    for (op, dtype, name), at in frame.groupby(["op", "dtype", "device"]).indices.items():
+        key, own = tile_key(op, dtype, devices[name]), sizes.iloc[at]
+        if key not in tiles and own[0].notna().any():
+            down, across = own[1].fillna(1.0).to_numpy(), own[0].fillna(1.0).to_numpy()
+            reached = _reached(frame.iloc[at], down, across, devices[name], part)
+            groups = reached.groupby([own[1].to_numpy(), own[0].to_numpy()])
+            tiles[key] = [
+                (*size, _usual(tile)) for size, tile in groups if len(tile) >= _MIN_SHARE * len(at)
+            ]
+    return {key: each for key, each in tiles.items() if each}
+
+
+def _reached(
+    frame: pd.DataFrame, down: Floats, across: Floats, device: Device, part: Part
+) -> pd.DataFrame:
+    """Of each row the share of the peak, computed edges included, and the waves of its blocks."""
+    rows, own = Rows.from_frame(frame), describe(device)
+    b, m, n, k = (np.nan_to_num(rows.dims.get(name, 1.0), nan=1.0) for name in ("b", "m", "n", "k"))
+    floor_us, offset_us = part.floors(rows, part.cells(rows, own), own)
+    measured = frame["duration_us"].to_numpy(np.float64)
+    kernel = np.maximum(measured - offset_us, 0.1 * measured)
+    waves = b * np.ceil(m / down) * np.ceil(n / across) / device.sm_count
+    rate = matrix_flop_per_us(device, rows.dtype) * device.gemm_peak_frac
+    computed = np.ceil(waves) * device.sm_count * 2.0 * down * across * k
+    share = np.where(measured > 1.5 * floor_us, computed / rate / kernel, np.nan)
+    import pandas as pd
+
+    return pd.DataFrame({"share": share, "waves": waves})
+
+
+def _usual(tile: pd.DataFrame) -> float:
+    """The median share where many waves ran, else of all."""
+    known = tile.dropna()
+    full = known[known["waves"] > _FULL_WAVES]
+    among = full if len(full) >= _FEWEST else known
+    return float(among["share"].median().clip(0.05, 1.2)) if len(among) else 0.5

@@ -1,0 +1,306 @@
+"""Tables of the collector: DLRM step times (`collect truth`, `collect ops`), operators in steps.
+
+Operators are lowered to rows of the vocabulary as a prediction does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats
+from perfmodel.base.frames import read_frame
+from perfmodel.collect.records import PARTS, REFERENCE_COLUMNS
+from perfmodel.cost.cpu.call import WATCHED
+from perfmodel.errors import ModelError, UsageError
+from perfmodel.lowering.build_cpu import FIRST_FRAC, STEP_BYTES, written_bytes
+from perfmodel.lowering.lower import lower
+from perfmodel.ops.dtypes import dtype_of_torch
+from perfmodel.ops.graph import Argument, Op, OpGraph, Tensor
+from perfmodel.ops.read.attributes import Lookups
+from perfmodel.ops.rows import Rows
+from perfmodel.ops.vocabulary.host import UNKNOWN
+from perfmodel.workload import Workload
+from perfmodel.workload.load import workload_from_document
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+MAX_BYTES = 100_000_000
+MAX_RANKS, MAX_THREADS = 1024, 4096
+MAX_US = 1e12
+MAX_SPREAD = 100.0
+STEP_COLUMNS = (
+    *("name", "ranks", "threads_per_rank", "rows_per_table", "dim", "pooling", "batch_per_rank"),
+    *("zipf_alpha", "bottom_mlp", "top_mlp", "p10_us"),
+)
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """One configuration: its workload, ranks and threads, and its step time.
+
+    `halves_frac` is by how much the robust times of two halves of the rounds differ: the
+    measurement's own spread; NaN where it is unknown.
+    """
+
+    name: str
+    workload: Workload
+    ranks: int
+    threads: int
+    step_us: float
+    median_us: float
+    halves_frac: float
+    where: str = ""
+    """File and row."""
+    reference_us: tuple[float, ...] = (float("nan"),) * len(PARTS)
+    """What the parts of the reference work took beside it; nan where there was none."""
+
+    @property
+    def batch(self) -> int:
+        """Of all ranks together."""
+        return self.workload.batch
+
+
+def is_step_table(frame: pd.DataFrame) -> bool:
+    """Whether a table holds step times of configurations."""
+    return set(STEP_COLUMNS) <= set(frame.columns)
+
+
+def read_steps(path: Path) -> list[MeasuredStep]:
+    """The configurations of the CSV at `path`; `UsageError` names file and row."""
+    frame = read_frame(path, max_bytes=MAX_BYTES, error=UsageError)
+    if not is_step_table(frame):
+        missing = ", ".join(sorted(set(STEP_COLUMNS) - set(frame.columns)))
+        raise UsageError(f"{path}: is not a table of step times: it has no column {missing}")
+    steps = steps_of(frame, str(path))
+    if not steps:
+        raise UsageError(f"{path}: no row is a DLRM configuration with a step time")
+    return steps
+
+
+def steps_of(frame: pd.DataFrame, where: str) -> list[MeasuredStep]:
+    """The rows that are DLRM configurations; `UsageError` names `where` and the row."""
+    steps = []
+    readings = readings_of(frame, where).tolist()
+    for number, record in enumerate(frame.to_dict("records"), start=1):
+        of_dlrm = [record[name] for name in ("rows_per_table", "dim", "pooling")]
+        if all(value != value for value in of_dlrm):  # a step of another model
+            continue
+        try:
+            step = _step(record, f"{where}: row {number}")
+            steps.append(replace(step, reference_us=tuple(readings[number - 1])))
+        except (ValueError, TypeError, OverflowError) as error:
+            text = str(error)[:200]
+            raise UsageError(f"{where}: row {number}: is not a configuration: {text}") from None
+    return steps
+
+
+def _step(record: Mapping[str, Any], where: str) -> MeasuredStep:
+    ranks = _whole(record, "ranks", MAX_RANKS)
+    bottom, top = (_widths(record, key) for key in ("bottom_mlp", "top_mlp"))
+    about = {key: float(record[key]) for key in ("dim", "pooling")}
+    rows = record["rows_per_table"]
+    if rows != rows:
+        raise ValueError("rows_per_table is missing")
+    if not isinstance(rows, str):  # a column of numbers alone
+        rows = f"{rows:.0f}" if rows == int(rows) else str(rows)
+    document = {
+        "batch": float(record["batch_per_rank"]) * ranks,
+        "model": {"dense_features": bottom[0], "bottom_mlp": bottom[1:], "top_mlp": top},
+        "tables": [
+            {**about, "alpha": float(record["zipf_alpha"]), "count": count, "rows": rows}
+            for count, rows in map(_repeated, rows.split())
+        ],
+    }
+    step_us, name = _time(record, "p10_us"), record["name"]
+    if not isinstance(name, str):  # a number, or none
+        name = "" if name != name else str(name)
+    halves_frac = float(record.get("halves_frac", float("nan")))
+    if not (np.isnan(halves_frac) or 0 <= halves_frac <= MAX_SPREAD):
+        raise ValueError(f"halves_frac is {halves_frac}; expected a share from 0 to {MAX_SPREAD:g}")
+    return MeasuredStep(
+        name=name,
+        workload=workload_from_document(document, name, where),
+        ranks=ranks,
+        threads=_whole(record, "threads_per_rank", MAX_THREADS),
+        step_us=step_us,
+        median_us=_time(record, "median_us") if "median_us" in record else step_us,
+        halves_frac=halves_frac,
+        where=where,
+    )
+
+
+def _whole(record: Mapping[str, Any], key: str, most: int) -> int:
+    value = float(record[key])
+    if not 1 <= value <= most or int(value) != value:
+        raise ValueError(f"{key} is {record[key]}; expected a whole number from 1 to {most}")
+    return int(value)
+
+
+def _time(record: Mapping[str, Any], key: str) -> float:
+    value = float(record[key])
+    if not 0 < value < MAX_US:
+        raise ValueError(f"{key} is {record[key]}; expected a time above 0")
+    return value
+
+
+def _widths(record: Mapping[str, Any], key: str) -> list[int]:
+    try:
+        return [int(width) for width in str(record[key]).split("-")]
+    except ValueError:
+        raise ValueError(f"{key} is {record[key]}; expected widths as in 64-256-64") from None
+
+
+def _repeated(text: str) -> tuple[int, int]:
+    """`8x1000` is eight times 1000."""
+    count, times, rows = text.rpartition("x")
+    try:
+        return int(count) if times else 1, int(rows)
+    except ValueError:
+        raise ValueError(f"rows_per_table: {text}: expected rows, or 8x1000") from None
+
+
+def readings_of(frame: pd.DataFrame, where: str) -> Floats:
+    """The reference columns of a table, microseconds, `[rows, parts]`; nan in a table without."""
+    import pandas as pd
+
+    if not set(REFERENCE_COLUMNS) <= set(frame.columns):
+        return np.full((len(frame), len(PARTS)), np.nan)
+    columns = [pd.to_numeric(frame[name], errors="coerce") for name in REFERENCE_COLUMNS]
+    readings: Floats = np.stack([column.to_numpy(np.float64) for column in columns], axis=1)
+    given = frame[list(REFERENCE_COLUMNS)].notna().to_numpy()
+    bad = np.argwhere(given & ~(np.isfinite(readings) & (readings > 0)))
+    if len(bad):
+        row, part = bad[0].tolist()
+        name = REFERENCE_COLUMNS[part]
+        value = str(frame[name].iloc[row])[:40]
+        raise UsageError(f"{where}: row {row + 1}: {name} is {value}; expected a time above 0")
+    return readings
+
+
+OP_COLUMNS = (
+    *("configuration", "op", "phase", "input_shapes", "input_dtypes", "scalars", "duration_us"),
+)
+_LEADING = {"aten::convolution": 3}
+"""Tensor arguments that may be absent and stand before the scalars."""
+
+
+def is_op_table(frame: pd.DataFrame) -> bool:
+    """Whether a table was written by `collect ops`."""
+    return set(OP_COLUMNS) <= set(frame.columns)
+
+
+def step_operators(frame: pd.DataFrame) -> tuple[Rows, pd.DataFrame]:
+    """Operators of real steps that lower to one piece each, as rows, and their rows of `frame`.
+
+    Probes, and what ran only to be watched, are left out. Raises `ModelError` that names the row of
+    an operator whose shapes or scalars are damaged.
+    """
+    import pandas as pd
+
+    real = frame["phase"] != "probe"
+    if "artefact" in frame:
+        real &= frame["artefact"].fillna(0) == 0
+    frame = frame[real]
+    ops = []
+    for row, record in enumerate(frame.to_dict("records")):
+        try:
+            ops.append(op_of(record))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ModelError(f"operator {row} ({record['op']}): {str(error)[:80]}") from None
+    lowered = lower(OpGraph(tuple(ops)), "cpu")
+    pieces_of = np.bincount(lowered.owner, minlength=len(ops))
+    kept = [
+        (owner, piece)
+        for owner, piece in zip(lowered.owner.tolist(), lowered.pieces, strict=True)
+        if pieces_of[owner] == 1 and piece.op != UNKNOWN
+    ]
+    records = [
+        {
+            **piece.dims,
+            "op": piece.op,
+            "dtype": piece.dtype,
+            "direction": piece.direction,
+            "timing": WATCHED,
+        }
+        for _, piece in kept
+    ]
+    rows, part = Rows.of(records), frame.iloc[[row for row, _ in kept]]
+    count = part["count"].to_numpy(np.float64) if "count" in part else np.ones(len(part))
+    part = part.assign(configuration=part["configuration"].astype(str), count=count)
+    of = part["configuration"].to_numpy()
+    written = pd.Series(written_bytes(rows) * count).groupby(of).transform("sum")
+    again = pd.DataFrame({"of": of, "op": rows.op, "direction": rows.direction}).duplicated()
+    step_dims = {STEP_BYTES: written.to_numpy(), FIRST_FRAC: np.where(again, 0.0, 1.0) / count}
+    return replace(rows, dims={**rows.dims, **step_dims}), part
+
+
+def op_of(record: dict[str, Any]) -> Op:
+    """One row as an op: its tensors in order, then its scalars."""
+    shapes, types = json.loads(record["input_shapes"]), json.loads(record["input_dtypes"])
+    layouts = record.get("input_layouts")
+    kinds = json.loads(layouts) if isinstance(layouts, str) else [""] * len(shapes)
+    scalars = json.loads(record["scalars"])
+    tensors = [_tensor(*each) for each in zip(shapes, types, kinds, strict=True)]
+    name = str(record["op"]).split(".")[0]
+    tensors += [None] * (_LEADING.get(name, 0) - len(tensors))
+    made = record.get("output_shapes")
+    outputs = json.loads(made) if isinstance(made, str) else []
+    first = next(iter(types), "float32")
+    dtype = first if isinstance(first, str) else str(scalars.get("dtype", "float32"))
+    return Op(
+        name=name,
+        inputs=(*tensors, *(_plain(value) for value in scalars.values())),
+        outputs=tuple(Tensor(tuple(shape), _dtype(dtype)) for shape in outputs),
+        phase=str(record["phase"]),
+        attributes=_reuse(record, tensors, scalars),
+    )
+
+
+def _reuse(
+    record: Mapping[str, Any], tensors: Sequence[Argument], scalars: Mapping[str, Any]
+) -> dict[str, str]:
+    """What an op that looks up rows of a table touched, as attributes; nothing of another op."""
+    unique = record.get("unique_rows")
+    known = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    if unique is None or not unique > 0 or len(known) < 2 or len(known[0].shape) != 2:
+        return {}
+    first, second = known[:2]
+    batch = lookups = int(scalars.get("nnz", second.elements))
+    rows, dim = first.shape
+    if "num_weights" in scalars:
+        rows, batch = int(scalars["num_weights"]), first.shape[0]
+    bags = (max(lookups / batch, 1.0),)
+    return Lookups((rows,), (dim,), (batch,), bags, (float(unique),), (0.0,)).to_attributes()
+
+
+def _tensor(shape: Any, dtype: Any, layout: Any) -> Argument:
+    if isinstance(dtype, list):
+        layouts = layout if isinstance(layout, list) else [layout] * len(dtype)
+        return tuple(_tensor(*each) for each in zip(shape, dtype, layouts, strict=True))
+    lengths, strides = tuple(shape), ()
+    if layout == "transposed":  # in its last two dimensions; the strides of others are not known
+        sizes = (*lengths[:-2], lengths[-1], lengths[-2])
+        steps = [math.prod(sizes[at + 1 :]) for at in range(len(sizes))]
+        strides = (*steps[:-2], steps[-1], steps[-2])
+    kind = "sparse" if layout == "sparse_coo" else ""
+    return Tensor(lengths, _dtype(dtype), layout=kind, strides=strides)
+
+
+def _dtype(word: str) -> str:
+    dtype = dtype_of_torch(word)
+    if dtype is None:
+        raise ModelError(f"unknown dtype {word!r} of an operator")
+    return dtype
+
+
+def _plain(value: Any) -> Argument:
+    return tuple(_plain(item) for item in value) if isinstance(value, list) else value

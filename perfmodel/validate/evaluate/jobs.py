@@ -1,0 +1,376 @@
+"""Traces evaluated: the jobs behind paths; errors of held-out steps, predicted from the others."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
+from perfmodel.base.progress import Begin, begun, silent
+from perfmodel.errors import PerfmodelError, TraceError, UsageError
+from perfmodel.lowering.host import TYPES, Profile, Samples
+from perfmodel.lowering.host.measure import measure
+from perfmodel.ops.families import families_of_kernels
+from perfmodel.prediction import predict
+from perfmodel.prediction.intervals import median_errors, unseen_step_interval
+from perfmodel.prediction.leave_out import left_out_change_us, naive_predictions
+from perfmodel.timeline.graph.recorded_steps import step_of_nodes
+from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.schedule import Timeline, measured, schedule
+from perfmodel.timeline.steps import by_rank_and_step, steady_steps
+from perfmodel.trace import Trace, read
+from perfmodel.trace.formats import file_suffixes
+from perfmodel.trace.read import rank_in_name
+from perfmodel.validate.evaluate.kernels import TableJob, table_rows
+from perfmodel.validate.evaluate.results import LEFT_OUT, Evaluation, Kind, Row, TraceFacts, rows_of
+from perfmodel.validate.evaluate.shapes import (
+    model_rows,
+    predicted_in_model_mode,
+    shape_rows,
+    shapes_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_ALIKE = (["rank", "label", "nth"], ["rank", "label"], ["rank", "family"])
+"""What operations have in common that stand in for one another, finest first: of a rank, the n-th
+launch of a kernel in its step, its name, its family."""
+
+
+def device_work(graph: ExecutionGraph) -> pd.DataFrame:
+    """Kernels, copies and collectives within steps, a row each, numbered per label and step."""
+    import pandas as pd
+
+    node = graph.device_span()[1]
+    labels = [graph.labels[row] for row in node.tolist()]
+    work = pd.DataFrame(
+        {
+            "node": node,
+            "step": step_of_nodes(graph)[node],
+            "rank": np.searchsorted(np.unique(graph.marks.rank), graph.nodes_.rank[node]),
+            "family": families_of_kernels(labels),
+            "label": labels,
+            "start_us": graph.nodes_.start_us[node],
+            "duration_us": graph.nodes_.duration_us[node],
+        }
+    )
+    work = work[work["step"] >= 0].sort_values("start_us", kind="stable")
+    return work.assign(nth=work.groupby(["rank", "step", "label"]).cumcount()).sort_index()
+
+
+def work_us(work: pd.DataFrame, step: int, teachers: Ints) -> pd.Series:
+    """Per operation of `step`: the mean duration of those most alike in the steps `teachers`; of
+    all of them where none is alike, nan where there is none."""
+    own, taught = work[work["step"] == step], work[work["step"].isin(teachers)]
+    result = own["duration_us"] * np.nan
+    for keys in _ALIKE:
+        mean_us = taught.groupby(keys)["duration_us"].mean().rename("mean_us")
+        result = result.fillna(own.join(mean_us, on=keys)["mean_us"])
+    return result.fillna(taught["duration_us"].mean())
+
+
+def family_rows(trace: str, work: pd.DataFrame, steady: Ints, held: Ints) -> list[Row]:
+    """Per kernel family: errors of its device time per rank and held step."""
+    if not len(work) or len(steady) < 2:
+        return []
+    import pandas as pd
+
+    own = work[work["step"].isin(held)]
+    left_out = [work_us(work, step, np.setdiff1d(steady, [step])) for step in held.tolist()]
+    own = own.assign(predicted_us=pd.concat(left_out))
+    sums = own.groupby(["family", "step", "rank"])[["predicted_us", "duration_us"]].sum()
+    return [
+        row
+        for family, each in sums.groupby(level="family")
+        for row in rows_of(
+            trace,
+            Kind.FAMILY,
+            str(family),
+            each["predicted_us"].to_numpy(),
+            each["duration_us"].to_numpy(),
+        )
+    ]
+
+
+def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row]:
+    """Per overhead type: errors of its total per rank and held step.
+
+    The step's own operators and launch calls are given; what each costs comes from the profile
+    of the rank's other steps (its mean per type, operator and thread). Samples that waited count
+    on neither side.
+    """
+    if len(steady) < 2:
+        return []
+    pairs = [
+        _overhead_totals(measure(rank, links).without_waiting(), steady, held)
+        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    ]
+    predicted, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    rows = []
+    for code, kind in enumerate(TYPES):
+        rows += rows_of(name, Kind.OVERHEAD, kind, predicted[:, code], true[:, code])
+    return rows
+
+
+def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats, Floats]:
+    """`[held step, type]`: predicted and measured totals of one rank."""
+    warmup = np.setdiff1d(np.unique(samples.step), steady).tolist()
+    taught = reduce(Samples.without_step, warmup, samples)
+    predicted, true = (np.zeros((len(held), len(TYPES))) for _ in range(2))
+    for at, step in enumerate(held.tolist()):
+        of_step, others = samples.of_step(step), taught.without_step(step)
+        if not len(of_step) or not len(others):
+            continue
+        true[at] = np.bincount(of_step.type, of_step.value_us, minlength=len(TYPES))
+        profile = Profile.from_samples(others)
+        known = np.isin(of_step.type, others.type)
+        value = np.zeros(len(of_step))
+        value[known] = profile.durations(
+            [TYPES[code] for code in of_step.type[known]],
+            [of_step.names[code] for code in of_step.op[known]],
+            [of_step.threads[code] for code in of_step.thread[known]],
+        )
+        predicted[at] = np.bincount(of_step.type, value, minlength=len(TYPES))
+    return predicted, true
+
+
+MAX_HELD_OUT = 12
+"""Steps that are held out at most, spread evenly over the trace: each costs a replay."""
+
+
+def held_out_steps(steady: Ints) -> Ints:
+    """The step indices to hold out in turn."""
+    if len(steady) <= MAX_HELD_OUT:
+        return steady
+    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MAX_HELD_OUT).round().astype(int)]
+    return chosen
+
+
+def held_out_step_us(graph: ExecutionGraph, work: pd.DataFrame, steady: Ints, held: Ints) -> Floats:
+    """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
+    given_us = graph.nodes_.duration_us.copy()
+    for index in held.tolist():
+        others = np.setdiff1d(steady, [index])
+        given_us[work["node"][work["step"] == index]] = work_us(work, index, others)
+    change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
+    return (by_rank_and_step(graph, schedule(graph).step_us) + change_us)[:, held]
+
+
+def step_rows(
+    trace: str, replayed: Timeline, left_out_us: Floats, steady: Ints, held: Ints
+) -> list[Row]:
+    """The rows of step times."""
+    graph = replayed.graph
+    truth = measured(graph)
+    true = by_rank_and_step(graph, truth.step_us)[:, held]
+    naive = naive_predictions(truth, steady)
+    predicted = {
+        Kind.STEP_REPLAY: by_rank_and_step(graph, replayed.step_us)[:, held],
+        Kind.STEP_LEFT_OUT: left_out_us,
+        Kind.NULL: naive.mean_us[:, held],
+        Kind.NULL_GPU: naive.mean_gpu_us[:, held],
+        Kind.NULL_LAST: naive.last_us[:, held],
+    }
+    return [row for kind, us in predicted.items() for row in rows_of(trace, kind, "step", us, true)]
+
+
+def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:
+    """Share of the held steps within the interval that a replay of the others gives; None below 3
+    steps."""
+    if len(steady) < 3:
+        return None
+    graph = replayed.graph
+    true, predicted = (
+        by_rank_and_step(graph, measured(graph).step_us),
+        by_rank_and_step(graph, replayed.step_us),
+    )
+    inside = []
+    for rank_us, true_us in zip(predicted, true, strict=True):
+        for step in held:
+            others = rank_us[steady[steady != step]]
+            low, high = unseen_step_interval(float(np.median(others)), median_errors(others))
+            inside.append(low <= true_us[step] <= high)
+    return round(float(np.mean(inside)), 4)
+
+
+DEMO = "bundled demo"
+_DEMO_FILE = "dlrm_cpu_kineto.json.gz"
+_ARCHIVES = (".tar.gz", ".tgz")
+_KEY = b'"traceEvents"'
+_UNSAID = -1
+"""A rank or a world size that a file does not say."""
+_STATED = re.compile(
+    rb'"distributedInfo"\s*:\s*\{(?=[^{}]*"world_size"\s*:\s*(?!1\D)(\d+))[^{}]*"rank"\s*:\s*(\d+)'
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training or inference job: a file, or a folder with a file per rank."""
+
+    name: str
+    """The same wherever the folder is: its own name and the path below it."""
+    path: Path
+    asked: bool = True
+    """Named by the user, and not come upon in a folder."""
+
+
+def demo_job() -> Job:
+    """The trace that comes with the package."""
+    return Job(DEMO, Path(__file__).parents[2] / "demo" / _DEMO_FILE)
+
+
+def find_jobs(paths: Iterable[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Job]:
+    """The jobs of files and folders, in order of name.
+
+    A folder whose traces say different ranks of one job is that job; otherwise each Kineto file
+    and each archive is one. Other files are passed over. Raises `TraceError` where a folder
+    holds no trace, and `UsageError` where two jobs would have one name.
+    """
+    result: dict[str, Job] = {}
+    for path in map(Path, paths):
+        for job in _jobs(path, max_bytes):
+            other = result.setdefault(job.name, job)
+            if other != job:
+                raise UsageError(f"{job.path} and {other.path} would both be {job.name!r}")
+    return [result[name] for name in sorted(result)]
+
+
+def _jobs(path: Path, max_bytes: int) -> list[Job]:
+    root = Path(os.path.abspath(path))
+    if not root.is_dir():
+        return [Job(root.name, path)]
+
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
+
+    jobs: list[Job] = []
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders.sort()
+        below = Path(folder).relative_to(root)
+        names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
+        jobs += _of_folder(path / below, (Path(root.name) / below).as_posix(), names, max_bytes)
+    if not jobs:
+        raise TraceError(f"{path}: no Kineto trace in this folder or below it")
+    return jobs
+
+
+def _of_folder(folder: Path, name: str, files: list[str], max_bytes: int) -> list[Job]:
+    archives = [file for file in files if file.lower().endswith(_ARCHIVES)]
+    places = {file: _rank(folder / file, max_bytes) for file in files if file not in archives}
+    known = [place for place in places.values() if place is not None]
+    ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
+    of_one_job = _UNSAID not in ranks and len(ranks) == len(known) and len(sizes) == 1
+    if len(known) > 1 and of_one_job and not archives:
+        return [Job(name, folder, asked=False)]
+    traces = sorted([*archives, *(file for file, place in places.items() if place is not None)])
+    return [Job(f"{name}/{file}", folder / file, asked=False) for file in traces]
+
+
+def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
+    """Rank and world size that a Kineto file says, or its name the rank; None: no Kineto file.
+
+    A file that cannot be read counts: reading it will say why.
+    """
+    head = bytearray()
+    try:
+        for chunk in read_chunks(path, max_bytes=max_bytes):
+            unsearched = max(0, len(head) - len(_KEY))
+            head += chunk
+            at = head.find(_KEY, unsearched)
+            if at >= 0:
+                stated = _STATED.search(head, 0, at)
+                if stated:
+                    return int(stated.group(2)), int(stated.group(1))
+                rank = rank_in_name(path.name)
+                return _UNSAID if rank is None else rank, _UNSAID
+    except PerfmodelError:
+        return _UNSAID, _UNSAID
+    return None
+
+
+def evaluate_jobs(
+    jobs: Sequence[Job],
+    tables: Sequence[TableJob] = (),
+    *,
+    strict: bool = False,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    steps_by: str = "",
+    begin: Begin = silent,
+) -> Evaluation:
+    """The errors of every job, then of every table; `begin` gets the name of each.
+
+    A job that cannot be used is an error where it was asked for, or with `strict`; one that was
+    come upon in a folder is left out with a warning. Raises `PerfmodelError` where none is left.
+    """
+    rows: list[Row] = []
+    facts: list[TraceFacts] = []
+    warnings: list[str] = []
+    for job in begun(jobs, begin, lambda job: job.name):
+        try:
+            trace = read(job.path, strict=strict, max_bytes=max_bytes, steps_by=steps_by)
+            result = evaluate_trace(trace, job.name)
+        except PerfmodelError as error:
+            if job.asked or strict:
+                raise
+            warnings.append(f"{LEFT_OUT}{error}")
+            continue
+        rows += result.rows
+        facts += result.traces
+        warnings += result.warnings
+    if not facts:
+        why = warnings[0].removeprefix(LEFT_OUT) if warnings else "no trace was given"
+        raise TraceError(f"nothing to evaluate: {why}")
+    for table in tables:
+        rows += table_rows(table)
+    return Evaluation(rows, facts, warnings)
+
+
+def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
+    """The errors of one trace. Raises `TraceError` where it has no times.
+
+    Warm-up and outliers neither teach nor count. With one step there is only its replay.
+    """
+    name = trace.source if name is None else name
+    result = predict(trace)
+    timeline = result.results[0].timeline
+    graph = timeline.graph
+    steady = steady_steps(measured(graph))
+    held = held_out_steps(steady)
+    work = device_work(graph)
+    left = held_out_step_us(graph, work, steady, held)
+    shapes, model = shapes_of(trace), predicted_in_model_mode(trace)
+    rows = [
+        *step_rows(name, timeline, left, steady, held),
+        *overhead_rows(name, trace, steady, held),
+        *family_rows(name, work, steady, held),
+        *shape_rows(name, shapes),
+        *model_rows(name, model),
+    ]
+    true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
+    ranks = result.results[0].ranks
+    host = [rank.steps[step].measured_host_frac for rank in ranks for step in held]
+    unexplained = [rank.steps[step].unexplained.frac for rank in ranks for step in held]
+    facts = TraceFacts(
+        trace=name,
+        device=trace.device,
+        ranks=len(trace.ranks),
+        steps=len(held),
+        step_us=round(float(np.median(true_us)), 4),
+        measured_host_frac=round(float(np.median(host)), 4),
+        unexplained_frac=round(max(unexplained), 4),
+        interval_coverage_frac=coverage_frac(timeline, steady, held),
+        modelled_frac=None if model is None else model.coverage["modelled_frac"],
+    )
+    said = [f"{name}: {line}" if line in result.cautions else line for line in result.warnings]
+    return Evaluation(rows, [facts], said)

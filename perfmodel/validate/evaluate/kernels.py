@@ -1,0 +1,197 @@
+"""Errors of kernel models on measurement tables, per op, device and dtype, or per family."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.files import read_bytes
+from perfmodel.cost.durations import durations, durations_of
+from perfmodel.cost.gpu.program import shortest_kernel_us
+from perfmodel.errors import HardwareError, ModelError, PerfmodelError
+from perfmodel.hardware import Device, device
+from perfmodel.ops.spec import OPS
+from perfmodel.validate.calibrate.device_data import read_tables
+from perfmodel.validate.calibrate.kernel_data import (
+    LAUNCHED_US,
+    KernelErrors,
+    devices_of,
+    errors_of,
+    joined,
+    read_table,
+)
+from perfmodel.validate.evaluate.results import SCHEMA, Kind, Row, Tabular, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class KernelEvaluation(Tabular):
+    """Errors per op, device and dtype; `points` are the single rows behind them."""
+
+    rows: tuple[KernelErrors, ...]
+    points: pd.DataFrame = field(repr=False)
+    """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
+    late: int = 0
+    """Rows left out, whose time is their host's (`launched_late`)."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out."""
+        said = f"{self.late:,} rows left out: their launches came late, so that they are host time"
+        return [said] if self.late else []
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [asdict(row) for row in self.rows]
+        return {"schema": SCHEMA, "rows": rows, "warnings": self.warnings}
+
+    def plot(self) -> Figure:
+        """Predicted over measured of every row, coloured by op, with its interval."""
+        from perfmodel.plot import errors_figure
+
+        return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
+
+
+MAX_NAMED = 5
+"""Unknown ops that an error names."""
+
+
+def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
+    """Errors on every row of the tables at `paths`.
+
+    Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
+    for an unknown device.
+    """
+    import pandas as pd
+
+    tables = [read_table(Path(path)) for path in paths]
+    for table in tables:
+        unknown = sorted({op for op in table.frame["op"].unique() if op not in OPS})
+        if unknown:
+            shown = ", ".join(repr(op[:60]) for op in unknown[:MAX_NAMED])
+            more = len(unknown) - MAX_NAMED
+            raise ModelError(
+                f"{table.path}: unknown ops {shown}{f' and {more} more' if more > 0 else ''}; "
+                "`perfmodel kernel` lists those that can be predicted"
+            )
+    frame = joined(tables)
+    known = devices_of(frame["device"])
+    host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
+    times = pd.concat(
+        durations(own, _on_host(known[own["device"].iloc[0]], own))
+        for _, own in frame.groupby(host, sort=False, dropna=False)
+    ).loc[frame.index, ["duration_us", "low_us", "high_us"]]
+    rows = []
+    for kind, index in frame.groupby(["device", "op", "dtype"], sort=True).groups.items():
+        measured_us = frame.loc[index, "duration_us"].to_numpy(np.float64)
+        predicted_us = times.loc[index].to_numpy(np.float64).T
+        name, op, dtype = kind
+        rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
+    named = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
+    points = named.join(times.rename(columns={"duration_us": "predicted_us"}))
+    late = sum(len(table.frame) for table in tables) - len(frame)
+    return KernelEvaluation(tuple(rows), points.reset_index(drop=True), late)
+
+
+def _on_host(device: Device, measured: pd.DataFrame) -> Device:
+    """`device`, whose shortest kernel is what the smallest call took on the host of `measured`."""
+    launched_us = measured[LAUNCHED_US].iloc[0] if LAUNCHED_US in measured else np.nan
+    if np.isnan(launched_us):
+        return device
+    return replace(device, kernel_floor_us=shortest_kernel_us(launched_us))
+
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_COLUMNS = ("op", "device", "duration_us")
+_MAX_BYTES = 500_000_000
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """A table of measured kernels, and the file that describes the device it was measured on."""
+
+    name: str
+    path: Path
+    device: Path
+
+
+def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
+    """The measurement tables below folders that hold a device's file (`*.toml`), by name.
+
+    The file nearest above a table is its device's; a table that this file names as what it was
+    fitted on (by its hash) is left out, for its errors would say nothing, and so is one that names
+    a device of the catalogue of another kind.
+    """
+    jobs = []
+    for given in map(Path, paths):
+        root = Path(os.path.abspath(given))
+        for folder, folders, files in os.walk(root):
+            folders.sort()
+            described = _device_file(Path(folder), root)
+            for file in sorted(files) if described is not None else ():
+                path = Path(folder) / file
+                if described is not None and _is_test_of(path, described):
+                    below = path.relative_to(root)
+                    name = (Path(root.name) / below).as_posix()
+                    jobs.append(TableJob(name, given / below, described))
+    return jobs
+
+
+def table_rows(job: TableJob) -> list[Row]:
+    """Per family: errors of one table's rows. Raises `PerfmodelError` naming the file."""
+    measured = read_tables([job.path]).all
+    part = device(job.device)
+    rows = []
+    for family, index in measured.families().items():
+        of_family = measured.take(index)
+        try:
+            predicted = durations_of(of_family.rows, part).duration_us
+        except PerfmodelError as error:
+            raise type(error)(f"{job.name}: {error}") from None
+        rows += rows_of(job.name, Kind.KERNELS, family, predicted, of_family.duration_us)
+    return sorted(rows, key=lambda row: row.name)
+
+
+def _device_file(folder: Path, root: Path) -> Path | None:
+    """The only TOML file in `folder`, or in the nearest folder above it within `root`."""
+    for at in (folder, *folder.parents):
+        files = list(at.glob("*.toml"))
+        if len(files) == 1:
+            return files[0]
+        if at == root:
+            break
+    return None
+
+
+def _is_test_of(path: Path, described: Path) -> bool:
+    """Whether a file is a table of measured kernels that tells of the device `described`: Parquet,
+    or a CSV file with the columns, neither fitted to nor of other code's devices."""
+    if not path.name.lower().endswith(_SUFFIXES):
+        return False
+    content = read_bytes(path, max_bytes=_MAX_BYTES)
+    row: dict[str, str] = {}
+    names: tuple[str, ...] = ()
+    if path.suffix != ".parquet":
+        table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
+        with suppress(csv.Error):  # what reads the table says what is wrong with it
+            names = tuple(table.fieldnames or ())
+            row = next(table, {})
+        if not set(_COLUMNS) <= set(names):
+            return False
+    if hashlib.sha256(content).hexdigest() in described.read_text("utf-8", errors="replace"):
+        return False
+    try:
+        return device(row.get("device") or "").target == device(described).target
+    except HardwareError:
+        return True

@@ -1,0 +1,157 @@
+"""Steps predicted from configurations, against a table of measured ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cost.kernels.cpu_machine import MACHINE
+
+from perfmodel.cost.models import waiting_frac
+from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows, with_threads
+from perfmodel.validate.calibrate.tables import read_steps
+from perfmodel.validate.evaluate.step_times import StepError, StepErrors, evaluate_steps
+
+HEAD = (
+    "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"
+    "zipf_alpha,bottom_mlp,top_mlp,p10_us,median_us,halves_frac\n"
+)
+ROW = "small,cpu,1,2,3,2x1000 1x50,8,4,32,0.0,13-16-8,16-1,1500,1600,0.01\n"
+
+
+def _table(path: Path, *rows: str) -> Path:
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+def test_a_row_is_a_workload(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    assert [table.rows for table in step.workload.tables] == [1000, 1000, 50]
+    assert step.workload.bottom_widths == (13, 16, 8)
+    assert (step.ranks, step.threads, step.batch, step.step_us) == (1, 2, 32, 1500)
+
+
+def test_a_step_has_every_lookup_gradient_and_update(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    rows = step_rows(step)
+    bags = [d for op, d in zip(rows.op, rows.direction, strict=True) if op == "embedding_bag"]
+    assert sorted(bags) == ["bwd"] * 3 + ["fwd"] * 3 + ["update"] * 3
+    products = [op for op in rows.op if op in ("mm", "linear", "bmm")]
+    assert products.count("linear") == 4
+    assert products.count("bmm") == 3
+    assert rows.op.count("unknown") == 0
+    assert {"host_call", "host_node", "host_update", "host_step"} <= set(rows.op)
+
+
+def test_a_prediction_is_the_sum_of_its_families(tmp_path: Path) -> None:
+    (step,) = read_steps(_table(tmp_path / "t.csv", ROW))
+    found = predict_step(step, MACHINE)
+    assert sum(found.by_family_us.values()) == pytest.approx(found.duration_us)
+    assert found.low_us < found.duration_us < found.high_us
+
+
+def test_two_ranks_pay_for_their_collectives(tmp_path: Path) -> None:
+    row = ROW.replace("cpu,1,2", "cpu,2,1").replace("small", "two")
+    (step,) = read_steps(_table(tmp_path / "t.csv", row))
+    found = predict_step(step, MACHINE)
+    assert found.by_family_us["collective"] > 0
+    own_us = found.duration_us - found.by_family_us["collective"] - found.by_family_us["waiting"]
+    assert found.by_family_us["waiting"] == pytest.approx(waiting_frac(MACHINE, 2) * own_us)
+    buckets = step_rows(step).op.count("host_bucket")
+    assert buckets == 1
+    assert step_rows(step).dims["count"][step_rows(step).op.index("host_bucket")] == 2
+
+
+def test_the_last_of_more_ranks_is_later() -> None:
+    waits = [waiting_frac(MACHINE, ranks) for ranks in (1, 2, 4, 8)]
+    assert waits[0] == 0
+    assert waits[1] == pytest.approx(0.097 * 0.589, rel=1e-3)
+    assert waits == sorted(waits)
+
+
+def test_one_thread_sees_one_core() -> None:
+    one = with_threads(MACHINE, 1)
+    assert (one.sm_count, one.l2_bytes, one.fp32_tflop_per_s) == (1, 1_000_000, 0.1)
+    assert with_threads(MACHINE, 4) == MACHINE
+
+
+def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
+    own, whole = with_threads(MACHINE, 1, 2), with_threads(MACHINE, 1)
+    assert own.llc_bytes == (whole.llc_bytes or 0) / 2
+    assert (own.hbm_gb_per_s, own.l2_bytes) == (whole.hbm_gb_per_s, whole.l2_bytes)
+
+
+def test_the_summary() -> None:
+    rows = tuple(
+        StepError(
+            name="a",
+            ranks=1,
+            predicted_us=predicted,
+            low_us=0.9 * predicted,
+            high_us=1.1 * predicted,
+            measured_us=100.0,
+            spread_pct=2.0,
+        )
+        for predicted in (100.0, 105.0, 80.0)
+    )
+    summary = StepErrors("cpu", rows).summary()
+    assert summary["median_pct"] == pytest.approx(5)
+    assert summary["worst_pct"] == pytest.approx(20)
+    assert summary["coverage_frac"] == pytest.approx(2 / 3)
+
+
+def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
+    steps = read_steps(_table(tmp_path / "t.csv", ROW))
+    (row,) = evaluate_steps(steps, MACHINE, blind=True).rows
+    assert (row.measured_us, row.error_pct, row.within, row.spread_pct) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        ("13-16-8", "13-x", "bottom_mlp is 13-x; expected widths"),
+        ("13-16-8", "13", "bottom_mlp: expected a list of one or more"),
+        (",1500,", ",-1,", "expected a time above 0"),
+        (",1500,", ",inf,", "expected a time above 0"),
+        ("cpu,1,2", "cpu,0,2", "ranks is 0; expected a whole number from 1"),
+        ("cpu,1,2", "cpu,inf,2", "ranks is inf"),
+        ("cpu,1,2", "cpu,1,0", "threads_per_rank is 0"),
+        ("2x1000", "2x0", "rows: expected a whole number"),
+        ("2x1000", "2x", "rows_per_table: 2x: expected rows"),
+        ("2x1000 1x50", "", "rows_per_table is missing"),
+        ("2x1000 1x50", "-3", "rows: expected a whole number"),
+        ("2x1000", "-2x1000", "count: expected a whole number"),
+        (",8,4,32,", ",0,4,32,", "dim: expected a whole number"),
+        (",8,4,32,", ",8,0,32,", "pooling: expected a number"),
+        (",8,4,32,", ",8,4,1e99,", "batch: expected a whole number"),
+        (",32,0.0,", ",32,-1,", "alpha: expected a number"),
+        (",0.01", ",inf", "halves_frac is inf"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, good: str, bad: str, message: str) -> None:
+    with pytest.raises(PerfmodelError, match=rf"t\.csv: row 1: .*{re.escape(message)}"):
+        read_steps(_table(tmp_path / "t.csv", ROW.replace(good, bad)))
+
+
+def test_a_column_of_rows_alone(tmp_path: Path) -> None:
+    """A table of one size each was none of configurations."""
+    for text in ("1000", "1000.0"):
+        (step,) = read_steps(_table(tmp_path / "t.csv", ROW.replace("2x1000 1x50", text)))
+        assert [table.rows for table in step.workload.tables] == [1000]
+
+
+def test_a_table_of_something_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"other\.csv: is not a table of step times"):
+        read_steps(path)
+
+
+def test_tables_that_cannot_be_shared_out_name_the_row(tmp_path: Path) -> None:
+    steps = read_steps(_table(tmp_path / "t.csv", ROW.replace("cpu,1,2", "cpu,9,2")))
+    with pytest.raises(
+        UsageError, match=r"t\.csv: row 1: small: 3 whole tables cannot be distributed"
+    ):
+        evaluate_steps(steps, MACHINE)
