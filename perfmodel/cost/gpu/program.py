@@ -11,14 +11,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import Estimate
 from perfmodel.cost.gpu.analysis import Group, among_others, groups_of
 from perfmodel.cost.gpu.heuristic import TIMINGS, floors_of, measured_us
 from perfmodel.cost.gpu.rates import stream_bytes_per_us, transfer_us
 from perfmodel.cost.gpu.reductions import reduced_us, softmax_us
-from perfmodel.cost.gpu.streaming import accumulated_us, added_us, indexing_us, programs_us
+from perfmodel.cost.gpu.streaming import (
+    accumulated_us,
+    added_us,
+    chunks_us,
+    indexing_us,
+    joined_by_vectors,
+    joined_us,
+    programs_us,
+    selected_us,
+)
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
@@ -35,23 +44,26 @@ class OpBehaviour:
     """Under which name its coefficients are filed."""
     sectors: bool = False
     """Rows of a table lie anywhere: each takes whole sectors of 32 bytes."""
+    by_vectors: Callable[[Group, Device], Mask] | None = None
+    """Which calls move whole vectors, so that each operand moves once however it lies."""
     whole_us: Callable[[Group, Device, Floats], Floats] | None = None
     """What it takes once started, if moving everything takes so long."""
 
 
 _REDUCTION = OpBehaviour("reduction", whole_us=reduced_us)
 _SOFTMAX = OpBehaviour("softmax", whole_us=softmax_us)
-_SELECT = OpBehaviour("index_select", sectors=True)
+_SELECT = OpBehaviour("index_select", sectors=True, whole_us=selected_us)
 _SCATTER = OpBehaviour("scatter", sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
-    **{op: OpBehaviour(op) for op in ("layer_norm", "rms_norm", "split", "transpose_copy", "cat")},
+    **{op: OpBehaviour(op) for op in ("layer_norm", "rms_norm", "split", "transpose_copy")},
+    "cat": OpBehaviour("cat", whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
     **dict.fromkeys(("index_select", "embedding", "gather"), _SELECT),
     **dict.fromkeys(("index_put", "scatter"), _SCATTER),
     **dict.fromkeys(("index_add", "scatter_add"), replace(_SCATTER, whole_us=added_us)),
-    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour("foreach")),
+    **dict.fromkeys(("foreach", *_FUSED), OpBehaviour("foreach", whole_us=chunks_us)),
     "elementwise": OpBehaviour(whole_us=programs_us),
     "index_put_accumulate": OpBehaviour("accumulate", sectors=True, whole_us=accumulated_us),
 }
@@ -96,7 +108,9 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             moved = moved + _wasted_bytes(group)
         unknown = 1.0 - measured_frac[group.index]
         traffic = 1.0 + unknown * (_C.table("traffic").get(own.like, 1.0) - 1.0)
-        if "strided" in group.dims:
+        if own.by_vectors:
+            traffic = np.where(own.by_vectors(group, device), 1.0, traffic)
+        elif "strided" in group.dims:
             traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
         once_us = np.where(group.in_program, moved / rate, transfer_us(moved, device))
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))

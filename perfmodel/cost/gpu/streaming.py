@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, clipped
+from perfmodel.base.arrays import Floats, Mask, clipped
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -18,7 +18,7 @@ from perfmodel.cost.gpu.rates import (
     transfer_us,
     vector_flop_per_us,
 )
-from perfmodel.cost.gpu.reductions import resident_blocks
+from perfmodel.cost.gpu.reductions import load_us, resident_blocks
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import OPS
@@ -60,6 +60,56 @@ def indexing_us(group: Group, device: Device) -> Floats:
     each = np.maximum(dims.get("apart", none), widened)
     indexed = dims.get("broadcast", none) / _C.table("indexed_per_sm_per_clock")[device.target]
     return clocks * np.maximum(indexed, each / _C.table("apart_per_sm_per_clock")[device.target])
+
+
+def chunks_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """One block for each chunk of a tensor, however few there are: the longest chunk, a load of
+    each list after the other."""
+    dims = group.dims
+    largest = np.where(dims["largest"] > 0, dims["largest"], dims["elements"])
+    turns = np.ceil(np.minimum(largest, _C.chunk_elements) / _C.chunk_turn_elements)
+    lists = group.moved_bytes / (dims["elements"] * dims["tensors"] * group.item_bytes)
+    return np.maximum(moving_us, _C.chunk_list_us * lists * turns)
+
+
+def joined_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """As many blocks start for each tensor as the largest takes; or, by elements, few threads for
+    the largest tensor, however large."""
+    dims = group.dims
+    largest = np.where(dims["largest"] > 0, dims["largest"], dims["rows"] * dims["cols"])
+    vectors = largest * group.item_bytes / (_C.vector_bytes * _C.cat_threads)
+    blocks = np.minimum(np.ceil(vectors), _C.cat_blocks_per_sm * device.sm_count)
+    started_us = dims["tensors"] * blocks / (_C.blocks_per_clock * device.boost_mhz)
+    steps = largest / (_C.threads_per_sm * device.sm_count)
+    step_us = np.where(dims["strided"] > 0, _C.cat_strided_load_us, _C.cat_load_us)
+    by_elements_us = _C.cat_tensor_us * dims["tensors"] + step_us * steps
+    by_vectors = joined_by_vectors(group, device)
+    return np.maximum(moving_us, np.where(by_vectors, started_us, by_elements_us))
+
+
+def joined_by_vectors(group: Group, device: Device) -> Mask:
+    """Of which calls of `cat` every thread reads a vector, so that each operand moves once.
+
+    Source: aten/src/ATen/native/cuda/Shape.cu (`CatArrayBatchedCopy_vectorized`, PyTorch 2.9; the
+    traces at hand on ROCm are of an earlier one).
+    """
+    by_elements = (group.dims["by_elements"] > 0) | (group.dims["strided"] > 0)
+    return ~by_elements & (device.target == "cuda")
+
+
+def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Rows of whole vectors by a block of threads each, as fast as blocks start; of others each
+    thread takes several elements, one after another: finds where one lies, then what is there."""
+    rows, cols = group.dims["rows"], group.dims["cols"]
+    row_bytes, elements = cols * group.item_bytes, rows * cols
+    blocks = rows * np.ceil(row_bytes / _C.select_block_bytes)
+    started_us = blocks / (_C.blocks_per_clock * device.boost_mhz)
+    each = np.minimum(np.ceil(elements / _C.element_threads), _C.select_turns)
+    resident = resident_blocks(_C.element_threads, device)
+    waves = np.maximum(elements / (_C.element_threads * _C.select_turns) / resident, 1.0)
+    single_us = _C.element_loads * load_us(group, device) * each * waves
+    is_by_rows = row_bytes % _C.vector_bytes == 0
+    return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
 
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
