@@ -33,7 +33,6 @@ DIMENSIONLESS = {
     "share": "of a range or a whole, 0 to 1",
     "chance": "a probability",
     "residency": "chance of each row to be in a cache",
-    "touched_per_class": "expected rows of a class that a batch touches",
     "rate": "accesses of a row per access",
     "error": "of values, relative to what is rounded",
     "budget": "as error, at most",

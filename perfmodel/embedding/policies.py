@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.registry import Registry
-from perfmodel.embedding.popularity import touched_per_class
+from perfmodel.base.zipf import touched_per_class
 from perfmodel.embedding.stack_distances import lfu_distances, lru_distances
 from perfmodel.errors import WorkloadError
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.zipf import STEEPEST, touched_rows, zipf_classes
 from perfmodel.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -107,21 +108,6 @@ class Popularity:
         return ends, np.minimum(mass, 1.0)
 
 
-def touched_rows(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
-    """Expected distinct rows of `lookups` independent ones, all classes together.
-
-    `rows` and `chance` `[..., classes]`, `lookups` any shape that broadcasts with theirs less the
-    classes, as is the result.
-    """
-    return np.asarray(np.sum(touched_per_class(rows, chance, lookups), axis=-1))
-
-
-def touched_per_class(rows: Floats, chance: Floats, lookups: Floats) -> Floats:
-    """The same of each class: `rows (1 - (1 - chance)^lookups)`, `[..., classes]`."""
-    log_missed = np.log1p(-np.minimum(chance, 1.0 - 1e-16))
-    return np.asarray(-rows * np.expm1(np.asarray(lookups, np.float64)[..., None] * log_missed))
-
-
 def _chance(rows: Floats, share: Floats) -> Floats:
     return np.divide(share, rows, out=np.zeros_like(share), where=rows > 0)
 
@@ -160,43 +146,6 @@ def zipf(rows: int, alpha: float, shift: float = 0.0, *, smooth: bool = False) -
     return Popularity(counts[0], share[0])
 
 
-_STEEPEST = 64.0
-"""Beyond it all lookups are of the first row, to the last bit of a float64."""
-
-
-def zipf_classes(
-    rows: Floats,
-    alpha: Floats,
-    shift: float = 0.0,
-    *,
-    smooth: bool = False,
-    head: int = 32,
-    tail: int = 64,
-) -> tuple[Floats, Floats]:
-    """Rows and share of lookups of each class of many tables, both `[tables, head + tail]`; one
-    class where all are uniform.
-
-    `rows` and `alpha` `[tables]`, the rest as in `zipf`. A class of a table with fewer rows is
-    empty. The sum over ranks a to b of a tail class is the integral from a - 1/2 to b + 1/2
-    (midpoint rule; its first neglected term is `alpha (alpha + 1) / (24 head^2)` of the sum).
-    """
-    rows = np.maximum(np.asarray(rows, np.float64), 1.0)[:, None]
-    exponent = np.minimum(np.asarray(alpha, np.float64), _STEEPEST)[:, None]
-    if not exponent.any():
-        return rows, np.ones_like(rows)
-    single = np.minimum(np.arange(1.0, head + 1.0)[None, :], rows)
-    places = np.arange(1.0, tail + 1.0)[None, :] / tail
-    beyond = head * (np.maximum(rows, head) / head) ** places
-    ends = np.concatenate([single, np.minimum(beyond, rows)], axis=1)
-    begins = np.concatenate([np.zeros_like(rows), ends[:, :-1]], axis=1)
-    counts = ends - begins
-    offset = shift + (1.0 if smooth else 0.5)
-    weight = _integral(begins + offset, ends + offset, exponent)
-    if not smooth:
-        weight[:, :head] = counts[:, :head] * (single + shift) ** -exponent
-    return counts, weight / weight.sum(axis=1, keepdims=True)
-
-
 def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike) -> Floats:
     """The exponent under which `lookups` into `rows` touch so many `distinct_rows`.
 
@@ -218,7 +167,7 @@ def zipf_alpha_of(rows: ArrayLike, lookups: ArrayLike, distinct_rows: ArrayLike)
         )
     kinds, kind = np.unique((size, drawn, distinct), axis=1, return_inverse=True)
     size, drawn, distinct = kinds
-    low, high = np.zeros_like(size), np.full_like(size, _STEEPEST)
+    low, high = np.zeros_like(size), np.full_like(size, STEEPEST)
     is_skewed = _zipf_distinct(size, low, drawn) > distinct
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -232,15 +181,6 @@ def _zipf_distinct(rows: Floats, alpha: Floats, lookups: Floats) -> Floats:
     counts, share = zipf_classes(rows, alpha)
     chance = share / np.maximum(counts, 1e-300)
     return touched_rows(counts, chance, lookups)
-
-
-def _integral(lower: Floats, upper: Floats, alpha: Floats) -> Floats:
-    """Of `x ** -alpha` from `lower` to `upper`, without loss of digits near alpha 1."""
-    power = 1.0 - alpha
-    length = np.log(upper / lower)
-    safe = np.where(np.abs(power) < 1e-12, 1.0, power)
-    grown = np.where(np.abs(power) < 1e-12, length, np.expm1(safe * length) / safe)
-    return np.asarray(lower**power * grown)
 
 
 def _require_rows(rows: float) -> None:

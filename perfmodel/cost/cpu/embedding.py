@@ -8,12 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.zipf import touched_rows, zipf_classes
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.cpu.call import (
-    Call,
-    bound_terms,
-)
-from perfmodel.embedding.popularity import touched_per_class, zipf_classes
+from perfmodel.cost.cpu.call import Call, bound_terms
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 _C = coefficients("cpu.embedding")
@@ -30,7 +27,7 @@ def distinct_rows(rows: Floats, lookups: Floats, zipf_alpha: Floats) -> Floats:
     invert the integral; all arguments have one value per table.
     """
     counts, share = zipf_classes(rows, zipf_alpha, smooth=True)
-    touched = touched_per_class(counts, share / np.maximum(counts, 1e-300), lookups).sum(axis=1)
+    touched = touched_rows(counts, share / np.maximum(counts, 1e-300), lookups)
     return np.asarray(np.minimum(touched, np.minimum(rows, lookups)))
 
 

@@ -1,7 +1,7 @@
 """Physics of table lookups and updates: rows from memory or from the L2, by their reuse.
 
 Access probabilities fall as rank to the power -alpha (0: uniform), in classes of ranks as
-`perfmodel.embedding` makes them. The cache keeps the most popular rows; each of those misses once.
+`perfmodel.base.zipf` makes them. The cache keeps the most popular rows; each of those misses once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.zipf import touched_per_class, zipf_classes
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.rates import (
@@ -21,7 +22,6 @@ from perfmodel.cost.gpu.rates import (
     l2_bytes_per_us,
     missed_share,
 )
-from perfmodel.embedding.popularity import touched_per_class, zipf_classes
 from perfmodel.hardware import Device
 from perfmodel.hardware.generations import nearest_known
 from perfmodel.ops.spec import Dims

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.embedding.popularity import zipf_classes
+from perfmodel.base.zipf import zipf_classes
 from perfmodel.lowering.arguments import (
     BY_ELEMENTS,
     bytes_of,
