@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.designs import Deployment
-from perfmodel.explore.planner.problem import MEMORIES, Layout, Problem, Way
+from perfmodel.explore.planner.problem import HBM, Layout, Problem, Way
 
 TERMS = ("lookups", "exchange", "sums of gradients", "balance", "memory")
 """Of an addition: rows looked up and updated; pooled rows exchanged; gradients of replicas; one
@@ -44,7 +44,7 @@ def reasons(layout: Layout, deployment: Deployment) -> Iterator[dict[str, Any]]:
             "hot_rows": placed.hot_rows,
             "caches": list(placed.caches),
             "hbm_gb": way.bytes_in("hbm") * way.parts / 1e9,
-            "work_us": float(problem.choices.work_us[chosen] * way.parts),
+            "work_us": float(problem.work_us[chosen] * way.parts),
             "added_us": float(total[chosen]),
         }
         if len(others):
@@ -69,51 +69,53 @@ def _runner_up(way: Way, more: Floats) -> dict[str, Any]:
 
 
 def _terms(layout: Layout) -> Floats:
-    """What each choice adds to a step of which all ranks have an even part, `[choices, terms]`.
+    """What each choice adds to a step of which all ranks have an even part, `[ways, terms]`.
 
     `shown`: by how much the step gets longer with one more microsecond of exchange; `shown_sums`:
     whether it waits for communication, not for kernels.
     """
     problem = layout.problem
-    choices, ranks = problem.choices, problem.ranks
-    parts = choices.parts / ranks
+    ranks = problem.ranks
+    parts = problem.parts / ranks
     work_us, exchange_us = layout.held[:, 0], layout.exchange_us
     busiest, mean = float(work_us.max()), float(work_us.mean())
-    summed = float(choices.summed_us[layout.chosen].sum())
+    summed = float(problem.summed_us[layout.chosen].sum())
     step_us = problem.step_us(busiest, exchange_us, summed)
     shown = float(problem.step_us(busiest, exchange_us + 1.0, summed) - step_us)
     shown_sums = float(problem.step_us(busiest, exchange_us, summed + 1.0) > step_us)
     return np.column_stack(
         [
-            choices.work_us * parts,
-            shown * (choices.sent_us * parts + choices.shared_us),
-            shown_sums * choices.summed_us,
-            np.maximum(choices.work_us - mean, 0.0),
+            problem.work_us * parts,
+            shown * (problem.sent_us * parts + problem.shared_us),
+            shown_sums * problem.summed_us,
+            np.maximum(problem.work_us - mean, 0.0),
             np.where(problem.too_large, NEVER, 0.0),
         ]
     )
 
 
-NAMES = dict(zip(MEMORIES, ("device", "host", "expansion", "drive"), strict=True))
+NAMES = ("device", "host", "expansion", "drive")
+"""Of `MEMORIES`."""
 
 
 def shortage(problem: Problem, deployment: Deployment) -> str:
     """Why nothing fits: the largest part of a table, or all tables, and by how much."""
-    choices, name = problem.choices, deployment.workload.name
+    name = deployment.workload.name
     where = f"{problem.ranks} x {deployment.machine.node.device.name}"
-    over = [getattr(choices, each) - getattr(problem, each) for each in MEMORIES]
+    held_bytes, room_bytes = problem.sizes[:, HBM:], np.array(problem.room_bytes)
+    over = (held_bytes - room_bytes).max(axis=1)
     for number, own in enumerate(problem.of_table):
-        over_bytes = float(np.max(over, axis=0)[own].min())
+        over_bytes = float(over[own].min())
         if over_bytes > 0:
             return (
                 f"{name}: tables[{number}]: its smallest part is {_gb(over_bytes)} larger than "
                 f"what any tier of a rank of {where} holds"
             )
-    used = [each for each in MEMORIES if getattr(choices, each).any()]
-    whole = np.sum([getattr(choices, each) for each in used], axis=0) * choices.parts
+    used = held_bytes.any(axis=0)
+    whole = held_bytes.sum(axis=1) * problem.parts
     needed = sum(float(whole[own].min()) for own in problem.of_table)
-    has = float(sum(getattr(problem, each) for each in used)) * problem.ranks
-    memories = " and ".join(NAMES[each] for each in used) + " memory"
+    has = float(room_bytes[used].sum()) * problem.ranks
+    memories = " and ".join(np.array(NAMES)[used]) + " memory"
     if needed > has:
         of = f"the {_gb(has)} of {memories} that {where} have for tables"
         return f"{name}: its tables need {_gb(needed - has)} more than {of}"

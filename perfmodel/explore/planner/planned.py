@@ -138,10 +138,11 @@ def plan_deployment(
     """The deployment with its tables laid out so that a step takes least time.
 
     `perfmodel`: by kernel and network models, overlapped; the best `verified` layouts of the
-    search, the deployment's own and the best by TorchRec's formulas are scheduled in full, then
-    variations of the fastest as long as there are tries left; the fastest is taken, so that the
-    plan is never slower than that by the same prediction. `torchrec`: the best by TorchRec's
-    formulas. `begin` gets the search, and each layout before it is scheduled.
+    search, the deployment's own if its tables are in device memory, and the best by TorchRec's
+    formulas are scheduled in full, then variations of the fastest as long as there are tries left;
+    the fastest is taken, so that the plan is never slower than those by the same prediction.
+    `torchrec`: the best by TorchRec's formulas. `begin` gets the search, and each layout before it
+    is scheduled.
     Raises `WorkloadError` where no layout fits, by how much at least.
     """
     if estimator not in ESTIMATORS:
@@ -189,7 +190,7 @@ class _Trial:
 
 def _torchrec_layouts(problem: Problem, deployment: Deployment) -> list[Layout]:
     """The best by TorchRec's formulas, which know no drives and no expansion memory."""
-    if not {"hbm", "host"}.issuperset(problem.choices.tier):
+    if any(way.tier not in ("hbm", "host") for way in problem.ways):
         return []
     found = packed_best(with_formulas(problem, deployment))
     return [] if found is None else [replace(found, problem=problem)]

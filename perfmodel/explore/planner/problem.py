@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.designs import Deployment
@@ -110,37 +110,10 @@ def _shard(table: Table, sharding: str, parts: int) -> Table:
 ANY, GROUP, EVERY = 0, 1, 2
 """Whose ranks hold the shards: as many different ones, all of one linked group, or all."""
 NO_KIND = -1
-MEMORIES = ("hbm_bytes", "host_bytes", "expansion_bytes", "storage_bytes")
-"""Of a rank: what shards take of them, and what it has."""
-MEASURES = ("work_us", "sent_us", *MEMORIES)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Ways to lay out tables, one per entry, `[choices]`; times and bytes are of one shard."""
-
-    table: Ints
-    parts: Ints
-    reach: Ints
-    kind: Ints
-    """Which of the problem's `fixed_us` it needs, or `NO_KIND`."""
-    work_us: Floats
-    """Lookups and updates on the shard's rank."""
-    sent_us: Floats
-    """What its exchange takes of its rank."""
-    shared_us: Floats
-    """What its exchange takes of all ranks."""
-    summed_us: Floats
-    """Communication that hides behind the backward pass, or beside the step."""
-    hbm_bytes: Floats
-    host_bytes: Floats
-    expansion_bytes: Floats
-    storage_bytes: Floats
-    sharding: tuple[str, ...]
-    tier: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.table)
+MEMORIES = ("hbm", "host", "expansion", "storage")
+HBM, HELD = 2, 6
+"""Of what a shard takes of its rank (work, exchange, bytes of each memory): device memory's place,
+and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -163,38 +136,61 @@ work of the host and of copies for each, which only the full schedule knows."""
 
 @dataclass(frozen=True)
 class Problem:
-    """Tables to lay out on `ranks` in groups of `linked`, each with so many bytes for tables."""
+    """Tables to lay out, each in one of its `ways`, on `ranks` in groups of `linked`; times are of
+    one shard, `[ways]`."""
 
-    choices: Choices
+    ways: tuple[Way, ...]
+    kind: Ints
+    """Which of `fixed_us` a way needs, or `NO_KIND`."""
+    work_us: Floats
+    """Lookups and updates on the shard's rank."""
+    sent_us: Floats
+    """What its exchange takes of its rank."""
+    shared_us: Floats
+    """What its exchange takes of all ranks."""
+    summed_us: Floats
+    """Communication that hides behind the backward pass, or beside the step."""
     ranks: int
     linked: int
-    hbm_bytes: float = np.inf
-    host_bytes: float = np.inf
-    expansion_bytes: float = np.inf
-    storage_bytes: float = np.inf
+    room_bytes: tuple[float, ...]
+    """What each of `MEMORIES` has for a rank's tables."""
     fixed_us: tuple[float, ...] = ()
     beside: FixedTimes = field(default_factory=FixedTimes)
     forward_frac: float = 0.5
     ahead_us: tuple[float, ...] = ()
     """Per rank what it takes longer than a rank in the fastest kind of node; empty: all alike."""
-    ways: tuple[Way, ...] = ()
-    """What the choices stand for, in the same order."""
 
     def held(self) -> Floats:
-        """What ranks have without tables, `[ranks, measures]`."""
-        held = np.zeros((self.ranks, len(MEASURES)))
+        """What ranks have without tables, `[ranks, held]`."""
+        held = np.zeros((self.ranks, HELD))
         held[:, 0] += self.ahead_us or 0.0
         return held
 
     @cached_property
+    def parts(self) -> Ints:
+        """Shards of each way, `[ways]`."""
+        return np.array([way.parts for way in self.ways])
+
+    @cached_property
+    def reach(self) -> Ints:
+        """Of each way, `[ways]`."""
+        return np.array([way.reach for way in self.ways])
+
+    @cached_property
+    def sharding(self) -> NDArray[np.object_]:
+        """Of each way, `[ways]`."""
+        return np.array([way.sharding for way in self.ways], object)
+
+    @cached_property
     def sizes(self) -> Floats:
-        """Per choice what one shard takes of each of `MEASURES`, `[choices, measures]`."""
-        return np.column_stack([getattr(self.choices, name) for name in MEASURES])
+        """What one shard takes of its rank: work, exchange, bytes in `MEMORIES`, `[ways, held]`."""
+        held_bytes = [[way.bytes_in(tier) for tier in MEMORIES] for way in self.ways]
+        return np.column_stack([self.work_us, self.sent_us, held_bytes])
 
     @cached_property
     def limits(self) -> Floats:
-        """What a rank may have of each."""
-        return np.array([np.inf, np.inf, *(getattr(self, name) for name in MEMORIES)])
+        """What a rank may have of each, `[held]`."""
+        return np.array([np.inf, np.inf, *self.room_bytes])
 
     @property
     def tables(self) -> int:
@@ -209,14 +205,14 @@ class Problem:
     @cached_property
     def of_table(self) -> list[Ints]:
         """Per table its choices."""
-        count = int(self.choices.table.max()) + 1
-        return [np.flatnonzero(self.choices.table == number) for number in range(count)]
+        number = np.array([way.number for way in self.ways])
+        return [np.flatnonzero(number == table) for table in range(int(number.max()) + 1)]
 
     @property
     def places(self) -> int:
         """In how many places choices may be, those of single shards on every rank."""
         count = np.array([self.ranks, self.groups, 1])
-        return int(count[self.choices.reach].sum())
+        return int(count[self.reach].sum())
 
     def step_us(self, work_us: ArrayLike, exchange_us: ArrayLike, summed_us: float) -> Floats:
         """The step of W, E (any shape) and `summed_us` in all."""
@@ -228,12 +224,12 @@ class Problem:
         return np.maximum(it.dense_us + np.asarray(work_us, np.float64) + shown, beside)
 
     def smooth_us(self, held: Floats, chosen: Ints) -> float:
-        """As `rated_us` with `held` `[ranks, measures]`, norms of loads in the place of the
+        """As `rated_us` with `held` `[ranks, held]`, norms of loads in the place of the
         largest: of two layouts with one busiest rank, the more even one is better."""
         top = held[:, :2].max(axis=0) + 1e-12
         work_us, sent_us = top * ((held[:, :2] / top) ** SMOOTH).mean(axis=0) ** (1 / SMOOTH)
-        shared_us = float(self.choices.shared_us[chosen].sum()) + self.needed_us(chosen)
-        summed_us = float(self.choices.summed_us[chosen].sum())
+        shared_us = float(self.shared_us[chosen].sum()) + self.needed_us(chosen)
+        summed_us = float(self.summed_us[chosen].sum())
         step_us = float(self.step_us(work_us, sent_us + shared_us, summed_us))
         return step_us * self.shards_factor(chosen)
 
@@ -243,18 +239,17 @@ class Problem:
 
     @cached_property
     def single_shards(self) -> Ints:
-        """Per choice its shards on some ranks, `[choices]`."""
-        return np.where(self.choices.reach == EVERY, 0, self.choices.parts)
+        """Per choice its shards on some ranks, `[ways]`."""
+        return np.where(self.reach == EVERY, 0, self.parts)
 
     @cached_property
     def too_large(self) -> Mask:
-        """Choices with more in a memory than a rank has of it, `[choices]`."""
-        over = [getattr(self.choices, name) > getattr(self, name) for name in MEMORIES]
-        return np.asarray(np.any(over, axis=0))
+        """Choices with more in a memory than a rank has of it, `[ways]`."""
+        return np.asarray((self.sizes > self.limits).any(axis=1))
 
     def needed_us(self, chosen: Ints) -> float:
         """What the kinds among the `chosen` add, however little they carry."""
-        kinds = set(self.choices.kind[chosen].tolist()) - {NO_KIND}
+        kinds = set(self.kind[chosen].tolist()) - {NO_KIND}
         return float(sum(self.fixed_us[kind] for kind in kinds))
 
 
@@ -268,7 +263,7 @@ class Layout:
 
     @cached_property
     def held(self) -> Floats:
-        """Per rank the sums of each of `MEASURES` over its tables, `[ranks, measures]`."""
+        """Per rank the sums of `Problem.sizes` over its tables, `[ranks, held]`."""
         held = self.problem.held()
         for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
             held[list(ranks)] += self.problem.sizes[choice]
@@ -277,14 +272,14 @@ class Layout:
     @property
     def exchange_us(self) -> float:
         """E."""
-        shared = float(self.problem.choices.shared_us[self.chosen].sum())
+        shared = float(self.problem.shared_us[self.chosen].sum())
         busiest = float(self.held[:, 1].max())
         return busiest + shared + self.problem.needed_us(self.chosen)
 
     @property
     def step_us(self) -> float:
         """Of the surrogate."""
-        summed = float(self.problem.choices.summed_us[self.chosen].sum())
+        summed = float(self.problem.summed_us[self.chosen].sum())
         busiest = float(self.held[:, 0].max())
         return float(self.problem.step_us(busiest, self.exchange_us, summed))
 
@@ -304,7 +299,7 @@ class Layout:
         return {
             "busiest_us": float(self.held[:, 0].max()),
             "exchange_us": self.exchange_us,
-            "summed_us": float(self.problem.choices.summed_us[self.chosen].sum()),
+            "summed_us": float(self.problem.summed_us[self.chosen].sum()),
         }
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
-from perfmodel.explore.planner.problem import EVERY, GROUP, MEMORIES, Problem
+from perfmodel.explore.planner.problem import EVERY, GROUP, HBM, Problem
 
 RUNTIME = None if os.name == "posix" else "ucrtbase"
 """The C library whose standard output is flushed."""
@@ -115,11 +115,11 @@ class Places:
     @classmethod
     def of(cls, problem: Problem, cell: int) -> Places:
         """Of all choices in turn, in cells of so many ranks."""
-        count, parts = problem.ranks // cell, problem.choices.parts
+        count, parts = problem.ranks // cell, problem.parts
         per_group = max(problem.linked // cell, 1)
         groups = [tuple(range(at, at + per_group)) for at in range(0, count, per_group)]
         found: list[tuple[int, tuple[int, ...], float, float, float]] = []
-        for choice, reach in enumerate(problem.choices.reach.tolist()):
+        for choice, reach in enumerate(problem.reach.tolist()):
             if reach == EVERY:
                 found.append((choice, tuple(range(count)), 1.0, 1.0, 1.0))
             elif reach == GROUP:
@@ -160,28 +160,27 @@ def best_of(
 
     Of a cell some rank has at least the mean; any rank with a shard has that and what all hold.
     """
-    choices = problem.choices
     places = Places.of(problem, cell)
-    at = EVERYWHERE + 1 + np.arange(len(choices))
+    at = EVERYWHERE + 1 + np.arange(len(problem.ways))
     kind_at = at[-1] + 1 + np.arange(len(problem.fixed_us))
     place_at = at[-1] + 1 + len(kind_at) + np.arange(len(places.choice))
     total = int(at[-1]) + 1 + len(kind_at) + len(place_at)
     rows = Rows()
-    starts = np.searchsorted(places.choice, np.arange(1, len(choices)))
+    starts = np.searchsorted(places.choice, np.arange(1, len(problem.ways)))
     for choice, members in enumerate(np.split(np.arange(len(places.choice)), starts)):
         columns = np.append(place_at[members], at[choice])
         values = np.append(np.ones(len(members)), -places.units[members[0]])
         rows.add(columns, values, 0.0, 0.0)
-    everywhere = np.where(choices.reach == EVERY, choices.work_us, 0.0)
+    everywhere = np.where(problem.reach == EVERY, problem.work_us, 0.0)
     rows.at_most(EVERYWHERE, at, everywhere)
     for each in problem.of_table:
         rows.add(at[each], np.ones(len(each)), 1.0, 1.0)
         if cell > 1:
-            alone = np.append((choices.work_us - everywhere)[each], 1.0)
+            alone = np.append((problem.work_us - everywhere)[each], 1.0)
             rows.at_most(W, np.append(at[each], EVERYWHERE), alone)
-            rows.at_most(V, at[each], choices.sent_us[each])
+            rows.at_most(V, at[each], problem.sent_us[each])
         for kind, column in enumerate(kind_at.tolist()):
-            needing = each[choices.kind[each] == kind]
+            needing = each[problem.kind[each] == kind]
             if len(needing):
                 rows.at_most(column, at[needing], np.ones(len(needing)))
     _add_loads(rows, problem, places, place_at, cell)
@@ -205,7 +204,7 @@ def best_of(
 
 def _add_loads(rows: Rows, problem: Problem, places: Places, place_at: Ints, cell: int) -> None:
     """What each cell has of work, exchange and memory."""
-    choices, ahead_us = problem.choices, problem.held()[:, 0].reshape(-1, cell).mean(axis=1)
+    ahead_us = problem.held()[:, 0].reshape(-1, cell).mean(axis=1)
     of_cell: list[list[int]] = [[] for _ in ahead_us]
     for place, cells in enumerate(places.cells):
         for each in cells:
@@ -213,25 +212,25 @@ def _add_loads(rows: Rows, problem: Problem, places: Places, place_at: Ints, cel
     for members, ahead in zip(of_cell, ahead_us.tolist(), strict=True):
         here = np.array(members, np.int64)
         who, share = places.choice[here], places.shards[here]
-        rows.at_most(W, place_at[here], choices.work_us[who] * share, ahead)
-        rows.at_most(V, place_at[here], choices.sent_us[who] * share)
-        for name in MEMORIES:
-            values, most = getattr(choices, name)[who] * share, getattr(problem, name)
+        rows.at_most(W, place_at[here], problem.work_us[who] * share, ahead)
+        rows.at_most(V, place_at[here], problem.sent_us[who] * share)
+        for at, most in enumerate(problem.room_bytes, HBM):
+            values = problem.sizes[who, at] * share
             if np.isfinite(most) and values.any():
                 rows.add(place_at[here], values / most, -np.inf, 1.0)
 
 
 def _add_steps(rows: Rows, problem: Problem, at: Ints, kind_at: Ints) -> None:
     """The step is at least what computing, and what communicating, takes."""
-    it, choices = problem.beside, problem.choices
+    it = problem.beside
     fixed = np.array(problem.fixed_us, np.float64)
     columns = np.concatenate([[V], at, kind_at]).astype(np.int64)
-    exchange = np.concatenate([[1.0], choices.shared_us, fixed])
+    exchange = np.concatenate([[1.0], problem.shared_us, fixed])
     shares = (problem.forward_frac, 1 - problem.forward_frac)
     for column, share, least in zip((FORWARD, BACKWARD), shares, it.bottom_us, strict=True):
         rows.add(np.array([column]), np.ones(1), least, np.inf)
         rows.at_most(column, columns, share * exchange)
     compute = np.array([W, FORWARD, BACKWARD, STEP])
     rows.add(compute, np.array([1.0, 1.0, 1.0, -1.0]), -np.inf, -it.dense_us)
-    summed = np.concatenate([[1.0], choices.shared_us + choices.summed_us, fixed])
+    summed = np.concatenate([[1.0], problem.shared_us + problem.summed_us, fixed])
     rows.at_most(STEP, columns, summed, it.reduced_us + it.top_us)

@@ -14,7 +14,8 @@ from perfmodel.embedding import Placement, RowCache, TablePlacement
 from perfmodel.explore.planner.problem import (
     ANY,
     EVERY,
-    MEASURES,
+    HBM,
+    HELD,
     SHARD_FRAC,
     SMOOTH,
     Layout,
@@ -43,7 +44,7 @@ def search(problem: Problem) -> list[Layout]:
     averaged = (best_of(problem, problem.ranks, nodes=nodes) for nodes in (AVERAGED_NODES, 0))
     layouts = [layout for each in averaged for layout in _packed(problem, each)]
     start = [*_exact(problem, layouts), *layouts]
-    names = np.array(problem.choices.sharding, object)
+    names = problem.sharding
     for layout in start[:1]:
         used = dict.fromkeys(names[layout.chosen].tolist())
         start += filter(None, (_without(layout, names != name) for name in used if len(used) > 1))
@@ -68,7 +69,7 @@ def _placed(problem: Problem, solution: Solution) -> Layout:
     chosen = np.zeros(problem.tables, np.int64)
     ranks: list[tuple[int, ...]] = [()] * problem.tables
     for choice, cells in solution.placed:
-        table = int(problem.choices.table[choice])
+        table = int(problem.ways[choice].number)
         chosen[table] = choice
         ranks[table] += cells
     return Layout(problem, chosen, tuple(ranks))
@@ -99,7 +100,7 @@ def improved(layout: Layout, rounds: int = ROUNDS) -> Layout:
 def _put_back(layout: Layout, taken: list[int], ways: list[Ints]) -> Layout | None:
     """The layout with `taken` tables, one after the other, in the best of their `ways`."""
     problem = layout.problem
-    scale = np.full(len(MEASURES), np.inf)
+    scale = np.full(HELD, np.inf)
     scale[:2] = np.maximum(layout.held[:, :2].max(axis=0), 1e-12)
     held, chosen, ranks = layout.held.copy(), layout.chosen.copy(), list(layout.ranks)
     for table in taken:
@@ -132,12 +133,12 @@ def _packed(problem: Problem, averaged: Solution | None) -> list[Layout]:
     the choice with most of its share among those whose shards are small enough."""
     if averaged is None:
         return []
-    choices, ranks = problem.choices, problem.ranks
+    ranks = problem.ranks
     load = np.maximum(
-        _over(choices.work_us, averaged.work_us), _over(choices.sent_us, averaged.sent_us)
+        _over(problem.work_us, averaged.work_us), _over(problem.sent_us, averaged.sent_us)
     )
-    taken = (load + choices.hbm_bytes / problem.hbm_bytes) * choices.parts / ranks
-    taken = taken + _over(choices.shared_us + choices.summed_us, averaged.bound_us)
+    taken = (load + problem.sizes[:, HBM] / problem.room_bytes[0]) * problem.parts / ranks
+    taken = taken + _over(problem.shared_us + problem.summed_us, averaged.bound_us)
     score = averaged.share - 1e-3 * taken / max(float(taken.max()), 1e-12)
     chosen = {}
     for largest in LARGEST:
@@ -157,16 +158,16 @@ def pack(problem: Problem, chosen: Ints) -> Layout | None:
     shards that does. None where that fails too, whether the largest or the fullest go first, and
     with as little in device memory as may be.
     """
-    choices, limits = problem.choices, problem.limits
-    mean = (problem.sizes[chosen] * choices.parts[chosen, None]).sum(axis=0) / problem.ranks
+    limits = problem.limits
+    mean = (problem.sizes[chosen] * problem.parts[chosen, None]).sum(axis=0) / problem.ranks
     scale = np.where(np.isfinite(limits), limits, np.maximum(mean, 1e-12))
-    kinds, smallest = np.array(choices.sharding, object), chosen.copy()
+    kinds, smallest = problem.sharding, chosen.copy()
     for number, own in enumerate(problem.of_table):
         same = own[
             (kinds[own] == kinds[chosen[number]])
-            & (choices.parts[own] == choices.parts[chosen[number]])
+            & (problem.parts[own] == problem.parts[chosen[number]])
         ]
-        smallest[number] = same[choices.hbm_bytes[same].argmin()]
+        smallest[number] = same[problem.sizes[same, HBM].argmin()]
     for start in (chosen, smallest):
         full = problem.sizes[start] / scale
         for weight in (full.max(axis=1), full[:, 2:].max(axis=1)):
@@ -179,9 +180,9 @@ def pack(problem: Problem, chosen: Ints) -> Layout | None:
 def _packed_in_order(
     problem: Problem, chosen: Ints, scale: Floats, weight: Floats
 ) -> Layout | None:
-    choices, held = problem.choices, problem.held()
+    held = problem.held()
     ranks: list[tuple[int, ...]] = [()] * len(chosen)
-    for number in np.lexsort((-weight, -choices.reach[chosen])).tolist():
+    for number in np.lexsort((-weight, -problem.reach[chosen])).tolist():
         own = problem.of_table[number]
         smaller = own[np.argsort(problem.sizes[own, 2:].sum(axis=1), kind="stable")]
         for choice in (int(chosen[number]), *smaller.tolist()):
@@ -197,8 +198,8 @@ def _packed_in_order(
 
 
 def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | None:
-    """The ranks for the shards of a choice with what is `held` `[ranks, measures]`, or None."""
-    reach, parts = int(problem.choices.reach[choice]), int(problem.choices.parts[choice])
+    """The ranks for the shards of a choice with what is `held` `[ranks, held]`, or None."""
+    reach, parts = int(problem.reach[choice]), int(problem.parts[choice])
     after = held + problem.sizes[choice]
     fits = (after <= problem.limits * (1 + 1e-12)).all(axis=1)
     more = np.minimum(after / scale, 1e9) ** SMOOTH - np.minimum(held / scale, 1e9) ** SMOOTH
@@ -217,7 +218,7 @@ def room(problem: Problem, held: Floats, choice: int, scale: Floats) -> Ints | N
 def lower_bound(problem: Problem) -> float:
     """Microseconds that no layout of the problem goes below: which rank of a group of linked ranks
     has which shard is left open. Zero where the search proves nothing."""
-    grouped = problem.groups > 1 and len(problem.choices) * problem.groups <= BOUND_COLUMNS
+    grouped = problem.groups > 1 and len(problem.ways) * problem.groups <= BOUND_COLUMNS
     cells = {problem.ranks, problem.linked if grouped else problem.ranks}
     found = (best_of(problem, cell, nodes=BOUND_NODES) for cell in cells)
     return max((each.bound_us for each in found if each), default=0.0)
@@ -228,7 +229,7 @@ def variations(layout: Layout) -> Iterator[Layout]:
     shardings (a kind of exchange fewer to launch), then with one table of the busiest ranks laid
     out in another way."""
     problem = layout.problem
-    names = np.array(problem.choices.sharding, object)
+    names = problem.sharding
     used = dict.fromkeys(names[layout.chosen].tolist())
     fewer = [_without(layout, names != name) for name in used if len(used) > 1]
     yield from sorted((each for each in fewer if each), key=lambda each: each.rated_us)
@@ -253,9 +254,9 @@ def variations(layout: Layout) -> Iterator[Layout]:
 
 def _without(layout: Layout, allowed: Mask) -> Layout | None:
     """The layout with its other ways for tables that are laid out in one that is not allowed."""
-    problem, choices = layout.problem, layout.problem.choices
-    total = (choices.work_us + choices.sent_us) * choices.parts / problem.ranks
-    total = total + choices.shared_us + choices.summed_us
+    problem = layout.problem
+    total = (problem.work_us + problem.sent_us) * problem.parts / problem.ranks
+    total = total + problem.shared_us + problem.summed_us
     total = np.where(allowed & ~problem.too_large, total, np.inf)
     chosen = layout.chosen.copy()
     for number in np.flatnonzero(~allowed[chosen]).tolist():
@@ -266,7 +267,6 @@ def _without(layout: Layout, allowed: Mask) -> Layout | None:
 
 
 CACHE_NAME = "rows"
-HBM = MEASURES.index("hbm_bytes")
 
 
 def placement_of(deployment: Deployment, layout: Layout) -> Placement:
@@ -283,13 +283,13 @@ def placement_of(deployment: Deployment, layout: Layout) -> Placement:
     if not cached_bytes.any():
         return Placement(tuple(tables))
     resident = layout.held[:, HBM] - cached_bytes
-    room = float(layout.problem.hbm_bytes - resident.max())
+    room = float(layout.problem.room_bytes[0] - resident.max())
     size = max(min(float(cached_bytes.max()), room), 1.0)
     return Placement(tuple(tables), (RowCache(CACHE_NAME, "hbm", size, "set_associative"),))
 
 
 def layout_of(problem: Problem, placement: Placement) -> Layout | None:
-    """A placement in device memory as a layout, or None where it is none of the choices."""
+    """A placement in device memory as a layout, or None where it is none of the problem."""
     keys = [(way.number, way.sharding, way.tier, way.parts) for way in problem.ways]
     known = {key: at for at, key in enumerate(keys)}
     chosen = []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, pairwise
 from math import ceil, log2
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs import Deployment
@@ -29,8 +26,6 @@ from perfmodel.errors import WorkloadError
 from perfmodel.explore.planner.problem import (
     ANY,
     EVERY,
-    MEMORIES,
-    Choices,
     FixedTimes,
     Problem,
     Way,
@@ -179,8 +174,8 @@ def exchange_line(
     return ExchangeLine(max(low_us - slope * size_bytes * LOW, 0.0), slope)
 
 
-POOLED, REDUCED, WITHIN, SUMMED = range(4)
-"""Exchanges with a fixed part of their own."""
+POOLED, REDUCED, WITHIN, SUMMED = KINDS = range(4)
+"""Exchanges: of all but the last, each that some table needs has a fixed part of its own."""
 KIND = {"table_wise": POOLED, "column_wise": POOLED, "row_wise": REDUCED}
 KIND |= {"table_row_wise": WITHIN, "data_parallel": SUMMED}
 FP32_BYTES = 4.0
@@ -227,29 +222,27 @@ def surrogate(
         nearer += each
     here = tuple(ways(deployment, beside)) if beside else here
     deployment, work, ahead_us = _paced(deployment, here)
-    sent, shared, summed, fixed_us = _exchange_us(deployment, here)
-    table, parts, reach = np.array([(way.number, way.parts, way.reach) for way in here]).T
-    columns: dict[str, Any] = {
-        name: np.array([way.bytes_in(name.removesuffix("_bytes")) for way in here])
-        for name in MEMORIES
-    }
-    times_us = {"work_us": work, "sent_us": sent, "shared_us": shared, "summed_us": summed}
-    columns |= {name: np.round(each, DECIMALS) for name, each in times_us.items()}
-    columns |= {name: tuple(getattr(way, name) for way in here) for name in ("sharding", "tier")}
-    choices = Choices(table, parts, reach, _kinds(deployment, here), **columns)
+    kind, exchanged, fixed_us = _exchange_us(deployment, here)
+    sent, shared, summed = (np.round(each, DECIMALS) for each in exchanged)
     return Problem(
-        choices,
+        here,
+        kind,
+        np.round(work, DECIMALS),
+        sent,
+        shared,
+        summed,
         ranks,
-        machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
-        hbm_bytes=hbm_bytes,
-        host_bytes=max(room["host"], 1.0),
-        expansion_bytes=room["expansion"] or np.inf,
-        storage_bytes=max(room["storage"], 1.0),
-        fixed_us=(*(round(each, DECIMALS) for each in fixed_us), 0.0),
+        linked=machine.linked_gpus if ranks % machine.linked_gpus == 0 else ranks,
+        room_bytes=(
+            hbm_bytes,
+            max(room["host"], 1.0),
+            room["expansion"] or np.inf,
+            max(room["storage"], 1.0),
+        ),
+        fixed_us=tuple(np.round(fixed_us, DECIMALS).tolist()),
         beside=_beside(deployment),
         forward_frac=0.5 if deployment.train else 1.0,
         ahead_us=ahead_us,
-        ways=here,
     )
 
 
@@ -288,72 +281,66 @@ def _as_asked(deployment: Deployment) -> Deployment:
     return replace(deployment, workload=replace(workload, tables=tables))
 
 
-def _kinds(deployment: Deployment, here: tuple[Way, ...]) -> NDArray[np.int64]:
-    """The exchange of each way; rows of sequences travel as they are, wherever they lie."""
-    if deployment.workload.sequence.layers:
-        return np.full(len(here), POOLED)
-    return np.array([KIND[way.sharding] for way in here])
-
-
 def _elements(deployment: Deployment, tables: Iterable[Table]) -> Floats:
-    """Per sample, what comes back from each table, or shard of one."""
+    """Of a batch, what comes back from each table, or shard of one."""
     unpooled = deployment.workload.sequence.layers > 0
-    return np.array([it.dim * (it.pooling if unpooled else 1.0) for it in tables], np.float64)
+    per_sample = [it.dim * (it.pooling if unpooled else 1.0) for it in tables]
+    return deployment.batch * np.array(per_sample, np.float64)
+
+
+def _carried(deployment: Deployment, here: tuple[Way, ...]) -> tuple[Ints, Floats, float]:
+    """Per way its kind of exchange, and of each shard the elements that it carries: rows of a
+    batch, or a replica's gradients; bytes of a row's element on the wire. Rows of sequences travel
+    as they are, wherever they lie."""
+    unpooled = deployment.workload.sequence.layers > 0
+    kind = np.array([POOLED if unpooled else KIND[way.sharding] for way in here])
+    table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
+    elements = np.where(kind == SUMMED, table, _elements(deployment, (way.shard for way in here)))
+    wire_bytes = item_bytes([deployment.workload.implementation.exchange_precision])[0]
+    return kind, elements, float(wire_bytes)
 
 
 def _exchange_us(
     deployment: Deployment, here: tuple[Way, ...]
-) -> tuple[Floats, Floats, Floats, tuple[float, float, float]]:
-    """Per way and shard what it sends, what all exchange, and sums of gradients, both ways
-    together; and what each kind of exchange adds however little it carries."""
-    workload, machine, ranks = deployment.workload, deployment.machine, deployment.ranks
-    linked = machine.linked_gpus
-    groups = max(ranks // linked, 1)
-    wire = float(item_bytes([workload.implementation.exchange_precision])[0])
-    back = float(deployment.train)
-    turns = 1.0 + back
-    usual = deployment.batch * float(_elements(deployment, workload.tables).sum()) * wire / ranks
-    line, scatter_gather = partial(exchange_line, machine), ("reduce_scatter", "all_gather")
-    pooled = line("all_to_all", ranks, usual)
-    scattered, gathered = (line(op, ranks, usual) for op in scatter_gather)
-    near, near_back = (line(op, linked, usual) for op in scatter_gather)
-    across = line("all_to_all", groups, usual / linked, min(groups, machine.nodes))
-    bucket = float(workload.implementation.ddp_bucket_bytes)
-    reduced = line("all_reduce", ranks, bucket)
-    within_us = near.us_per_byte + back * near_back.us_per_byte
-    across_us = turns * across.us_per_byte
-    fixed_us = (
-        turns * pooled.fixed_us,
-        scattered.fixed_us + back * gathered.fixed_us,
-        near.fixed_us + back * near_back.fixed_us + turns * across.fixed_us,
+) -> tuple[Ints, tuple[Floats, Floats, Floats], Floats]:
+    """Per way its kind of exchange; per shard what it sends, what all exchange, and sums of
+    gradients, both ways together; what each kind adds however little it carries."""
+    machine, ranks, linked = deployment.machine, deployment.ranks, deployment.machine.linked_gpus
+    kind, elements, wire_bytes = _carried(deployment, here)
+    usual = float(_elements(deployment, deployment.workload.tables).sum()) * wire_bytes / ranks
+    bucket = float(deployment.workload.implementation.ddp_bucket_bytes)
+    groups, back = max(ranks // linked, 1), float(deployment.train)
+    nodes = min(groups, machine.nodes)
+    terms = (
+        (POOLED, 1 + back, 1.0, ("all_to_all", ranks, usual)),
+        (REDUCED, 1.0, 1.0, ("reduce_scatter", ranks, usual)),
+        (REDUCED, back, 1.0, ("all_gather", ranks, usual)),
+        (WITHIN, 1.0, 1.0, ("reduce_scatter", linked, usual)),
+        (WITHIN, back, 1.0, ("all_gather", linked, usual)),
+        (WITHIN, 1 + back, 1 / linked, ("all_to_all", groups, usual / linked, nodes)),
+        (SUMMED, back, 1.0, ("all_reduce", ranks, bucket)),
     )
-
-    elements = deployment.batch * _elements(deployment, (way.shard for way in here))
-    table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
-    kind = _kinds(deployment, here)
-    pairs = elements * wire
-    sent = np.where(kind == POOLED, pairs * (turns * pooled.us_per_byte), 0.0)
-    sent = np.where(kind == WITHIN, pairs * (within_us + across_us / linked), sent)
-    shared_us = scattered.us_per_byte + back * gathered.us_per_byte
-    shared = np.where(kind == REDUCED, pairs * shared_us, 0.0)
-    summed_us = (reduced.us_per_byte + reduced.fixed_us / bucket) * back
-    summed = np.where(kind == SUMMED, table * FP32_BYTES * summed_us, 0.0)
-    return sent, shared, summed, fixed_us
+    us_per_byte, fixed_us = np.zeros(len(KINDS)), np.zeros(len(KINDS))
+    for at, times, share, of in terms:
+        line = exchange_line(machine, *of)
+        us_per_byte[at] += times * share * line.us_per_byte
+        fixed_us[at] += times * line.fixed_us
+    us_per_byte[SUMMED] += fixed_us[SUMMED] / bucket
+    fixed_us[SUMMED] = 0.0
+    taken_us = elements * np.where(kind == SUMMED, FP32_BYTES, wire_bytes) * us_per_byte[kind]
+    parts = ((POOLED, WITHIN), (REDUCED,), (SUMMED,))
+    sent, shared, summed = (np.where(np.isin(kind, part), taken_us, 0.0) for part in parts)
+    return kind, (sent, shared, summed), fixed_us
 
 
 def _copied_us(deployment: Deployment, here: tuple[Way, ...]) -> Floats:
     """Per way and shard, copies of what is exchanged, both ways together."""
-    workload, train = deployment.workload, float(deployment.train)
-    wire = float(item_bytes([workload.implementation.exchange_precision])[0])
-    elements = deployment.batch * _elements(deployment, (way.shard for way in here))
-    table = np.array([way.shard.rows * way.shard.dim for way in here], np.float64)
-    kind = _kinds(deployment, here)
-    every = (FP32_BYTES + wire) * (1 + train) + 2 * FP32_BYTES * train
-    passes = every + np.where(kind == POOLED, 2 * wire, 0.0)
-    copied = elements * np.where(kind == SUMMED, 0.0, passes)
-    copied = copied + np.where(kind == SUMMED, 5 * FP32_BYTES * table * train, 0.0)
+    kind, elements, wire_bytes = _carried(deployment, here)
+    train = float(deployment.train)
+    every = (FP32_BYTES + wire_bytes) * (1 + train) + 2 * FP32_BYTES * train
+    copied_bytes = np.array([every + 2 * wire_bytes, every, every, 5 * FP32_BYTES * train])[kind]
     rate = STREAM_FRAC * deployment.machine.node.device.hbm_gb_per_s * 1e3
-    return np.asarray(copied * (deployment.ranks > 1) / rate)
+    return np.asarray(elements * copied_bytes * (deployment.ranks > 1) / rate)
 
 
 def _beside(deployment: Deployment) -> FixedTimes:

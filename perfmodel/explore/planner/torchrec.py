@@ -172,12 +172,13 @@ def with_formulas(problem: Problem, deployment: Deployment) -> Problem:
             float(item_bytes([wire])[0]),
         ).total_ms
     nothing = np.zeros(len(ways))
-    choices = replace(
-        problem.choices,
+    return replace(
+        problem,
         kind=np.full(len(ways), NO_KIND),
         work_us=total * 1e3,
         sent_us=nothing,
         shared_us=nothing,
         summed_us=nothing,
+        fixed_us=(),
+        beside=FixedTimes(),
     )
-    return replace(problem, choices=choices, fixed_us=(), beside=FixedTimes())

@@ -4,51 +4,54 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, Choices, FixedTimes, Problem
+from perfmodel.embedding import Sharding
+from perfmodel.explore.planner.problem import ANY, EVERY, GROUP, FixedTimes, Problem, Way
+from perfmodel.workload.tables import Table
 
 KINDS = {"table_wise": 0, "column_wise": 0, "row_wise": 1, "table_row_wise": 2, "data_parallel": 3}
+
+ANY_TABLE = Table(rows=1, dim=1, pooling=1.0)
 
 
 def problem(seed: int, tables: int, ranks: int, linked: int, room: float = 1.3) -> Problem:
     """Tables with work, exchange and bytes that have nothing to do with one another; device memory
     for `room` times the bytes of all."""
     draw = np.random.default_rng(seed)
-    rows = []
+    ways: list[Way] = []
+    times: list[tuple[float, ...]] = []
     total = 0.0
+
+    def add(
+        table: int, parts: int, reach: int, sharding: Sharding, size: float, *times_us: float
+    ) -> None:
+        ways.append(Way(table, sharding, "hbm", parts, reach, ANY_TABLE, "fp32", size))
+        times.append((KINDS[sharding], *times_us))
+
     for table in range(tables):
         work, sent, size = draw.lognormal(3), draw.lognormal(2, 0.7), draw.lognormal(1, 1.2)
         total += size
-        rows.append((table, 1, ANY, "table_wise", work, sent, 0.0, 0.0, size))
+        add(table, 1, ANY, "table_wise", size, work, sent, 0, 0)
         for parts in (2, 4):
             if parts <= ranks:
-                split = work / parts * 1.15 + 1, sent / parts, 0.0, 0.0, size / parts
-                rows.append((table, parts, ANY, "column_wise", *split))
-        part = work / ranks * 1.1 + 0.5
-        rows.append((table, ranks, EVERY, "row_wise", part, 0.0, 1.3 * sent, 0.0, size / ranks))
+                split_us = work / parts * 1.15 + 1, sent / parts
+                add(table, parts, ANY, "column_wise", size / parts, *split_us, 0, 0)
+        part_us = work / ranks * 1.1 + 0.5
+        add(table, ranks, EVERY, "row_wise", size / ranks, part_us, 0, 1.3 * sent, 0)
         if ranks > linked:
-            near = work / linked * 1.1 + 0.5, sent / linked * 1.5, 0.0, 0.0, size / linked
-            rows.append((table, linked, GROUP, "table_row_wise", *near))
-        copy = work / ranks + 0.2, 0.0, 0.0, 8 * size, size
-        rows.append((table, ranks, EVERY, "data_parallel", *copy))
-    columns = list(zip(*rows, strict=True))
-    numbers = [np.array(columns[at], np.float64) for at in range(4, 9)]
-    choices = Choices(
-        np.array(columns[0]),
-        np.array(columns[1]),
-        np.array(columns[2]),
-        np.array([KINDS[name] for name in columns[3]]),
-        *numbers,
-        np.zeros(len(rows)),
-        np.zeros(len(rows)),
-        np.zeros(len(rows)),
-        tuple(columns[3]),
-        ("hbm",) * len(rows),
-    )
+            near_us = work / linked * 1.1 + 0.5, sent / linked * 1.5
+            add(table, linked, GROUP, "table_row_wise", size / linked, *near_us, 0, 0)
+        add(table, ranks, EVERY, "data_parallel", size, work / ranks + 0.2, 0, 0, 8 * size)
+    kind, work_us, sent_us, shared_us, summed_us = np.array(times).T
     return Problem(
-        choices,
+        tuple(ways),
+        kind.astype(int),
+        work_us,
+        sent_us,
+        shared_us,
+        summed_us,
         ranks,
         linked,
-        hbm_bytes=total / ranks * room,
+        room_bytes=(total / ranks * room, np.inf, np.inf, np.inf),
         fixed_us=(5.0, 6.0, 7.0, 0.0),
         beside=FixedTimes(50.0, (5.0, 8.0), 20.0, 10.0),
     )

@@ -95,13 +95,13 @@ def test_the_search_orders_random_plans_as_the_schedule_does() -> None:
 
 
 def _random_layout(problem: Problem, draw: np.random.Generator) -> Layout:
-    choices, split = problem.choices, draw.choice([0.0, 0.1, 0.3, 0.6])
+    split = draw.choice([0.0, 0.1, 0.3, 0.6])
     chosen, ranks = [], []
     for own in problem.of_table:
         fit = own[~problem.too_large[own]]
-        whole = fit[choices.parts[fit] == 1]
+        whole = fit[problem.parts[fit] == 1]
         choice = int(draw.choice(whole if len(whole) and draw.random() > split else fit))
-        parts, reach = int(choices.parts[choice]), int(choices.reach[choice])
+        parts, reach = int(problem.parts[choice]), int(problem.reach[choice])
         loose = draw.choice(problem.ranks, parts, replace=False)
         group = np.arange(parts) + problem.linked * int(draw.integers(problem.groups))
         where = {ANY: loose, GROUP: group}.get(reach, np.arange(problem.ranks))

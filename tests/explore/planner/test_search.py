@@ -19,7 +19,7 @@ from perfmodel.explore.planner.search import improved, lower_bound, search
 
 def places(it: Problem, choice: int) -> list[tuple[int, ...]]:
     """Every set of ranks that may hold the shards of a choice."""
-    reach, parts = int(it.choices.reach[choice]), int(it.choices.parts[choice])
+    reach, parts = int(it.reach[choice]), int(it.parts[choice])
     if reach == EVERY:
         return [tuple(range(it.ranks))]
     if reach == ANY:
@@ -75,7 +75,8 @@ def test_large_ones_are_within_ten_percent_of_a_lower_bound(tables: int, ranks: 
 @pytest.mark.slow
 def test_more_memory_never_hurts(seed: int, more: float) -> None:
     it = problem(seed, 4, 2, 2)
-    best, roomier = search(it)[0], search(replace(it, hbm_bytes=it.hbm_bytes * more))[0]
+    room_bytes = tuple(more * each for each in it.room_bytes)
+    best, roomier = search(it)[0], search(replace(it, room_bytes=room_bytes))[0]
     assert best.fits
     assert roomier.step_us <= best.step_us * (1 + 2e-3)
 
@@ -88,7 +89,7 @@ def test_capacity_is_never_exceeded(seed: int, tables: int) -> None:
     for layout in search(it):
         assert layout.fits
         for own, choice in zip(layout.ranks, layout.chosen, strict=True):
-            assert len(set(own)) == it.choices.parts[choice]
+            assert len(set(own)) == it.parts[choice]
 
 
 def test_improving_never_harms_and_is_the_same_again() -> None:
@@ -102,4 +103,4 @@ def test_improving_never_harms_and_is_the_same_again() -> None:
 
 
 def test_nothing_fits_in_no_memory() -> None:
-    assert search(replace(problem(1, 4, 2, 2), hbm_bytes=1e-3)) == []
+    assert search(replace(problem(1, 4, 2, 2), room_bytes=(1e-3,) * 4)) == []
