@@ -17,11 +17,12 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.base.registry import Registry
+from perfmodel.base.zipf import touched_rows
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.learned.forest import Forest, read_trees
 from perfmodel.embedding.cache import TableAccess, shared_classes
 from perfmodel.embedding.policies import POLICIES
-from perfmodel.embedding.popularity import Popularity, touched_rows
+from perfmodel.embedding.popularity import Popularity
 from perfmodel.embedding.reorder import ORDERS, Queries, reordered
 from perfmodel.errors import WorkloadError
 
