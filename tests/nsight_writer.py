@@ -140,7 +140,7 @@ def _write_rank(
             tables[SETS].append(device | {"memKind": _index(MEMORY_KINDS, kind)})
         elif category is Category.CUDA_SYNC:
             _write_sync(event, device, tables)
-        else:
+        elif category not in (Category.PYTHON, Category.GPU_ANNOTATION):  # as of emit_nvtx
             tables[RANGES].append(times | _range(event, thread_of(event.get("thread", 0))))
 
 
