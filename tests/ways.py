@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from inspect import CO_OPTIMIZED
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -56,7 +57,8 @@ def calls_of(way: Callable[[], object]) -> list[tuple[str, str]]:
     def name_of(code: CodeType) -> str | None:
         if code not in names:
             path = Path(code.co_filename)
-            inside = path.is_relative_to(PACKAGE) and code.co_name != "<module>"
+            is_function = bool(code.co_flags & CO_OPTIMIZED)  # bodies of classes are not
+            inside = path.is_relative_to(PACKAGE) and is_function
             names[code] = str(path.relative_to(PACKAGE)) if inside else None
         return names[code]
 
