@@ -103,7 +103,9 @@ def _tf32(
     best = np.where(is_direct, _C.tf32_direct_frac, _C.tf32_frac) if is_forward else _C.tf32_frac
     best = np.where(dims["channels_last"] > 0.0, np.minimum(best * _C.tf32_last_gain, 1.0), best)
     reached = best * filled * (1.0 if is_forward else _C.tf32_gradient)
+    reached = reached * np.where(dims["depth"] > 0.0, _C.tf32_volume, 1.0)
     reached = reached * np.where(stride(dims) > 1.0, _C.tf32_strided, 1.0)
+    reached = reached * np.where(dims["dilation"] > 1.0, _C.tf32_dilated, 1.0)
     first = _C.direct_passes if is_forward else _C.layout_passes
     return reached, filled, np.where(dims["channels_last"] > 0.0, 1.0, first)
 
