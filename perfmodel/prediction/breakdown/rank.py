@@ -173,16 +173,16 @@ class RankBreakdown(HotTables):
     def of_steps(self, chosen: slice) -> RankBreakdown:
         """Some of the steps, and tables of those."""
         kept = self.indices[chosen]
-        counted = tuple(index for index in self.hot.steps if index in kept)
+        held = set(kept)
+        counted = tuple(index for index in self.hot.steps if index in held)
         hot = replace(self.hot, steps=counted or kept)
         return replace(self, steps=self.steps[chosen], indices=kept, hot=hot)
 
     @cached_property
     def summary(self) -> Summary:
+        chosen = set(self.hot.steps)
         counted = [
-            step
-            for index, step in zip(self.indices, self.steps, strict=True)
-            if index in self.hot.steps
+            step for index, step in zip(self.indices, self.steps, strict=True) if index in chosen
         ]
         means = {
             key: float(np.mean([getattr(step.accounting, key) for step in counted]))
