@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import Any
 
 from perfmodel.errors import UsageError
 
-MINIMUM_TORCH = (2, 0)
+MINIMUM_TORCH = (2, 2)
 ASSUMED_HOST_BYTES = 4_000_000_000
 
 
@@ -32,11 +31,11 @@ def require_torch() -> Any:
     except ImportError as error:
         raise UsageError(
             f"PyTorch cannot be imported here ({error}): run the collector with the Python of "
-            "your training environment, or install torch 2.0 or later"
+            "your training environment, or install torch 2.2 or later"
         ) from None
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < MINIMUM_TORCH:
-        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.0 or later is needed")
+        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.2 or later is needed")
     return torch
 
 
@@ -65,10 +64,11 @@ class Backend:
             self.torch.cuda.synchronize(self.index)
 
     def free_bytes(self) -> int:
-        """Memory that a measurement may take, in bytes."""
+        """Memory that a measurement may take, in bytes: of a host, what it has without swapping."""
         if self.is_gpu:
             return int(self.torch.cuda.mem_get_info(self.index)[0])
-        return _available_host_bytes()
+        kilobytes = re.search(r"MemAvailable:\s*(\d+)", _system_text("/proc/meminfo"))
+        return int(kilobytes.group(1)) * 1024 if kilobytes else ASSUMED_HOST_BYTES
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` says that the memory of this device, or of the host, is exhausted."""
@@ -78,12 +78,6 @@ class Backend:
         return isinstance(error, RuntimeError) and (
             "out of memory" in text or "can't allocate memory" in text
         )
-
-
-def _available_host_bytes() -> int:
-    """Host memory that can be had without swapping; an assumption where nothing tells."""
-    kilobytes = re.search(r"MemAvailable:\s*(\d+)", _system_text("/proc/meminfo"))
-    return int(kilobytes.group(1)) * 1024 if kilobytes else ASSUMED_HOST_BYTES
 
 
 def open_backend(device: str, *, threads: int | None = None, index: int = 0) -> Backend:
@@ -165,11 +159,26 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             libraries[name] = version(name)
+    gpu = None
+    if backend.is_gpu:
+        properties = torch.cuda.get_device_properties(backend.index)
+        gpu = {
+            "name": properties.name,
+            "capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "l2_bytes": getattr(properties, "L2_cache_size", None),
+            "cudnn": torch.backends.cudnn.version(),
+            "nccl": None,
+            "smi": gpu_state(backend),
+        }
+        with suppress(AttributeError, RuntimeError):
+            gpu["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
         "device": device_name(backend),
         "cpu": describe_cpu(),
-        "gpu": _describe_gpu(backend) if backend.is_gpu else None,
+        "gpu": gpu,
         "intra_op_threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -193,6 +202,14 @@ def describe_cpu() -> dict[str, Any]:
     info = {key.strip(): value.strip() for key, value in pairs}
     flags = set(info.get("flags", info.get("Features", "")).split())
     wanted = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "asimd", "sve")
+    cache_bytes = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (
+            _system_text(folder / name).strip() for name in ("level", "type", "size")
+        )
+        if size:  # such as {"L1d": 49152, "L2": 1048576, "L3": 33554432}
+            suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
+            cache_bytes[f"L{level}{suffix}"] = int(size.rstrip("K")) * 1024
     memory_bytes = None
     with suppress(ValueError, OSError):
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -204,7 +221,7 @@ def describe_cpu() -> dict[str, Any]:
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "clock_mhz": info.get("cpu MHz"),
         "vector": [flag for flag in wanted if flag in flags],
-        "cache_bytes": _cache_bytes(),
+        "cache_bytes": cache_bytes,
         "memory_bytes": memory_bytes,
     }
 
@@ -215,37 +232,6 @@ def _system_text(path: str | Path) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
-
-
-def _cache_bytes() -> dict[str, int]:
-    """Cache sizes by level, such as `{"L1d": 49152, "L2": 1048576, "L3": 33554432}`."""
-    sizes = {}
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, kind, size = (
-            _system_text(folder / name).strip() for name in ("level", "type", "size")
-        )
-        if size:
-            suffix = {"Data": "d", "Instruction": "i"}.get(kind, "")
-            sizes[f"L{level}{suffix}"] = int(size.rstrip("K")) * 1024
-    return sizes
-
-
-def _describe_gpu(backend: Backend) -> dict[str, Any]:
-    torch = backend.torch
-    properties = torch.cuda.get_device_properties(backend.index)
-    nccl = None
-    with suppress(AttributeError, RuntimeError):
-        nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    return {
-        "name": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "l2_bytes": getattr(properties, "L2_cache_size", None),
-        "cudnn": torch.backends.cudnn.version(),
-        "nccl": nccl,
-        "smi": gpu_state(backend),
-    }
 
 
 def gpu_state(backend: Backend) -> dict[str, str]:
@@ -259,30 +245,3 @@ def gpu_state(backend: Backend) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return {}
     return dict(zip(_SMI_FIELDS, (part.strip() for part in done.stdout.split(",")), strict=False))
-
-
-class BusyElsewhere:
-    """How much of the machine's processors other processes take, counted from its making."""
-
-    def __init__(self) -> None:
-        self._machine_s, self._own_s = _machine_busy_s(), sum(os.times()[:4])
-        self._began_s = time.monotonic()
-
-    def frac(self) -> float | None:
-        """Their share of all processors so far, 0 to 1; `None` where the system does not tell."""
-        now_s = _machine_busy_s()
-        if now_s is None or self._machine_s is None:
-            return None
-        others_s = (now_s - self._machine_s) - (sum(os.times()[:4]) - self._own_s)
-        there_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        return round(min(max(others_s / max(there_s, 1e-9), 0.0), 1.0), 4)
-
-
-def _machine_busy_s() -> float | None:
-    """Processor seconds that all processes, and the hypervisor's other guests, have taken."""
-    try:
-        fields = _system_text("/proc/stat").split("\n", 1)[0].split()[1:9]
-        user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields)
-    except ValueError:
-        return None
-    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")

@@ -199,31 +199,24 @@ class _Profiling:
         activities = [profiler.ProfilerActivity.CPU]
         if backend.is_gpu:
             activities.append(profiler.ProfilerActivity.CUDA)
-        # Since PyTorch 2.2 the profiler starts and stops an observer that it is handed, so that
-        # both files cover the same steps; before that it has to be started by hand.
-        taken = inspect.signature(profiler.profile).parameters
-        self._handed = "execution_trace_observer" in taken
-        options = {"execution_trace_observer": self._observer} if self._handed else {}
-        if "acc_events" in taken:  # there is one cycle: without it, some versions warn of a second
-            options["acc_events"] = True
-        self._done, self._total = 0, PROFILER_WARMUP + active
+        options = {}
+        if "acc_events" in inspect.signature(profiler.profile).parameters:
+            options["acc_events"] = True  # one cycle: without it, some versions warn of a second
         self._running = profiler.profile(
             activities=activities,
             record_shapes=True,
             schedule=profiler.schedule(wait=0, warmup=PROFILER_WARMUP, active=active, repeat=1),
             on_trace_ready=lambda done: done.export_chrome_trace(str(kineto)),
+            # Handed to the profiler, the observer starts and stops with it: both files cover the
+            # same steps.
+            execution_trace_observer=self._observer,
             **options,
         )
         self._running.start()
 
     def step(self) -> None:
         """One more step is over."""
-        self._done += 1
-        if not self._handed and self._done == self._total:
-            self._observer.stop()
         self._running.step()
-        if not self._handed and self._done == PROFILER_WARMUP:
-            self._observer.start()
 
     def stop(self) -> None:
         """Let go of both."""

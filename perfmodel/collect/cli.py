@@ -6,7 +6,7 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from perfmodel.collect import collectives, kernels, modules, ops, overheads, trace, truth
+from perfmodel.collect import collectives, kernels, modules, ops, runs, trace, turns
 from perfmodel.collect.arguments import Parser, fault
 from perfmodel.errors import ON_COMMAND_LINE, PerfmodelError
 
@@ -15,10 +15,9 @@ VERBS = {
     "kernels": kernels.VERB,
     "modules": modules.VERB,
     "ops": ops.VERB,
-    "overheads": overheads.VERB,
-    "reference": overheads.REFERENCE_VERB,
+    "reference": runs.REFERENCE_VERB,
     "trace": trace.VERB,
-    "truth": truth.VERB,
+    "truth": turns.VERB,
 }
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
@@ -27,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with every sub-command."""
     parser = Parser(
         prog="python -m perfmodel.collect",
-        description="Measure this machine. Needs PyTorch 2.0 or later and NumPy, nothing else.",
+        description="Measure this machine. Needs PyTorch 2.2 or later and NumPy, nothing else.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():

@@ -12,7 +12,6 @@ import numpy as np
 from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import device_name
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.models.configuration import parse_histogram
 from perfmodel.collect.records import Table
 from perfmodel.collect.runs import Run, open_run
 from perfmodel.collect.timing import (
@@ -171,9 +170,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated, of {', '.join(FAMILIES)} (default: {ALL})",
     )
     parser.add_argument("--dtypes", help="comma-separated, of those that the machine has")
-    parser.add_argument(
-        "--histogram", help="reuse of embedding rows: LOOKUPS:ROWS shares, as in '0.9:0.1 0.1:0.9'"
-    )
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both")
     parser.add_argument("--threads", type=int, help="intra-op threads of the CPU")
 
@@ -184,9 +180,6 @@ def run(arguments: argparse.Namespace) -> None:
     families = listed("--families", asked, list(FAMILIES))
     current, stem = open_run("kernels", arguments, threads=arguments.threads)
     scope = scope_of(current.backend)
-    if arguments.histogram:
-        parse_histogram(arguments.histogram)
-        scope = replace(scope, histograms=(arguments.histogram,))
     if arguments.dtypes:
         scope = replace(scope, dtypes=tuple(listed("--dtypes", arguments.dtypes, scope.dtypes)))
     cases = informative_order({name: list(FAMILIES[name].cases(scope)) for name in families})

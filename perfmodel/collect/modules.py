@@ -23,9 +23,9 @@ from perfmodel.base.units import NS_PER_US, US_PER_MS
 from perfmodel.collect.arguments import Verb, add_common, listed, wrote
 from perfmodel.collect.backend import Backend, capture_graph, device_name
 from perfmodel.collect.capture import Plan, Recorder, record_steps
-from perfmodel.collect.dispatch import tensors_of
+from perfmodel.collect.ops import tensors_of
 from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
-from perfmodel.collect.runs import Run, open_run
+from perfmodel.collect.runs import open_run
 from perfmodel.collect.timing import call_us, reference_columns, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
@@ -47,8 +47,8 @@ class Called(NamedTuple):
     """What a module's file gives: a call of it, and what has to be undone before the next."""
 
     run: Callable[[], Any]
-    before: Callable[[], Any]
-    parameters: int
+    before: Callable[[], Any] = lambda: None
+    parameters: int = 0
 
     def once(self, number: int) -> None:
         """One call, the `number`th."""
@@ -81,6 +81,7 @@ def module_call(
             for each in get_inputs()
         ]
     parameters = list(module.parameters())
+    count = sum(parameter.numel() for parameter in parameters)
     called = torch.compile(module) if compiled else module
 
     def forward() -> Any:
@@ -97,8 +98,7 @@ def module_call(
         for parameter in parameters:
             parameter.grad = None
 
-    count = sum(parameter.numel() for parameter in parameters)
-    return Called(train, reset, count) if training else Called(forward, lambda: None, count)
+    return Called(train, reset, count) if training else Called(forward, parameters=count)
 
 
 class ModuleClock:
@@ -112,49 +112,45 @@ class ModuleClock:
             self._write: Callable[[], Any] = partial(written.add_, 1)
             for _ in range(WARM_UP_CALLS):
                 self._write()
-            self._write_us = self._alone(Called(self._write, lambda: None, 0))[0]
+            self._write_us = self._call_and_host_us(Called(self._write))[0]
 
     def measure(self, called: Called) -> dict[str, Any]:
         """Figures of the calls; `device_us` where there is a GPU."""
         began_ns = time.perf_counter_ns()
-        for _ in range(WARM_UP_CALLS):
-            called.before()
-            called.run()
+        for number in range(WARM_UP_CALLS):
+            called.once(number)
         self._backend.synchronize()
         first_us = (time.perf_counter_ns() - began_ns) / NS_PER_US / WARM_UP_CALLS
-        cost_us = self._alone(called)[0]
+        cost_us = self._call_and_host_us(called)[0]
         calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
-        taken = np.array([self._alone(called) for _ in range(calls)])
-        figures = summarize(list(taken[:, 0]))
+        taken = np.array([self._call_and_host_us(called) for _ in range(calls)])
+        figures, host_us = summarize(taken[:, 0]), round(float(np.median(taken[:, 1])), 3)
         measured = {
             "duration_us": figures["p10_us"],
             "median_us": figures["median_us"],
             "mean_us": round(float(taken[:, 0].mean()), 4),
             "p90_us": figures["p90_us"],
-            "host_us": round(float(np.median(taken[:, 1])), 3),
+            "host_us": host_us,
             "first_calls_us": round(first_us, 1),
             "calls": calls,
         }
         if self._backend.is_gpu:
-            host_us = measured["host_us"]
             ahead = int(min(AHEAD_MULTIPLE * host_us / self._write_us + 2, MAX_AHEAD))
             queued = [
-                self._between_events(called, ahead) for _ in range(max(calls // 2, MIN_CALLS))
+                self._call_and_host_us(called, ahead)[0] for _ in range(max(calls // 2, MIN_CALLS))
             ]
-            measured["device_us"] = round(float(np.median([us for us, _ in queued])), 3)
+            measured["device_us"] = round(float(np.median(queued)), 3)
         return measured
 
-    def _alone(self, called: Called) -> tuple[float, float]:
-        """Microseconds of a call from an idle device on, and of its host."""
-        if self._backend.is_gpu:
-            return self._between_events(called)
-        called.before()
-        taken_us = call_us(called.run)
-        return taken_us, taken_us
+    def _call_and_host_us(self, called: Called, ahead: int = 0) -> tuple[float, float]:
+        """Microseconds of a call from an idle device on, and of its host.
 
-    def _between_events(self, called: Called, ahead: int = 0) -> tuple[float, float]:
-        """The same on a GPU; behind `ahead` writes, all launches are there before it begins."""
+        On a GPU and behind `ahead` writes, all launches are there before it begins.
+        """
         called.before()
+        if not self._backend.is_gpu:
+            taken_us = call_us(called.run)
+            return taken_us, taken_us
         if not ahead:
             self._backend.synchronize()
         for _ in range(ahead):
@@ -186,11 +182,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure module after module until the time is used up; each is on file once measured."""
-    modes = listed("--mode", arguments.mode or "eager", MODES)
+    arguments.mode = listed("--mode", arguments.mode or "eager", MODES)
     given = vars(arguments).pop("programs")
     programs = list(_programs(given))
     current, stem = open_run("modules", arguments, [path.name for path in given])
-    if "graphs" in modes and not current.backend.is_gpu:
+    if "graphs" in arguments.mode and not current.backend.is_gpu:
         raise UsageError("--mode graphs needs --device cuda: a CPU has no graphs to launch")
     clock, table = ModuleClock(current.backend), stem.with_name(f"{stem.name}.csv")
     rows: list[dict[str, Any]] = []
@@ -201,7 +197,7 @@ def run(arguments: argparse.Namespace) -> None:
             beside = reference_columns([current.read_reference()])
             traces = stem.with_name(f"{stem.name}_traces") / path.stem if arguments.traces else None
             try:
-                for row in _measured(current, clock, path, modes, arguments, traces):
+                for row in _measured(current.backend, clock, path, arguments, traces):
                     rows.append({**row, **beside})
             except Exception as error:  # any fault of a user's module: the others go on
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -227,16 +223,15 @@ VERB = Verb(
 
 
 def _measured(
-    current: Run,
+    backend: Backend,
     clock: ModuleClock,
     path: Path,
-    modes: Iterable[str],
     arguments: argparse.Namespace,
     traces: Path | None,
 ) -> Iterator[dict[str, Any]]:
     """A row per mode of the module in the file at `path`; a profile of its eager calls."""
-    backend, training = current.backend, bool(arguments.training)
-    for mode in modes:
+    training = bool(arguments.training)
+    for mode in arguments.mode:
         called = module_call(
             backend, path, arguments.class_name, compiled=mode == "compiled", training=training
         )

@@ -1,11 +1,21 @@
-"""`collect ops`: time every operator inside real training steps, without the profiler."""
+"""`collect ops`: every ATen operator inside real training steps, timed without the profiler.
+
+A `TorchDispatchMode` sees each operator below autograd, in forward, backward (its thread too: the
+mode goes with autograd's state) and optimizer. Composite operators appear as their parts; what a
+kernel calls inside is not seen, so every operator seen is an outermost one.
+
+Autograd takes a sparse gradient as it is only where nothing else refers to its parts; a mode that
+has seen them makes it clone the gradient. Around that moment the mode is therefore left.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,84 +24,229 @@ import numpy as np
 from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.arguments import Verb, add_common, count, wrote
 from perfmodel.collect.backend import device_name
-from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import Ranks, Training
 from perfmodel.collect.models.configuration import read_configs
-from perfmodel.collect.records import REFERENCE_COLUMNS, deferred_interrupts, write_table
+from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import Run, open_run
-from perfmodel.collect.samples import STEP_COLUMNS, Pace, Samples, Store, Turns
 from perfmodel.collect.timing import LOW_QUANTILE, reference_columns
-from perfmodel.collect.truth import table_rows
+from perfmodel.collect.turns import DIMS, FIGURES, MAX_ROUNDS, Pace, Samples, Turns
 from perfmodel.collect.workloads import Workload, calibration_workloads, dlrm_workload
-from perfmodel.errors import UsageError
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+
+def meter_mode() -> Any:
+    """A mode that notes each operator in `.operators`, and the clock before and after it (ns).
+
+    Only integers and operators are kept, so that the garbage collector has nothing to do.
+    """
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    read = time.perf_counter_ns
+
+    class Meter(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.operators: list[Any] = []
+            self.readings: list[int] = []
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if kwargs is None:
+                kwargs = {}
+            before = read()
+            result = func(*args, **kwargs)
+            after = read()
+            self.operators.append(func)
+            self.readings.append(before)
+            self.readings.append(after)
+            return result
+
+    return Meter()
+
+
+def describe_mode(torch: Any) -> Any:
+    """A mode that notes what each operator is (`.seen`), and the parameters (`.leaves`).
+
+    It is slow, so never timed.
+    """
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Describe(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[dict[str, Any]] = []
+            self.leaves: dict[int, Any] = {}
+            self._phase = FORWARD
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+            described = _inputs(torch, given)
+            for tensor in tensors_of(torch, given.values()):
+                if tensor.requires_grad and tensor.is_leaf:
+                    self.leaves[id(tensor)] = tensor
+            held = {tensor.data_ptr() for tensor in _dense_tensors(torch, given.values())}
+            result = func(*args, **(kwargs or {}))
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                self._phase = BACKWARD
+            elif self._phase == BACKWARD:
+                self._phase = OPTIMIZER
+            self.seen.append(
+                {
+                    "op": func.name(),
+                    "phase": self._phase,
+                    "node": "" if node is None else str(node.name()).rpartition("::")[2],
+                    **described,
+                    "output_shapes": [list(tensor.shape) for tensor in tensors_of(torch, [result])],
+                    "allocated_bytes": sum(
+                        tensor.numel() * tensor.element_size()
+                        for tensor in _dense_tensors(torch, [result])
+                        if tensor.data_ptr() not in held and tensor.data_ptr()
+                    ),
+                }
+            )
+            return result
+
+    return Describe()
+
+
+def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
+    """Every tensor among `values` and in lists and dictionaries among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple, dict)):
+            yield from tensors_of(torch, value.values() if isinstance(value, dict) else value)
+
+
+def _dense_tensors(torch: Any, values: Any) -> Iterator[Any]:
+    """The tensors that hold their values, for a sparse one its indices and values."""
+    for tensor in tensors_of(torch, values):
+        if tensor.layout == torch.strided:
+            yield tensor
+        elif tensor.layout == torch.sparse_coo:
+            yield tensor._indices()
+            yield tensor._values()
+
+
+def _inputs(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Shapes, dtypes and layouts of the tensors in `given`, its scalars, and distinct indices."""
+    tensors = {n: v for n, v in given.items() if any(True for _ in tensors_of(torch, [v]))}
+    scalars = {
+        name: _plain(value)
+        for name, value in given.items()
+        if name not in tensors and value is not None
+    }
+    flat = tensors_of(torch, tensors.values())
+    sparse = [tensor for tensor in flat if tensor.layout == torch.sparse_coo]
+    if sparse:
+        scalars["nnz"] = sum(int(tensor._nnz()) for tensor in sparse)
+    indices = [tensor._indices() for tensor in sparse]
+    indices += [tensors[name] for name in ("indices", "index") if name in tensors]
+    unique_rows = sum(
+        len(torch.unique(each))
+        for each in tensors_of(torch, indices)
+        if each.dtype in (torch.int64, torch.int32)
+    )
+
+    def of_each(describe: Callable[[Any], Any]) -> list[Any]:
+        def nested(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return describe(value)
+            return [nested(item) for item in value if item is not None]
+
+        return [nested(value) for value in tensors.values()]
+
+    return {
+        "input_shapes": of_each(lambda tensor: list(tensor.shape)),
+        "input_dtypes": of_each(lambda tensor: _plain(tensor.dtype)),
+        "input_layouts": of_each(lambda tensor: _layout(torch, tensor)),
+        "scalars": scalars,
+        "unique_rows": unique_rows or None,
+    }
+
+
+def _layout(torch: Any, tensor: Any) -> str:
+    """`contiguous`, `transposed` (the last two dims), `strided`, or the name of its layout."""
+    if tensor.layout != torch.strided:
+        return str(_plain(tensor.layout))
+    if tensor.is_contiguous():
+        return "contiguous"
+    if tensor.dim() > 1 and tensor.transpose(-1, -2).is_contiguous():
+        return "transposed"
+    return "strided"
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON has it."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value).removeprefix("torch.")
+
+
+@contextmanager
+def hidden_accumulation(torch: Any, leaves: Iterable[Any]) -> Iterator[None]:
+    """Inside, modes do not see how those of `leaves` with a sparse gradient accumulate it."""
+    exclude, python_key = torch._C._dispatch_tls_set_dispatch_key_excluded, torch._C.DispatchKey
+    handles: list[Any] = []
+    for leaf in leaves:
+        if leaf.grad is not None and leaf.grad.layout == torch.sparse_coo:
+            handles.append(leaf.register_hook(lambda _: exclude(python_key.Python, True)))
+            after = leaf.register_post_accumulate_grad_hook
+            handles.append(after(lambda _: exclude(python_key.Python, False)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        if handles:
+            exclude(python_key.Python, False)
+
 
 PACE = Pace(warm_up=1, target_us=40_000.0, least=3, most=8)
 """Of steps of each sort, with and without the meter."""
-COUNTED_ROUNDS = 3
-SAMPLES_SCHEMA = "perfmodel.collect.ops.samples/2"
 TIMINGS = {"cpu": "dispatch_mode", "cuda": "dispatch_mode_host"}
 PER_MINUTE = 24
-MAX_ROUNDS = 200
 
 
 class MeteredTurns(Turns):
     """Models trained in turns, in some steps of a round with a mode that times each operator."""
 
-    def __init__(
-        self, run: Run, workloads: Sequence[Workload], samples: dict[str, Samples]
-    ) -> None:
-        super().__init__(run, Ranks(), workloads, samples, PACE)
+    def __init__(self, run: Run, workloads: Sequence[Workload]) -> None:
+        super().__init__(run, Ranks(), workloads, PACE)
         self._leaves: dict[str, list[Any]] = {}
 
     def built(self, workload: Workload, training: Training) -> None:
-        """Note the operators of a step, which have to be those of the earlier run."""
+        """Note the operators of a step."""
         leaves = list(self._described(training, []).leaves.values())
-        seen, taken = self._described(training, leaves).seen, self.samples[workload.name]
-        if taken.rounds_us and _operators(taken.signature) != _operators(seen):
-            raise UsageError(
-                f"{workload.name} ran other operators in the earlier run; name another --name"
-            )
-        taken.signature, self._leaves[workload.name] = seen, leaves
+        self.samples[workload.name].signature = self._described(training, leaves).seen
+        self._leaves[workload.name] = leaves
 
     def measure(self, name: str, training: Training) -> None:
-        """Plain steps, as many metered ones, in the first rounds one that counts page faults."""
+        """Plain steps, and as many metered ones; those with other operators do not count."""
         taken = self.samples[name]
         reference_us, steps = self.run.read_reference(), self.warmed(training)
-        faults = page_faults()
         plain_us = [round(self.step(training), 1) for _ in range(steps)]
-        faults = page_faults() - faults
-        readings: list[tuple[str, Any]] = [("step_faults", [faults / steps])]
+        operators = [op["op"] for op in taken.signature]
         with hidden_accumulation(self.backend.torch, self._leaves[name]):
             for _ in range(steps):
-                timed = self._metered_step(training, taken, time.perf_counter_ns)
-                if timed is not None:
-                    total_us, start_ns, before_ns, after_ns = timed
+                meter, start_ns = meter_mode(), time.perf_counter_ns()
+                with meter:
+                    total_us = self.step(training)
+                if [func.name() for func in meter.operators] == operators:
+                    before_ns, after_ns = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
                     ended_ns = np.concatenate([[start_ns], after_ns[:-1]])
-                    readings.append(("metered_us", [total_us]))
-                    readings.append(("op_us", (after_ns - before_ns) / NS_PER_US))
-                    readings.append(("gap_us", (before_ns - ended_ns) / NS_PER_US))
-            if len(taken.rounds_us) < COUNTED_ROUNDS:
-                counted = self._metered_step(training, taken, page_faults)
-                if counted is not None:
-                    readings.append(("op_faults", counted[3] - counted[2]))
-        with deferred_interrupts():
-            taken.rounds_us.append(plain_us)
-            taken.reference_us.append(reference_us)
-            for array, reading in readings:
-                taken.add(array, reading)
-
-    def _metered_step(
-        self, training: Training, taken: Samples, read: Callable[[], int]
-    ) -> tuple[float, int, Any, Any] | None:
-        """A step's microseconds, what `read` gave before it, and before and after each operator;
-        None where the operators are not those of the signature."""
-        meter, start = meter_mode(read), read()
-        with meter:
-            total_us = self.step(training)
-        if [func.name() for func in meter.operators] != _operators(taken.signature):
-            return None
-        before, after = np.asarray(meter.readings, np.int64).reshape(-1, 2).T
-        return total_us, start, before, after
+                    taken.metered_us.append(total_us)
+                    taken.op_us.append((after_ns - before_ns) / NS_PER_US)
+                    taken.gap_us.append((before_ns - ended_ns) / NS_PER_US)
+        taken.rounds_us.append(plain_us)
+        taken.reference_us.append(reference_us)
 
     def _described(self, training: Training, leaves: list[Any]) -> Any:
         """The mode that has seen the next step."""
@@ -101,18 +256,19 @@ class MeteredTurns(Turns):
         return describe
 
 
-def _operators(signature: list[dict[str, Any]]) -> list[str]:
-    return [str(op["op"]) for op in signature]
-
-
 IDENTITY = (
     *("configuration", "op", "phase", "node", "input_shapes", "input_dtypes", "input_layouts"),
-    *("output_shapes", "scalars", "allocated_bytes", "artefact"),
+    *("output_shapes", "scalars", "allocated_bytes"),
 )
 OP_COLUMNS = (
     *IDENTITY,
-    *("count", "unique_rows", "page_faults", "device", "timing", "duration_us", "median_us"),
-    *("p90_us", "gap_us", "repeats", *REFERENCE_COLUMNS),
+    *("count", "unique_rows", "device", "timing", "duration_us", "median_us", "p90_us", "gap_us"),
+    *("repeats", *REFERENCE_COLUMNS),
+)
+STEP_COLUMNS = (
+    *("model", "description", *DIMS, *FIGURES, "ops_per_step", "metered_steps"),
+    *("metered_p10_us", "metered_median_us", "ops_sum_p10_us", "ops_sum_median_us"),
+    *REFERENCE_COLUMNS,
 )
 
 
@@ -121,12 +277,11 @@ def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[st
 
     A place's duration is a low quantile over the steps, so that count times duration sums up.
     """
-    if not taken.arrays["op_us"]:
+    if not taken.op_us:
         return []
-    quantiles = np.quantile(taken.stacked("op_us"), [LOW_QUANTILE, 0.5, 0.9], axis=0)
-    gaps = np.quantile(taken.stacked("gap_us"), LOW_QUANTILE, axis=0)
-    faults = np.mean(taken.stacked("op_faults"), axis=0)
-    measured = {"device": device, "timing": timing, "repeats": len(taken.arrays["op_us"])}
+    quantiles = np.quantile(taken.op_us, [LOW_QUANTILE, 0.5, 0.9], axis=0)
+    gaps = np.quantile(taken.gap_us, LOW_QUANTILE, axis=0)
+    measured = {"device": device, "timing": timing, "repeats": len(taken.op_us)}
     measured |= reference_columns(taken.reference_us)
     places_of: dict[str, list[int]] = {}
     for place, op in enumerate(taken.signature):
@@ -134,21 +289,17 @@ def op_rows(name: str, taken: Samples, device: str, timing: str) -> list[dict[st
         places_of.setdefault(key, []).append(place)
     rows = []
     for places in places_of.values():
-        low, middle, high = quantiles[:, places].mean(axis=1)
         unique = [taken.signature[place]["unique_rows"] for place in places]
-        times = {"duration_us": low, "median_us": middle, "p90_us": high}
-        rows.append(
-            taken.signature[places[0]]
-            | {
-                "configuration": name,
-                "count": len(places),
-                "unique_rows": round(float(np.mean(unique)), 1) if any(unique) else None,
-                "page_faults": round(float(faults[places].mean()), 2),
-                "gap_us": gaps[places].mean(),
-            }
-            | times
-            | measured
+        times = dict(
+            zip(("duration_us", "median_us", "p90_us"), quantiles[:, places].mean(1), strict=True)
         )
+        about = {
+            "configuration": name,
+            "count": len(places),
+            "unique_rows": round(float(np.mean(unique)), 1) if any(unique) else None,
+            "gap_us": gaps[places].mean(),
+        }
+        rows.append(taken.signature[places[0]] | about | times | measured)
     return rows
 
 
@@ -164,45 +315,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure until the budget is used up; rounds already on file count."""
+    """Measure until the budget is used up."""
     wanted = arguments.configurations or max(1, round(PER_MINUTE * arguments.minutes))
     listed = arguments.configs
     if listed:
         arguments.configs = Path(listed.name)
     current, stem = open_run("ops", arguments)
-    configs = [dlrm_workload(config) for config in read_configs(listed)] if listed else []
-    workloads = configs or calibration_workloads(wanted)
-    setting = {
-        "device": device_name(current.backend),
-        "threads_per_rank": current.backend.threads,
-        "torch": current.backend.torch.__version__,
-    }
-    store = Store(stem.with_name(f"{stem.name}_samples.npz"), SAMPLES_SCHEMA, setting)
-    turns = MeteredTurns(current, workloads, store.load(workloads))
-    resumed = turns.rounds
+    workloads = calibration_workloads(wanted)
+    if listed:
+        workloads = [dlrm_workload(config) for config in read_configs(listed)]
+    turns = MeteredTurns(current, workloads)
     try:
-        for _ in range(MAX_ROUNDS):
-            if not turns.round():
-                break
-            store.save(turns.samples, workloads)
+        turns.take(MAX_ROUNDS)
     finally:
-        store.save(turns.samples, workloads)
-        steps, timing = table_rows(turns), TIMINGS[current.backend.kind]
+        steps, device = turns.rows(), device_name(current.backend)
+        timing = TIMINGS[current.backend.kind]
         rows = [
             row
             for step in steps
-            for row in op_rows(step["name"], turns.samples[step["name"]], setting["device"], timing)
+            for row in op_rows(step["name"], turns.samples[step["name"]], device, timing)
         ]
         path = stem.with_name(f"{stem.name}.csv.gz")
         write_table(path, OP_COLUMNS, rows)
         write_table(stem.with_name(f"{stem.name}_steps.csv"), STEP_COLUMNS, steps)
         current.write(
             stem.with_name(f"{stem.name}_meta.json"),
-            setting=setting,
             configurations_planned=len(workloads),
             configurations=len(steps),
-            rounds_resumed=resumed,
-            rounds=turns.rounds,
+            rounds=sum(step["rounds"] for step in steps),
         )
         wrote(path, f"operators of {len(steps)} configurations")
 

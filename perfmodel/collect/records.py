@@ -6,38 +6,12 @@ import csv
 import io
 import json
 import re
-import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from perfmodel.base.files import write_text
 from perfmodel.errors import PerfmodelError, UsageError
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[None]:
-    """Answer `SIGNALS` only once the block has ended; `ValueError` outside the main thread."""
-    arrived: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        arrived.append(number)
-
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        for number in SIGNALS:
-            signal.signal(number, note)
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
-
 
 _FLAT_LIST = re.compile(r"\[\s+([^\[\]{}\"]*?)\s+\]")
 
@@ -61,7 +35,7 @@ IDENTITY = (
     *("op", "device", "dtype", "direction", "timing", "cache", "variant", "b", "m", "n", "k"),
     *("layout", "bias", "rows", "cols", "elements", "tensors", "batch", "in_channels"),
     *("out_channels", "kernel_size", "input_size", "stride", "padding", "hash_size", "dim"),
-    *("pooling", "zipf_alpha", "histogram", "ranks", "library", "tokens", "pairs", "heads"),
+    *("pooling", "zipf_alpha", "ranks", "library", "tokens", "pairs", "heads"),
     *("head_dim", "value_dim", "max_length", "lengths", "reads", "writes", "flop_per_element"),
 )
 """What tells one measurement from another; empty where a dim does not apply."""
@@ -103,9 +77,8 @@ class Table:
         if unknown := {name for row in rows for name in row} - set(COLUMNS):
             raise PerfmodelError(f"no column {sorted(unknown)} in the measurement table")
         text = _csv([row.get(name) for name in COLUMNS] for row in rows)
-        with deferred_interrupts():
-            self._append(text)
-            self._keys.update(key_of(row) for row in rows)
+        self._append(text)
+        self._keys.update(key_of(row) for row in rows)
 
     def _resume(self) -> None:
         """Read the keys of the rows that are there; drop a last line that was cut short."""

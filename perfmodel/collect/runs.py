@@ -1,4 +1,4 @@
-"""A run of a verb: on one or several ranks of this machine, with its time and its record."""
+"""A run of a verb: on one or several ranks, with its time and its record; `collect reference`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.arguments import output_folder, restore_command
-from perfmodel.collect.backend import (
-    Backend,
-    BusyElsewhere,
-    describe_machine,
-    gpu_state,
-    open_backend,
-)
+from perfmodel.base.units import human_us
+from perfmodel.collect.arguments import Verb, add_common, output_folder, restore_command, wrote
+from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
 from perfmodel.collect.models import Ranks
-from perfmodel.collect.records import write_record
+from perfmodel.collect.records import PARTS, write_record
 from perfmodel.collect.timing import Budget, Reference, reference_record
 from perfmodel.errors import PerfmodelError, UsageError
 
@@ -48,14 +44,10 @@ class Run:
         self.backend, self.budget = backend, Budget(limit_minutes)
         self.readings_us: list[list[float]] = []
         self.skipped: dict[str, Any] = {}
-        self._reference, self._busy = Reference(backend), BusyElsewhere()
+        self._reference = Reference(backend)
         self._began_s = time.monotonic()
-        machine = describe_machine(backend)
-        self._head = {
-            "schema": f"perfmodel.collect.{verb}/1",
-            "command": command,
-            "machine": machine,
-        }
+        schema = f"perfmodel.collect.{verb}/1"
+        self._head = {"schema": schema, "command": command, "machine": describe_machine(backend)}
 
     def read_reference(self, *, evict: bool = False) -> list[float]:
         """What each part of the reference work takes now, microseconds; kept for the record.
@@ -73,16 +65,14 @@ class Run:
             "skipped": self.skipped,
             "reference": reference_record(self.readings_us),
             "gpu_state_at_end": gpu_state(self.backend),
-            "busy_elsewhere_frac": self._busy.frac(),
             "elapsed_s": round(time.monotonic() - self._began_s, 1),
         }
         write_record(path, {**self._head, **about, **meanwhile})
 
 
-Worker = Callable[..., None]
-
-
-def run_ranks(world: int, device: str, worker: Worker, arguments: Sequence[Any]) -> None:
+def run_ranks(
+    world: int, device: str, worker: Callable[..., None], arguments: Sequence[Any]
+) -> None:
     """Call `worker(backend, ranks, *arguments)` on each of `world` ranks and wait for them.
 
     One rank runs in this process, without a process group of its own. Several run in fresh
@@ -124,7 +114,12 @@ def run_ranks(world: int, device: str, worker: Worker, arguments: Sequence[Any])
 
 
 def _run_rank(
-    ranks: Ranks, kind: str, threads: int, store: Path, worker: Worker, arguments: Sequence[Any]
+    ranks: Ranks,
+    kind: str,
+    threads: int,
+    store: Path,
+    worker: Callable[..., None],
+    arguments: Sequence[Any],
 ) -> None:
     """One rank in a process of its own; the group meets in the file `store`, without a port."""
     index = ranks.rank if kind == "cuda" else 0
@@ -163,3 +158,22 @@ def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
     shared = backend.torch.tensor([int(value)], device=backend.device)
     backend.torch.distributed.broadcast(shared, 0)
     return int(shared.item())
+
+
+def run_reference(arguments: argparse.Namespace) -> None:
+    """Read the reference work until the time is used up, and write one JSON record."""
+    current, stem = open_run("reference", arguments)
+    while not current.readings_us or not current.budget.is_over:
+        current.read_reference(evict=True)
+    path = stem.with_name(f"{stem.name}.json")
+    current.write(path)
+    record = reference_record(current.readings_us)
+    parts = (f"{part} {human_us(record[part]['p10_us'])}" for part in PARTS)
+    wrote(path, f"{', '.join(parts)}, {len(current.readings_us)} readings")
+
+
+REFERENCE_VERB = Verb(
+    "time the reference work alone: has this machine changed its speed since a calibration?",
+    partial(add_common, name="reference", usual_minutes=0.2),
+    run_reference,
+)

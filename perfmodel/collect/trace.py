@@ -13,16 +13,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.units import human_us
 from perfmodel.collect.arguments import Verb, add_device, count, output_folder, restore_command
-from perfmodel.collect.backend import Backend, capture_graph, describe_machine, open_backend
+from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.capture import EnoughSteps, Plan, Recorder, record_steps
-from perfmodel.collect.models import MODELS, Options, Ranks, Training
+from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.collect.records import write_record
 from perfmodel.collect.runs import run_ranks
 from perfmodel.collect.timing import loop_us
@@ -84,26 +83,6 @@ def run_script(backend: Backend, words: list[str], recorder: Recorder) -> None:
         )
 
 
-def with_graph(backend: Backend, training: Training) -> Training:
-    """`training` with its compute part replayed from a CUDA graph."""
-    if not backend.is_gpu:
-        raise UsageError("--cuda-graph needs --device cuda: a CPU has no graphs to launch")
-    load, compute = training.load, training.compute
-    if load is None or compute is None:
-        raise UsageError(
-            "--cuda-graph: this model cannot be captured; use --model dlrm "
-            "--embedding-update inplace"
-        )
-    load(0)
-    replay = capture_graph(backend, compute)
-
-    def step(number: int) -> None:
-        load(number)
-        replay()
-
-    return replace(training, step=step, description={**training.description, "cuda_graph": True})
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `collect trace`."""
     add_device(parser)
@@ -113,17 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-rows", type=count, help="cap on the rows of every table")
     parser.add_argument("--pooling", type=count, help="lookups per sample and table")
     parser.add_argument("--zipf", type=float, default=0.0, help="skew of the indices, 0 = uniform")
-    parser.add_argument(
-        "--embedding-update",
-        default="sparse",
-        help="dlrm: `sparse` gradients and SGD, or `inplace` SGD that a CUDA graph can hold",
-    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ranks", type=count, default=1, help="processes (NCCL, or Gloo on CPU)")
     parser.add_argument("--warmup", type=count, default=10, help="steps before any measurement")
     parser.add_argument("--steps", type=count, default=40, help="un-profiled steps to time")
     parser.add_argument("--active", type=count, default=6, help="profiled steps")
-    parser.add_argument("--cuda-graph", action="store_true", help="replay the step from a graph")
     parser.add_argument("--name", help="stem of the files (default: model_preset_batch)")
     parser.add_argument(
         "script",
@@ -139,13 +112,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.script:
         _trace_script(arguments, plan)
         return
-    names = ("preset", "batch", "max_rows", "pooling", "embedding_update", "seed")
+    names = ("preset", "batch", "max_rows", "pooling", "seed")
     chosen = {name: getattr(arguments, name) for name in names}
     options = Options(**chosen, zipf_alpha=arguments.zipf)
     words = [arguments.model, options.preset, f"b{options.batch}"]
     stem = output_folder(arguments.output) / (arguments.name or "_".join(filter(None, words)))
-    command = restore_command("trace", arguments)
-    given = (arguments.model, options, plan, stem, command, arguments.cuda_graph)
+    given = (arguments.model, options, plan, stem, restore_command("trace", arguments))
     run_ranks(arguments.ranks, arguments.device, _trace_rank, given)
 
 
@@ -184,12 +156,9 @@ def _trace_rank(
     plan: Plan,
     stem: Path,
     command: str,
-    cuda_graph: bool,
 ) -> None:
     try:
         training = MODELS[model](backend, ranks, options)
-        if cuda_graph:
-            training = with_graph(backend, training)
         with tempfile.TemporaryDirectory() as folder:
             recorder = Recorder(backend, plan, Path(folder))
             numbers = record_steps(recorder, training.step)

@@ -9,7 +9,6 @@ from perfmodel.collect.families import (
     FAMILIES,
     Case,
     Scope,
-    halton,
     informative_order,
     log_points,
     round_robin,
@@ -50,10 +49,6 @@ def test_a_budget_ends() -> None:
     assert Budget(1e-12).is_over
 
 
-def test_halton_in_base_two_is_the_bit_reversal() -> None:
-    assert [halton(index, 2) for index in range(4)] == [0.5, 0.25, 0.75, 0.125]
-
-
 def test_points_stay_in_their_box_and_half_are_aligned() -> None:
     ranges = {"m": (1, 65_536), "n": (8, 4_096)}
     points = list(islice(log_points(ranges), 64))
@@ -88,21 +83,6 @@ def test_narrow_products_have_the_alignment_that_they_need(dtype: str) -> None:
     cases = [c for c in FAMILIES["matmul"].cases(GPU) if c.dtype == dtype]
     assert cases
     assert all(c.dim(name) % 16 == 0 and c.dim(name) > 16 for c in cases for name in "mnk")
-
-
-def test_lookups_are_skewed_or_follow_a_histogram() -> None:
-    scope = Scope("cpu", histograms=("0.9:0.1 0.1:0.9",))
-    reuses = {
-        (c.dims.get("zipf_alpha"), c.dims.get("histogram"))
-        for c in FAMILIES["embedding"].cases(scope)
-    }
-    assert reuses == {
-        (0.0, None),
-        (0.8, None),
-        (1.05, None),
-        (1.4, None),
-        (None, "0.9:0.1 0.1:0.9"),
-    }
 
 
 def test_only_a_gpu_is_asked_for_transfers_to_and_from_the_host() -> None:

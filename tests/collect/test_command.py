@@ -19,15 +19,12 @@ from perfmodel.collect.arguments import (
     restore_command,
     table,
 )
-from perfmodel.collect.backend import BusyElsewhere
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.models import MODELS, Options
 from perfmodel.collect.models.configuration import (
     CRITEO_TB_ROWS,
     dlrm_config,
-    histogram_indices,
-    parse_histogram,
     require_room,
     zipf_indices,
 )
@@ -43,8 +40,8 @@ FLOOR += tuple(f"base/{name}.py" for name in ("files", "lazy", "registry", "unit
 def test_every_verb_parses_its_defaults() -> None:
     parser = build_parser()
     assert parser.parse_args(["kernels"]).minutes == 10.0
-    assert parser.parse_args(["trace", "--ranks", "2", "--cuda-graph"]).cuda_graph
-    assert parser.parse_args(["overheads", "--device", "cpu"]).device == "cpu"
+    assert parser.parse_args(["trace", "--ranks", "2"]).ranks == 2
+    assert parser.parse_args(["reference", "--device", "cpu"]).device == "cpu"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
@@ -109,7 +106,7 @@ def test_a_copied_folder_runs_with_the_ground_floor_only(tmp_path: Path) -> None
         text=True,
         check=True,
     )
-    assert all(verb in done.stdout for verb in ("kernels", "trace", "overheads"))
+    assert all(verb in done.stdout for verb in ("kernels", "trace", "reference"))
 
 
 def test_help_loads_neither_torch_nor_pandas() -> None:
@@ -159,32 +156,11 @@ def test_drawn_rows_follow_their_skew(alpha: float) -> None:
     assert counts[10:200].sum() / lookups == pytest.approx(expected, rel=0.25)
 
 
-def test_reuse_follows_a_histogram() -> None:
-    histogram = parse_histogram("0.9:0.1 0.1:0.9")
-    drawn = histogram_indices(np.random.default_rng(1), 1000, 50_000, histogram)
-    counts = np.sort(np.bincount(drawn, minlength=1000))[::-1]
-    assert len(counts) == 1000
-    assert counts[:100].sum() / 50_000 == pytest.approx(0.9, abs=0.01)
-    tiny = histogram_indices(np.random.default_rng(1), 2, 100, parse_histogram("1:1 1:1 1:1"))
-    assert set(tiny) == {0, 1}
-
-
-@pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:b", "0:1", "-1:1", "1:nan"])
-def test_a_histogram_that_is_none_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match="LOOKUPS:ROWS"):
-        parse_histogram(text)
-
-
 def test_dtypes_are_those_of_the_machine() -> None:
     scope = Scope("cpu", ("fp32", "bf16"))
     assert listed("--dtypes", "bf16, fp32", scope.dtypes) == ["bf16", "fp32"]
     with pytest.raises(UsageError, match="'fp8'; nearest: fp32"):
         listed("--dtypes", "fp8", scope.dtypes)
-
-
-def test_processors_busy_elsewhere_are_a_share() -> None:
-    busy = BusyElsewhere().frac()
-    assert busy is None or 0 <= busy <= 1
 
 
 def test_the_estimator_is_the_tenth_percentile() -> None:

@@ -17,8 +17,6 @@ from perfmodel.collect import kernels
 from perfmodel.collect.cli import main
 from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.kernels import Bench
-from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.models.dlrm import LEARNING_RATE
 from perfmodel.collect.records import COLUMNS, Table
 from perfmodel.collect.runs import Run
 from perfmodel.collect.timing import Budget
@@ -136,15 +134,6 @@ def test_kernels_within_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "cases cannot run here" in capsys.readouterr().err
 
 
-def test_overheads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["overheads", "--repeats", "5", "--minutes", "0.01", "--device", "cpu"]
-    assert main([*words, "-o", str(tmp_path)]) == 0
-    probes = json.loads((tmp_path / "overheads.json").read_text())["probes"]
-    assert probes["op"]["host_per_call"]["p10_us"] > probes["clock"]["host_per_call"]["p10_us"]
-    assert "graph_1" not in probes
-    assert "until done" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("model", "ranks"), [("dlrm", 1), ("dlrm", 2), ("transformer", 1), ("resnet", 2)]
 )
@@ -173,12 +162,6 @@ def test_ranks_that_fail_are_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_graph_needs_a_gpu(tmp_path: Path) -> None:
-    done = collect("trace", "--preset", "tiny", "--cuda-graph", folder=tmp_path)
-    assert done.returncode == 2
-    assert "--cuda-graph needs --device cuda" in done.stderr
-
-
 def test_a_gpu_that_is_not_there_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -186,17 +169,3 @@ def test_a_gpu_that_is_not_there_is_one_line_and_exit_2(
         pytest.skip("this machine has a GPU, so it cannot be missed")
     assert main(["kernels", "--device", "cuda", "-o", str(tmp_path)]) == 2
     assert "sees no CUDA or ROCm device" in capsys.readouterr().err
-
-
-def test_both_embedding_updates_train_alike(cpu: backends.Backend) -> None:
-    weights = []
-    for update in ("sparse", "inplace"):
-        options = Options(preset="tiny", batch=8, embedding_update=update)
-        training = MODELS["dlrm"](cpu, Ranks(), options)
-        for number in range(3):
-            training.step(number)
-        tables = training.step.__self__.tables  # type: ignore[attr-defined]
-        weights.append([table.weight.detach().clone() for table in tables])
-    assert LEARNING_RATE > 0
-    for sparse, inplace in zip(*weights, strict=True):
-        torch.testing.assert_close(sparse, inplace)

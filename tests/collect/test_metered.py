@@ -10,11 +10,10 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect import ops
-from perfmodel.collect.backend import Backend, Room, open_backend
+from perfmodel.collect.backend import Backend, open_backend
 from perfmodel.collect.cli import main
-from perfmodel.collect.dispatch import describe_mode, hidden_accumulation, meter_mode, page_faults
 from perfmodel.collect.models import MODELS, Options, Ranks
-from perfmodel.collect.ops import MeteredTurns
+from perfmodel.collect.ops import MeteredTurns, describe_mode, hidden_accumulation, meter_mode
 from perfmodel.collect.records import REFERENCE_COLUMNS
 from perfmodel.collect.runs import Run
 from perfmodel.collect.workloads import Workload
@@ -48,7 +47,6 @@ def test_all_phases_are_seen(model: str, cpu: Backend) -> None:
     assert phases == sorted(phases, key=["forward", "backward", "optimizer"].index)
     assert set(phases) == {"forward", "backward", "optimizer"}
     assert all(bool(op["node"]) == (op["phase"] == "backward") for op in seen)
-    assert not any(op["artefact"] for op in seen)
     assert all(
         len(op["input_shapes"]) == len(op["input_dtypes"]) == len(op["input_layouts"])
         for op in seen
@@ -83,7 +81,7 @@ def test_a_sparse_gradient_is_taken_and_not_cloned() -> None:
 
 
 def _backward(table: Any, indices: Any, leaves: list[Any]) -> list[str]:
-    mode = meter_mode(page_faults)
+    mode = meter_mode()
     with hidden_accumulation(torch, leaves):
         table.weight.grad = None
         with mode:
@@ -105,21 +103,13 @@ def test_a_model_out_of_memory_is_noted_and_the_rest_goes_on(cpu: Backend) -> No
         Workload("vast", "dlrm", exhausted, held_bytes=10**15),
         Workload("tiny", "dlrm", tiny),
     ]
-    metered = MeteredTurns(Run("ops", "", cpu, 1), listed, {})
-    assert metered.round()
+    metered = MeteredTurns(Run("ops", "", cpu, 1), listed)
+    metered.take(1)
     assert metered.run.skipped == {"gone": "out of memory", "vast": "needs 1000000.0 GB"}
     assert metered.samples["tiny"].figures()["ops_per_step"] > 50
-    assert not MeteredTurns(Run("ops", "", cpu, 1), listed[:1], {}).round()
-
-
-def test_models_side_by_side_leave_a_quarter_of_the_free_memory(
-    cpu: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perfmodel.collect.backend._available_host_bytes", lambda: 100)
-    room = Room(cpu)
-    assert [room.take(size) for size in (50, 30, 20, 10)] == [True, False, True, False]
-    of_two = Room(cpu, processes=2)
-    assert [of_two.take(size) for size in (40, 30)] == [False, True]
+    nothing = MeteredTurns(Run("ops", "", cpu, 1), listed[:1])
+    nothing.take(2)
+    assert nothing.rows() == []
 
 
 def tables(folder: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
@@ -128,15 +118,14 @@ def tables(folder: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
         return list(csv.DictReader(packed.splitlines())), list(csv.DictReader(file))
 
 
-def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiny_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops, "MAX_ROUNDS", 2)
     (tmp_path / "c.json").write_text(json.dumps([TINY, {**TINY, "name": "two"}]))
     words = ["ops", "--configs", str(tmp_path / "c.json"), "--minutes", "5", "--device", "cpu"]
-    for rounds in (2, 4):
-        assert main([*words, "-o", str(tmp_path), "--name", "t"]) == 0
-        rows, steps = tables(tmp_path)
-        assert [step["name"] for step in steps] == ["tiny", "two"]
-        assert {step["rounds"] for step in steps} == {str(rounds)}
+    assert main([*words, "-o", str(tmp_path), "--name", "t"]) == 0
+    rows, steps = tables(tmp_path)
+    assert [step["name"] for step in steps] == ["tiny", "two"]
+    assert {step["rounds"] for step in steps} == {"2"}
     for row in (*steps, *rows):
         assert all(float(row[name]) > 0 for name in REFERENCE_COLUMNS)
     for step in steps:
@@ -150,6 +139,22 @@ def test_a_tiny_measurement_that_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
             assert 0 < float(step[f"ops_sum_{figure}"]) < float(step[f"metered_{figure}"])
         assert float(step["p10_us"]) > 0
     meta = json.loads((tmp_path / "t_meta.json").read_text())
-    assert meta["rounds_resumed"] == 4
-    assert meta["reference"]["readings"] == 8
+    assert meta["rounds"] == meta["reference"]["readings"] == 4
     assert meta["command"].endswith("--configs c.json --device cpu --minutes 5.0 --name t")
+
+
+def test_an_interrupted_run_has_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, rounds = MeteredTurns.measure, iter(range(2))
+
+    def interrupted(*arguments: Any) -> None:
+        if next(rounds):
+            raise KeyboardInterrupt
+        measure(*arguments)
+
+    monkeypatch.setattr(MeteredTurns, "measure", interrupted)
+    (tmp_path / "c.json").write_text(json.dumps([TINY]))
+    words = ["ops", "--configs", str(tmp_path / "c.json"), "--minutes", "5", "--device", "cpu"]
+    assert main([*words, "-o", str(tmp_path), "--name", "t"]) == 130
+    rows, (step,) = tables(tmp_path)
+    assert rows
+    assert step["rounds"] == "1"

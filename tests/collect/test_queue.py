@@ -49,4 +49,4 @@ def test_an_entry_is_understood(entry: str, settings: dict[str, str], tmp_path: 
 def test_there_are_entries() -> None:
     if not PAGE.exists():
         pytest.skip("docs/ is in a checkout only, and this is none")
-    assert len(entries()) == 14
+    assert len(entries()) == 11

@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -79,35 +78,6 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(PerfmodelError, match="No space left on device; 1 rows are kept"):
         table.add([row(rows=8)])
-
-
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after_lines_written", [False, True])
-def test_an_interruption_in_an_append_leaves_rows_that_are_counted(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    which: signal.Signals,
-    after_lines_written: bool,
-) -> None:
-    table = Table(tmp_path / "t.csv")
-    append = table._append
-
-    def interrupted(lines: list[str]) -> None:
-        if after_lines_written:
-            append(lines)
-        signal.raise_signal(which)
-        if not after_lines_written:
-            append(lines)
-
-    monkeypatch.setattr(table, "_append", interrupted)
-    before = signal.signal(which, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            table.add([row(), row(rows=8)])
-        assert signal.getsignal(which) is signal.default_int_handler
-    finally:
-        signal.signal(which, before)
-    assert len(table) == len(Table(tmp_path / "t.csv")) == 2
 
 
 def test_the_key_is_the_same_for_values_and_their_text() -> None:

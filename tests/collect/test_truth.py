@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,9 @@ from perfmodel.collect.models.configuration import (
     read_configs,
 )
 from perfmodel.collect.records import REFERENCE_COLUMNS
-from perfmodel.collect.samples import DIMS, TRUTH_COLUMNS, Samples, Store
-from perfmodel.collect.truth import STEPS_SCHEMA
-from perfmodel.collect.workloads import dims_of, dlrm_workload
+from perfmodel.collect.turns import DIMS, TRUTH_COLUMNS, Samples
+from perfmodel.collect.workloads import dims_of
 from perfmodel.errors import UsageError
-
-SETTING = {"device": "X", "ranks": 1, "threads_per_rank": 2, "torch": "2.13.0"}
 
 
 def listed(path: Path, *items: Any) -> Path:
@@ -118,29 +114,6 @@ def test_figures_are_robust_and_tell_their_own_spread() -> None:
     assert math.isclose(found["halves_frac"], 0.05)
     assert Samples([[1.0]]).figures()["halves_frac"] is None
     assert Samples().figures() == {}
-
-
-def test_the_table_has_every_column_and_goes_on(tmp_path: Path) -> None:
-    assert len(set(TRUTH_COLUMNS)) == len(TRUTH_COLUMNS)
-    workloads = [dlrm_workload(tiny(tmp_path))]
-    store = Store(tmp_path / "t_steps.json", STEPS_SCHEMA, SETTING)
-    taken = Samples([[3.0, 4.0]], [[1.0, 2.0, 3.0, 4.0, 50.0]])
-    store.save({"tiny": taken, "other": Samples()}, workloads)
-    assert store.load(workloads) == {"tiny": taken}
-
-
-def test_what_was_measured_otherwise_is_not_mixed_in(tmp_path: Path) -> None:
-    config, path = tiny(tmp_path), tmp_path / "t_steps.json"
-    store = Store(path, STEPS_SCHEMA, SETTING)
-    store.save({"tiny": Samples([[3.0]])}, [dlrm_workload(config)])
-    with pytest.raises(UsageError, match="another machine"):
-        Store(path, STEPS_SCHEMA, {**SETTING, "torch": "2.0.0"}).load()
-    with pytest.raises(UsageError, match="had other dims"):
-        store.load([dlrm_workload(replace(config, batch=9))])
-    for damage in ("{", "[]", '{"schema": "x"}'):
-        path.write_text(damage)
-        with pytest.raises(UsageError, match=r"damaged|another version"):
-            store.load()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -17,41 +17,28 @@ from typing import Any, TypeVar
 from perfmodel.base.registry import Registry
 from perfmodel.collect.backend import Backend
 
-DTYPE_BYTES = {
-    "fp64": 8,
-    "fp32": 4,
-    "tf32": 4,
-    "bf16": 2,
-    "fp16": 2,
-    "fp8": 1,
-    "int8": 1,
-    "int64": 8,
+_DTYPES = {
+    "fp64": (8, "float64"),
+    "fp32": (4, "float32"),
+    "tf32": (4, "float32"),
+    "bf16": (2, "bfloat16"),
+    "fp16": (2, "float16"),
+    "fp8": (1, "float8_e4m3fn"),
+    "int8": (1, "int8"),
+    "int64": (8, "int64"),
 }
+DTYPE_BYTES = {name: size for name, (size, _) in _DTYPES.items()}
 RANDOM_BLOCK = 1 << 20
-_TORCH_NAMES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "tf32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8_e4m3fn",
-    "int8": "int8",
-    "int64": "int64",
-}
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a machine can be asked for: its kind, its dtypes, and how large a case may be.
-
-    `histograms` are reuses of embedding rows to measure, beside skewed ones.
-    """
+    """What a machine can be asked for: its kind, its dtypes, and how large a case may be."""
 
     kind: str
     dtypes: tuple[str, ...] = ("fp32",)
     max_bytes: float = 1.2e8
     max_flop: float = 4e9
-    histograms: tuple[str, ...] = ("0.9:0.1 0.1:0.9", "0.6:0.001 0.3:0.05 0.1:0.949")
 
     @property
     def is_gpu(self) -> bool:
@@ -125,7 +112,7 @@ def scope_of(backend: Backend) -> Scope:
 
 def torch_dtype(backend: Backend, name: str) -> Any:
     """The `torch.dtype` of a dtype of the table."""
-    return getattr(backend.torch, _TORCH_NAMES[name])
+    return getattr(backend.torch, _DTYPES[name][1])
 
 
 def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
@@ -144,31 +131,16 @@ def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 ALIGNMENT = 64
-_PRIMES = (2, 3, 5, 7)
-_MORE_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
-
-
-def halton(index: int, base: int) -> float:
-    """Element `index` (from 0) of the van der Corput sequence of `base`, in (0, 1).
-
-    Source: Halton 1960; several bases together fill a box with low discrepancy.
-    """
-    result, fraction, index = 0.0, 1.0, index + 1
-    while index:
-        fraction /= base
-        index, digit = divmod(index, base)
-        result += fraction * digit
-    return result
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
 def kronecker(index: int, dims: int) -> tuple[float, ...]:
     """Element `index` (from 0) of an additive recurrence in at most ten dimensions, in (0, 1).
 
-    Its steps are the square roots of primes, which no short period comes near: it fills a box of
-    many dimensions evenly, where Halton points of large bases line up.
-    Source: Richtmyer 1951; Niederreiter 1978, "Quasi-Monte Carlo methods".
+    Its steps are the square roots of primes, which no short period comes near: it fills a box
+    evenly. Source: Richtmyer 1951; Niederreiter 1978, "Quasi-Monte Carlo methods".
     """
-    return tuple((0.5 + (index + 1) * prime**0.5) % 1 for prime in _MORE_PRIMES[:dims])
+    return tuple((0.5 + (index + 1) * prime**0.5) % 1 for prime in _PRIMES[:dims])
 
 
 def log_between(low: float, high: float, fraction: float) -> float:
@@ -177,15 +149,16 @@ def log_between(low: float, high: float, fraction: float) -> float:
 
 
 def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
-    """Endless points in the box `ranges` (inclusive), log-uniform, at most four dims.
+    """Endless points in the box `ranges` (inclusive), log-uniform.
 
     Every second point is aligned: its dims above the alignment are multiples of it. The others
     are as they fall, which is rarely a multiple of anything.
     """
     for index in count():
         point = {}
-        for base, (name, (low, high)) in zip(_PRIMES, ranges.items(), strict=False):
-            value = round(log_between(low, high, halton(index, base)))
+        fractions = kronecker(index, len(ranges))
+        for fraction, (name, (low, high)) in zip(fractions, ranges.items(), strict=True):
+            value = round(log_between(low, high, fraction))
             if index % 2 == 0 and value > ALIGNMENT:
                 value = round(value / ALIGNMENT) * ALIGNMENT
             point[name] = min(max(value, low), high)

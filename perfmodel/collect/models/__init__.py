@@ -26,7 +26,6 @@ class Options:
     max_rows: int | None = None
     pooling: int | None = None
     zipf_alpha: float = 0.0
-    embedding_update: str = "sparse"
     seed: int = 0
 
 
@@ -48,16 +47,10 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Training:
-    """A model ready to train: `step(i)` does batch `i`; `description` is JSON-ready.
-
-    `load(i)` brings batch `i` to the device and `compute()` does the rest of the step on what was
-    loaded, where the model can be captured into a CUDA graph.
-    """
+    """A model ready to train: `step(i)` does batch `i`; `description` is JSON-ready."""
 
     step: Callable[[int], None]
     description: dict[str, Any]
-    load: Callable[[int], None] | None = None
-    compute: Callable[[], None] | None = None
 
 
 Builder = Callable[[Backend, Ranks, Options], Training]

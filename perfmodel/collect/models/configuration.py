@@ -22,7 +22,6 @@ from perfmodel.collect.models import Options, chosen
 from perfmodel.errors import PerfmodelError, UsageError
 
 FP32_BYTES = 4
-Histogram = tuple[tuple[float, float], ...]
 
 CRITEO_TB_ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956),
@@ -97,45 +96,12 @@ def zipf_indices(
         power = 1 - alpha
         ranks = (1 + uniform * ((rows + 1.0) ** power - 1)) ** (1 / power) - 1
     integers = np.minimum(ranks.astype(np.int64), rows - 1)
-    return integers if alpha == 0 else integers * _coprime(rows) % rows
-
-
-def histogram_indices(
-    generator: np.random.Generator, rows: int, count: int, histogram: Histogram
-) -> NDArray[np.int64]:
-    """`count` row numbers in `[0, rows)` whose reuse follows `histogram`, scattered as above.
-
-    `histogram` lists classes of rows as pairs of shares: of the lookups, and of the rows that
-    these go to, evenly. Every class has at least one row.
-    """
-    lookups, share = (np.asarray(column, np.float64) for column in zip(*histogram, strict=True))
-    ends = np.maximum(np.round(np.cumsum(share) / share.sum() * rows), np.arange(1, len(share) + 1))
-    begins = np.concatenate([[0], ends[:-1]])
-    chosen = generator.choice(len(lookups), count, p=lookups / lookups.sum())
-    ranks = begins[chosen] + generator.random(count) * (ends - begins)[chosen]
-    integers = np.minimum(ranks.astype(np.int64), rows - 1)
-    return np.asarray(integers * _coprime(rows) % rows, dtype=np.int64)
-
-
-def parse_histogram(text: str) -> Histogram:
-    """The pairs of `text`, such as `0.9:0.1 0.1:0.9`; `UsageError` where they are no shares."""
-    try:
-        pairs = [tuple(map(float, pair.split(":"))) for pair in text.split()]
-    except ValueError:
-        pairs = []
-    if not pairs or any(len(pair) != 2 or not all(0 < s < 1e9 for s in pair) for pair in pairs):
-        raise UsageError(
-            f"histogram {text!r}: write LOOKUPS:ROWS pairs of shares above 0, as in 0.9:0.1 0.1:0.9"
-        )
-    return tuple((pair[0], pair[1]) for pair in pairs)
-
-
-def _coprime(rows: int) -> int:
-    """A multiplier near the golden ratio of `rows` that permutes `range(rows)`."""
-    candidate = max(1, int(rows * 0.6180339887))
-    while np.gcd(candidate, rows) != 1:
-        candidate += 1
-    return candidate
+    if alpha == 0:
+        return integers
+    permuting = max(1, int(rows * 0.6180339887))  # coprime to `rows`, near its golden ratio
+    while np.gcd(permuting, rows) != 1:
+        permuting += 1
+    return integers * permuting % rows
 
 
 INT64_BYTES = 8
@@ -157,17 +123,16 @@ class TruthConfig(DlrmConfig):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise UsageError(f"configuration name {self.name!r}: use up to 40 of a-z, 0-9 and _")
+        where = f"configuration {self.name}"
         for field in ("rows", "bottom", "top", "dim", "pooling", "batch"):
             value = getattr(self, field)
             values = value if isinstance(value, tuple) else (value,)
             if not values or any(type(each) is not int or each < 1 for each in values):
-                raise UsageError(f"configuration {self.name}: {field} must be integers above 0")
+                raise UsageError(f"{where}: {field} must be integers above 0")
         if len(self.bottom) < 2 or self.bottom[-1] != self.dim or self.top[-1] != 1:
-            raise UsageError(
-                f"configuration {self.name}: the bottom MLP must end in dim, the top MLP in 1"
-            )
+            raise UsageError(f"{where}: the bottom MLP must end in dim, the top MLP in 1")
         if not isinstance(self.zipf_alpha, (int, float)) or not 0 <= self.zipf_alpha < 10:
-            raise UsageError(f"configuration {self.name}: zipf_alpha must lie in 0 to 10")
+            raise UsageError(f"{where}: zipf_alpha must lie in 0 to 10")
 
     @property
     def table_bytes(self) -> int:
@@ -186,36 +151,31 @@ def read_configs(path: Path) -> tuple[TruthConfig, ...]:
     `rows` may be one number beside `tables`. Raises `UsageError` where they cannot be used.
     """
     try:
-        listed = json.loads(read_bytes(path, max_bytes=MAX_CONFIGS_BYTES))
+        items = json.loads(read_bytes(path, max_bytes=MAX_CONFIGS_BYTES))
+        if not isinstance(items, list) or not items:
+            raise UsageError(f"{path}: must be a list of at least one configuration")
+        configs = tuple(map(_from_json, items))
+        names = [config.name for config in configs]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"{path}: two configurations are named {twice[0]}")
     except PerfmodelError as error:
         raise UsageError(f"--configs {error}") from None
     except ValueError as error:
         raise UsageError(f"--configs {path}: is not JSON: {error}") from None
-    if not isinstance(listed, list) or not listed:
-        raise UsageError(f"--configs {path}: must be a list of at least one configuration")
-    kept: dict[str, TruthConfig] = {}
-    try:
-        for config in map(_from_json, listed):
-            if config.name in kept:
-                raise UsageError(f"two configurations are named {config.name}")
-            kept[config.name] = config
-    except UsageError as error:
-        raise UsageError(f"--configs {path}: {error}") from None
-    return tuple(kept.values())
+    return configs
 
 
 def _from_json(item: Any) -> TruthConfig:
     if not isinstance(item, dict):
         raise UsageError(f"a configuration must be an object, not {item!r}")
     values = dict(item)
-    tables = values.pop("tables", None)
-    if tables is not None:
+    if "tables" in values:
+        tables = values.pop("tables")
         if type(tables) is not int or not 1 <= tables <= 10_000:
             raise UsageError("tables must lie in 1 to 10000")
         values["rows"] = [values.get("rows")] * tables
     known = {field.name for field in fields(TruthConfig)}
-    unknown = sorted(set(values) - known)
-    if unknown:
+    if unknown := sorted(set(values) - known):
         raise UsageError(f"unknown field {unknown[0]!r}; there are {', '.join(sorted(known))}")
     for name in ("rows", "bottom", "top"):
         if not isinstance(values.get(name), list):

@@ -24,7 +24,6 @@ from perfmodel.errors import UsageError
 
 LEARNING_RATE = 0.01
 DISTINCT_BATCHES = 8
-UPDATES = ("sparse", "inplace")
 
 
 @MODELS.register("dlrm")
@@ -34,21 +33,17 @@ def build_dlrm(backend: Backend, ranks: Ranks, options: Options) -> Training:
 
 
 def train_dlrm(backend: Backend, ranks: Ranks, options: Options, config: DlrmConfig) -> Training:
-    """The DLRM of `config`; of `options`, the batch, skew, update and seed."""
-    if options.embedding_update not in UPDATES:
-        raise UsageError(f"--embedding-update must be one of {', '.join(UPDATES)}")
+    """The DLRM of `config`; of `options`, the batch, skew and seed."""
     model = _Dlrm(backend, ranks, options, config)
     description = {
         "model": "dlrm",
         "preset": options.preset or "small",
         "batch_per_rank": options.batch,
         "zipf_alpha": options.zipf_alpha,
-        "embedding_update": options.embedding_update,
         "optimizer": f"SGD lr {LEARNING_RATE}",
         **{field.name: getattr(config, field.name) for field in fields(DlrmConfig)},
     }
-    captured = model.compute if model.inplace and ranks.world == 1 else None
-    return Training(model.step, description, load=model.load, compute=captured)
+    return Training(model.step, description)
 
 
 class _Dlrm:
@@ -57,11 +52,10 @@ class _Dlrm:
     def __init__(
         self, backend: Backend, ranks: Ranks, options: Options, config: DlrmConfig
     ) -> None:
-        torch = backend.torch
+        torch, nn = backend.torch, backend.torch.nn
         torch.manual_seed(options.seed)
         self.backend, self.ranks, self.config = backend, ranks, config
         self.batch = options.batch
-        self.inplace = options.embedding_update == "inplace"
         self.owned = [t for t in range(len(config.rows)) if t % ranks.world == ranks.rank]
         if not self.owned:
             raise UsageError(
@@ -69,40 +63,30 @@ class _Dlrm:
             )
         require_room(config, self.owned, backend.free_bytes())
         pairs = len(config.rows) + 1
-        self.bottom = self._replicate(mlp(torch, config.bottom, last="ReLU"))
         top_in = config.dim + pairs * (pairs - 1) // 2
-        self.top = self._replicate(mlp(torch, (top_in, *config.top), last="Sigmoid"))
-        self.tables = [self._table(config.rows[t], config.dim) for t in self.owned]
-        self.pairs = torch.tril_indices(pairs, pairs, -1, device=backend.device)
-        self.loss = torch.nn.BCELoss()
-        self.dense_sgd = torch.optim.SGD(
-            [*self.bottom.parameters(), *self.top.parameters()], lr=LEARNING_RATE
+        self.bottom, self.top = (
+            mlp(torch, widths, last=last).to(backend.device)
+            for widths, last in ((config.bottom, "ReLU"), ((top_in, *config.top), "Sigmoid"))
         )
-        self.table_sgd = None
-        if not self.inplace:
-            weights = [table.weight for table in self.tables]
-            self.table_sgd = torch.optim.SGD(weights, lr=LEARNING_RATE, foreach=False)
+        if ranks.world > 1:
+            parallel = nn.parallel.DistributedDataParallel
+            self.bottom, self.top = parallel(self.bottom), parallel(self.top)
+        self.tables = []
+        for rows in (config.rows[t] for t in self.owned):
+            options_of = {"mode": "sum", "sparse": True, "device": backend.device}
+            table = nn.utils.skip_init(nn.EmbeddingBag, rows, config.dim, **options_of)
+            nn.init.uniform_(table.weight, -(rows**-0.5), rows**-0.5)
+            self.tables.append(table)
+        self.pairs = torch.tril_indices(pairs, pairs, -1, device=backend.device)
+        self.loss = nn.BCELoss()
+        dense = [*self.bottom.parameters(), *self.top.parameters()]
+        weights = [table.weight for table in self.tables]
+        self.optimizers = (
+            torch.optim.SGD(dense, lr=LEARNING_RATE),
+            torch.optim.SGD(weights, lr=LEARNING_RATE, foreach=False),
+        )
         self.batches = self._make_batches(options)
         self.current = [tensor.to(backend.device) for tensor in self.batches[0]]
-
-    def _replicate(self, module: Any) -> Any:
-        module = module.to(self.backend.device)
-        if self.ranks.world == 1:
-            return module
-        return self.backend.torch.nn.parallel.DistributedDataParallel(module)
-
-    def _table(self, rows: int, dim: int) -> Any:
-        nn = self.backend.torch.nn
-        table = nn.utils.skip_init(
-            nn.EmbeddingBag,
-            rows,
-            dim,
-            mode="sum",
-            sparse=not self.inplace,
-            device=self.backend.device,
-        )
-        nn.init.uniform_(table.weight, -(rows**-0.5), rows**-0.5)
-        return table.requires_grad_(not self.inplace)
 
     def _make_batches(self, options: Options) -> list[list[Any]]:
         """Per batch: dense features, labels, and one index tensor of all owned tables.
@@ -126,34 +110,18 @@ class _Dlrm:
             batches.append([t.pin_memory() if self.backend.is_gpu else t for t in tensors])
         return batches
 
-    def load(self, number: int) -> None:
-        """Copy batch `number` to the device, into buffers that stay where they are."""
+    def step(self, number: int) -> None:
+        """One training step on batch `number`, copied into buffers that stay where they are."""
         batch = self.batches[number % len(self.batches)]
         for target, source in zip(self.current, batch, strict=True):
             target.copy_(source, non_blocking=True)
-
-    def compute(self) -> None:
-        """Forward, backward and both optimizers on the loaded batch."""
         dense, labels, indices = self.current
-        self.dense_sgd.zero_grad(set_to_none=True)
-        if self.table_sgd is not None:
-            self.table_sgd.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         pooled = [table(indices[slot]) for slot, table in enumerate(self.tables)]
-        if self.inplace:
-            for vector in pooled:
-                vector.requires_grad_()
-        output = self._predict(dense, pooled)
-        self.loss(output, labels).backward()
-        self.dense_sgd.step()
-        if self.table_sgd is not None:
-            self.table_sgd.step()
-        else:
-            self._update_tables(pooled, indices)
-
-    def step(self, number: int) -> None:
-        """One training step on batch `number`."""
-        self.load(number)
-        self.compute()
+        self.loss(self._predict(dense, pooled), labels).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def _predict(self, dense: Any, pooled: list[Any]) -> Any:
         torch = self.backend.torch
@@ -180,14 +148,6 @@ class _Dlrm:
             input_split_sizes=[len(pooled) * width] * world,
         )
         return exchanged.reshape(tables, self.batch, -1).transpose(0, 1)
-
-    def _update_tables(self, pooled: list[Any], indices: Any) -> None:
-        """SGD on the rows looked up, without a gradient tensor: can be captured in a graph."""
-        torch, pooling = self.backend.torch, self.config.pooling
-        with torch.no_grad():
-            for slot, (table, vector) in enumerate(zip(self.tables, pooled, strict=True)):
-                rows = vector.grad.repeat_interleave(pooling, dim=0)
-                table.weight.index_add_(0, indices[slot].reshape(-1), rows, alpha=-LEARNING_RATE)
 
 
 def mlp(torch: Any, widths: tuple[int, ...], *, last: str) -> Any:
