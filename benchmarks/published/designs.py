@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, get_type_hints
 
+import pandas as pd
+
 from benchmarks.published.files import (
     EVIDENCE,
     Document,
@@ -39,7 +41,6 @@ from perfmodel.hardware import Cluster, Device, Node, Storage, cluster, load, no
 from perfmodel.hardware.settings import with_settings
 from perfmodel.prediction import predict
 from perfmodel.prediction.types import Result
-from perfmodel.validate.evaluate.results import Tabular
 from perfmodel.workload import Workload, load_workload
 
 SCHEMA = "perfmodel.evaluation.designs/1"
@@ -97,13 +98,17 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class DesignFigures(Tabular):
+class DesignFigures:
     """All published figures, in order of their files."""
 
     figures: tuple[Figure, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "rows": [figure.to_dict() for figure in self.figures]}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per figure."""
+        return pd.DataFrame(self.to_dict()["rows"])
 
     def holding(self) -> dict[str, tuple[int, int]]:
         """Per kind of evidence, how many figures hold, of how many."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from perfmodel.validate.calibrate.device import DeviceFit
     from perfmodel.validate.calibrate.kernels import Compared
     from perfmodel.validate.evaluate.baseline import Comparison
-    from perfmodel.validate.evaluate.modules import ModuleErrors
 
 
 _KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
@@ -152,7 +151,7 @@ def show_ops(console: Console, evaluation: Result) -> None:
     console.show(Table("Device time per op from shapes alone, errors in percent", _OPS, rows))
 
 
-def show_modules(console: Console, evaluation: ModuleErrors) -> None:
+def show_modules(console: Console, evaluation: Result) -> None:
     """One line per call, then per mode, and what the host's speed seems to be."""
 
     def mode(row: Mapping[str, Any]) -> str:
@@ -173,7 +172,7 @@ def show_modules(console: Console, evaluation: ModuleErrors) -> None:
     if speed is not None:
         console.say(
             f"the host, by {answer['host_bound']} calls that it bounds: "
-            f"--set host.single_thread_ratio={speed:.2g} (used: {evaluation.host_speed_ratio:.2g})"
+            f"--set host.single_thread_ratio={speed:.2g} (used: {answer['host_speed_ratio']:.2g})"
         )
 
 

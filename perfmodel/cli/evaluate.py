@@ -144,7 +144,7 @@ def modules(
             overheads=overheads,
             begin=begin,
         )
-    target.write_result(evaluation, show_modules, evaluation.left_out)
+    target.write_result(evaluation, show_modules, evaluation.warnings)
 
 
 def steps(

@@ -124,7 +124,7 @@ class ModuleClock:
         cost_us = self._call_and_host_us(called)[0]
         calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
         taken = np.array([self._call_and_host_us(called) for _ in range(calls)])
-        figures, host_us = summarize(taken[:, 0]), round(float(np.median(taken[:, 1])), 3)
+        figures, host_us = summarize(list(taken[:, 0])), round(float(np.median(taken[:, 1])), 3)
         measured = {
             "duration_us": figures["p10_us"],
             "median_us": figures["median_us"],

@@ -15,51 +15,6 @@ from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
 
-def on_cycles(source: Ints, target: Ints, count: int) -> Mask:
-    """Per node of `count`, whether edges from `source` to `target` lead from it back to it.
-
-    A node does where its strongly connected part holds another one, or where an edge of its own
-    comes back at once. Source: Tarjan, SIAM J. Comput. 1(2), 1972, without recursion; SciPy has it
-    too, whose import takes as long as half a prediction.
-    """
-    by_source = np.argsort(source, kind="stable")
-    targets = target[by_source].tolist()
-    bounds = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
-    edge, behind = bounds[:-1], bounds[1:]
-    found, least = [0] * count, [0] * count
-    """Per node: when it was met, from 1 on, and the first one met that it reaches. Where all that
-    it reaches is known, it is done: met behind all others."""
-    done, met = count + 1, 0
-    open_nodes: list[int] = []
-    is_within = [False] * count
-    for root in range(count):
-        way = [] if found[root] else [root]
-        while way:
-            node = way[-1]
-            if not found[node]:
-                met += 1
-                found[node] = least[node] = met
-                open_nodes.append(node)
-            if edge[node] < behind[node]:
-                to = targets[edge[node]]
-                if found[to]:
-                    least[node] = min(least[node], least[to])
-                    edge[node] += 1
-                else:
-                    way.append(to)
-                continue
-            way.pop()
-            if least[node] == found[node]:
-                is_alone = open_nodes[-1] == node
-                while found[node] != done:
-                    member = open_nodes.pop()
-                    found[member] = least[member] = done
-                    is_within[member] = not is_alone
-    result = np.array(is_within, np.bool_)
-    result[source[source == target]] = True
-    return result
-
-
 TIGHT_FACTOR = 100.0
 """Values are sums of many lengths: so many times the rounding of one sum they may be off."""
 
@@ -181,9 +136,22 @@ def earliest_values(ways: Relaxation, way: Floats, at_least: Floats) -> Floats:
 
 
 def critical_nodes(source: Ints, target: Ints, way: Floats, value: Floats) -> Mask:
-    """Which nodes lie on a cycle of length 0, given values that all edges allow."""
+    """Which nodes a cycle of length 0 fixes, given values that all edges allow: those on one, and
+    all that such a way leads to from there."""
     tight = value[source] + way >= value[target] - TIGHT_FACTOR * rounding_error(way)
-    return on_cycles(source[tight], target[tight], len(value))
+    source, target = source[tight], target[tight]
+    by_source = np.argsort(source, kind="stable")
+    targets = target[by_source].tolist()
+    bounds = np.searchsorted(source[by_source], np.arange(len(value) + 1)).tolist()
+    waiting = np.bincount(target, minlength=len(value)).tolist()
+    free = [node for node, count in enumerate(waiting) if not count]
+    while free:  # what is left has a way from a cycle
+        node = free.pop()
+        for to in targets[bounds[node] : bounds[node + 1]]:
+            waiting[to] -= 1
+            if not waiting[to]:
+                free.append(to)
+    return np.array(waiting, np.int64) > 0
 
 
 def edges_of_steps(graph: ExecutionGraph) -> tuple[Edges, Ints]:
@@ -342,7 +310,7 @@ class Recurrence:
         """How the step goes on when it is repeated for ever, its nodes of `duration_us` each.
 
         The period is the largest ratio of duration to distance over all cycles of dependencies.
-        What lies on a cycle that decides starts when it does in steps that all resources begin
+        What a cycle that decides fixes starts when it does in steps that all resources begin
         together; all else as early as its edges allow, at most `STEPS_AHEAD` periods earlier.
         """
         graph, edges, weight = self.graph, self.edges, self.weight_us(duration_us)

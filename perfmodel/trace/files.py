@@ -16,7 +16,7 @@ from perfmodel.errors import TraceError
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, foreign, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
-from perfmodel.trace.repairs import ranks_by_process
+from perfmodel.trace.repairs import check_one_process
 from perfmodel.trace.window import Window, find_window, trim_to_window
 
 _SNIFF_BYTES = 512
@@ -95,7 +95,8 @@ def _decode(
                 return named
             document = chain((bytes(head),), chunks)
             rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
-            return ranks_by_process(rank if window is None else trim_to_window(rank, window))
+            check_one_process(rank)
+            return rank if window is None else trim_to_window(rank, window)
     content = b"".join((head, *chunks))
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:

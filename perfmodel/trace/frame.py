@@ -1,13 +1,9 @@
 """Events of ranks as a pandas frame, and frames of events as ranks.
 
-Two kinds of columns are read. Those that `Trace.events` gives out: `name`, `category`, `start_us`,
-`duration_us`, and of the other columns of `RankTrace` those that are there. And those of Chrome's
-trace events: `name`, `cat`, `ts`, `dur` (microseconds), `tid`, and where they are there `ph`, `pid`
-and `args`, a dictionary per event; every other column is one of `args`, with or without `args.`
-before its name. Such events go through the reader of Kineto files, with all its checks.
-
-Of either kind, `rank` says which rank an event is of, and `device_name` (with
-`device_memory_bytes`) what its device is. Messages count rows from 0, whatever the frame's index.
+Columns are those that `Trace.events` gives out: `name`, `category`, `start_us`, `duration_us`, and
+of the other columns of `RankTrace` those that are there. `rank` says which rank an event is of, and
+`device_name` (with `device_memory_bytes`) what its device is. Messages count rows from 0, whatever
+the frame's index.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from dataclasses import fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints
@@ -25,7 +20,6 @@ from perfmodel.base.frames import FRAME_NAME
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import CATEGORY_OF_TEXT, Category
 from perfmodel.trace.columns import NONE, DeviceProperties, RankTrace, Strings
-from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.sqlite import TEXT_COLUMNS, WIDE_COLUMNS, narrow
 
 if TYPE_CHECKING:
@@ -33,9 +27,6 @@ if TYPE_CHECKING:
 
 
 _OWN = ("name", "category", "start_us", "duration_us")
-_CHROME = ("name", "cat", "ts", "dur", "tid")
-_OF_EVENT = ("ph", "name", "cat", "ts", "dur", "pid", "tid", "id", "args")
-"""Chrome's fields of an event; what else a frame of its events holds is one of `args`."""
 _OF_RANK = ("rank", "world_size", "origin_ns", "device_name", "device_memory_bytes")
 """Columns with one value per rank; its first row's counts."""
 _INTEGERS = tuple(
@@ -43,9 +34,6 @@ _INTEGERS = tuple(
     for each in fields(RankTrace)
     if each.type == "Ints" and each.name not in (*TEXT_COLUMNS, "file_index")
 )
-_INSTANT = "i"
-_EXACT_US = 1e-3
-"""Times of floats that lie farther apart are said to be inexact."""
 _LIMIT_US = 2.0**62 / 1e3
 _NUMBER_KINDS = "iuf"
 _CATEGORIES = {each.name.lower(): each for each in Category} | CATEGORY_OF_TEXT
@@ -88,23 +76,19 @@ def ranks_of_frame(frame: pd.DataFrame) -> list[RankTrace]:
         if not isinstance(name, str) or columns.count(name) > 1:
             what = "comes twice" if isinstance(name, str) else "has a name that is no text"
             raise TraceError(f"{FRAME_NAME}: column {name!r} {what}")
-    is_chrome = "ts" in columns
-    if not is_chrome and "start_us" not in columns:
-        raise TraceError(
-            f"{FRAME_NAME}: no column ts (as events of Chrome have: {', '.join(_CHROME)}) and no "
-            f"start_us (as Trace.events has: {', '.join(_OWN)})"
-        )
-    for name in _CHROME if is_chrome else _OWN:
+    for name in _OWN:
         if name not in columns:
-            raise TraceError(f"{FRAME_NAME}: no column {name}")
+            raise TraceError(
+                f"{FRAME_NAME}: no column {name}: expected the columns of Trace.events; events of "
+                "Chrome are read from their file"
+            )
     if not len(frame):
         raise TraceError(f"{FRAME_NAME}: holds no events")
     ranks = _integers(frame, "rank")
     for row in np.flatnonzero(ranks < 0)[: "rank" in columns]:
         raise _wrong(frame, "rank", int(row), "a rank")
     rows_of = {number: np.flatnonzero(ranks == number) for number in np.unique(ranks).tolist()}
-    read = _chrome_ranks if is_chrome else _own_ranks
-    return [_of_rank(frame, rows_of, rank) for rank in read(frame, rows_of)]
+    return [_of_rank(frame, rows_of, rank) for rank in _ranks(frame, rows_of)]
 
 
 def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) -> RankTrace:
@@ -122,7 +106,7 @@ def _of_rank(frame: pd.DataFrame, rows_of: Mapping[int, Ints], rank: RankTrace) 
     )
 
 
-def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
+def _ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
     strings = Strings()
     start_us, duration_us = _times(frame, "start_us"), _times(frame, "duration_us", 0.0)
     known = _codes(frame, "category", lambda text: _CATEGORIES.get(text, Category.OTHER))
@@ -152,43 +136,6 @@ def _own_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[Ran
             waves=waves[rows],
             **own,
         )
-
-
-def _chrome_ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTrace]:
-    """Each rank as a document of Kineto's, read as such."""
-    apart_us = 0.0
-    if frame["ts"].dtype.kind == "f":
-        apart_us = float(np.spacing(frame["ts"].abs().max()))
-    has_instants = "ph" in frame and bool((frame["ph"] == _INSTANT).any())
-    events = [b""] * len(frame)
-    for row, event in enumerate(_chrome_events(frame)):
-        try:
-            events[row] = msgspec.json.encode(event, enc_hook=lambda value: value.tolist())
-        except (AttributeError, RecursionError, TypeError, ValueError, OverflowError) as error:
-            raise TraceError(f"{FRAME_NAME}: row {row}: cannot be JSON: {error}") from None
-    for number, rows in rows_of.items():
-        content = b",".join(events[row] for row in rows.tolist())
-        rank = replace(decode_kineto(b'{"traceEvents": [%b]}' % content, FRAME_NAME), rank=number)
-        if not has_instants:  # a choice of the events: numbers that it lacks are of no others
-            rank = replace(rank, memory=replace(rank.memory, numbers=None))
-        if apart_us > _EXACT_US:
-            rank.warnings.append(
-                f"column ts: its floats are {apart_us:.2g} us apart, and so are its times: take "
-                "off the first one before they become floats"
-            )
-        yield rank
-
-
-def _chrome_events(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows as Chrome's events, without what is missing."""
-    columns = frame[[name for name in frame.columns if name not in _OF_RANK]].astype(object)
-    for record in columns.where(columns.notna(), None).to_dict("records"):
-        event = {"ph": "X"} | {k: v for k, v in record.items() if v is not None}
-        args = {key.removeprefix("args."): event.pop(key) for key in {*event} - {*_OF_EVENT}}
-        if args:
-            given = event.get("args")
-            event["args"] = args | given if isinstance(given, dict) else args
-        yield event
 
 
 def _is_missing(value: Any) -> bool:

@@ -3,8 +3,8 @@
 Source: the schema in `torch/cuda/_memory_viz.py` and the documentation of `torch.cuda.memory`
 ("Understanding CUDA Memory Usage").
 
-A pickle is never given to `pickle`: `values_of_pickle` reads the few operations that dictionaries,
-lists, texts and numbers need, and refuses all others, so that no code of a file is ever run.
+Of a pickle only the few operations that dictionaries, lists, texts and numbers need are known, and
+all others are refused, so that no code of a file is ever run.
 
 Sizes are those of blocks, multiples of 512 bytes, as `torch.cuda.memory_allocated` counts them; the
 trace's events have what was asked for. Memory is free with `free_completed` (`free` in old files).
@@ -15,10 +15,12 @@ has lost its beginning, and they are all there is where no history was recorded.
 from __future__ import annotations
 
 import json
-import pickletools
+import pickle
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeVar
+from io import BytesIO
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
@@ -214,66 +216,43 @@ def _values(content: bytes, where: str) -> Any:
         raise TraceError(f"{where}: damaged memory snapshot: {message}") from None
 
 
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_PLAIN = {
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2"),
-    *("LONG1", "LONG4", "BINFLOAT"),
-}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": list}
-_TAKES: dict[str, int | None] = {
-    "TUPLE1": 1,
-    "TUPLE2": 2,
-    "TUPLE3": 3,
-    "SETITEM": 2,
-    "APPEND": 1,
-    **dict.fromkeys(("TUPLE", "SETITEMS", "APPENDS")),
-}
-"""How many values an operation takes off the stack; None: those above the last mark."""
+def _as_list(count: int) -> Callable[[Any], None]:
+    def load(reader: Any) -> None:
+        reader.stack[-count:] = [reader.stack[-count:]]
+
+    return load
+
+
+_READ = pickle._Unpickler.dispatch
+_KNOWN = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.MEMOIZE, pickle.BINPUT),
+    *(pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET, pickle.NONE, pickle.NEWTRUE),
+    *(pickle.NEWFALSE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE8),
+    *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.LONG4),
+    *(pickle.BINFLOAT, pickle.EMPTY_DICT, pickle.EMPTY_LIST, pickle.SETITEM),
+    *(pickle.SETITEMS, pickle.APPEND, pickle.APPENDS),
+)
+_TUPLES = (pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3)
+
+
+class _PlainValues(pickle._Unpickler):
+    """Python's reader in Python (the one in C allocates what a file asks for), of the operations
+    that dictionaries, lists, texts and numbers need: nothing is imported or called. Tuples become
+    lists: the hash of one as a key would follow it however deep it is."""
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{code[0]: _READ[code[0]] for code in _KNOWN},
+        **{code[0]: _as_list(count) for count, code in enumerate(_TUPLES, start=1)},
+        pickle.TUPLE[0]: _READ[pickle.LIST[0]],
+        pickle.EMPTY_TUPLE[0]: _READ[pickle.EMPTY_LIST[0]],
+    }
 
 
 def values_of_pickle(content: bytes) -> Any:
-    """What a pickle of dictionaries (with texts as keys), lists, tuples (as lists), texts, numbers
-    and None holds. Nothing is imported and nothing called; `ValueError` for any other operation."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[Any, Any] = {}
+    """What a pickle of plain values holds; `ValueError` for any other operation or damage."""
     try:
-        for opcode, argument, _ in pickletools.genops(content):
-            name = opcode.name
-            if name in _PLAIN:
-                stack.append(argument)
-            elif name in _CONSTANTS:
-                stack.append(_CONSTANTS[name])
-            elif name in _EMPTY:
-                stack.append(_EMPTY[name]())
-            elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
-                memo[len(memo) if argument is None else argument] = stack[-1]
-            elif name in ("BINGET", "LONG_BINGET"):
-                stack.append(memo[argument])
-            elif name == "MARK":
-                marks.append(len(stack))
-            elif name in _TAKES:
-                count = _TAKES[name]
-                at = marks.pop() if count is None else len(stack) - count
-                items = stack[at:]
-                del stack[at:]
-                _put(name, stack, items)
-            elif name == "STOP":
-                return stack.pop()
-            elif name not in ("PROTO", "FRAME"):
-                raise ValueError(f"its pickle wants more than plain values ({name}): not read")
-    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        return _PlainValues(BytesIO(content)).load()
+    except KeyError as error:
+        raise ValueError(f"its pickle wants more than plain values ({error}): not read") from None
+    except Exception as error:  # whatever the operations of a damaged one come to
         raise ValueError(f"no sound pickle ({type(error).__name__})") from None
-    raise ValueError("its pickle has no end")
-
-
-def _put(name: str, stack: list[Any], items: list[Any]) -> None:
-    """What an operation makes of the items that it took: a list, or more of the one below them."""
-    if name.startswith("TUPLE"):
-        stack.append(items)
-    elif name.startswith("APPEND") and isinstance(stack[-1], list):
-        stack[-1].extend(items)
-    elif isinstance(stack[-1], dict) and all(isinstance(key, str) for key in items[::2]):
-        stack[-1].update(zip(items[::2], items[1::2], strict=True))
-    else:
-        raise TypeError("not plain values")

@@ -95,11 +95,14 @@ def test_the_earliest_values_are_the_longest_ways() -> None:
     assert earliest_values(ways, way, at_least).tolist() == [0, 2, 6]
 
 
-def test_nodes_on_a_tight_cycle_are_critical() -> None:
+def test_nodes_that_a_tight_cycle_fixes_are_critical() -> None:
     # 0 <-> 1 is tight; 2 hangs behind it; 3 has a tight edge to itself, 4 a slack one.
     source, target = np.array([0, 1, 1, 3, 4]), np.array([1, 0, 2, 3, 4])
     way, value = np.array([5.0, -5.0, 1.0, 0.0, -1.0]), np.array([0.0, 5.0, 6.0, 9.0, 9.0])
-    assert critical_nodes(source, target, way, value).tolist() == [True, True, False, True, False]
+    assert critical_nodes(source, target, way, value).tolist() == [True, True, True, True, False]
+    count = 20_000
+    ring = np.arange(count)
+    assert critical_nodes(ring, (ring + 1) % count, np.zeros(count), np.zeros(count)).all()
 
 
 def test_rounding_along_a_long_cycle_is_not_taken_for_a_longer_one() -> None:

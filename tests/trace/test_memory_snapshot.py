@@ -126,7 +126,7 @@ class Evil:
         return Path.write_text, (Path("ran"), "x")
 
 
-@pytest.mark.parametrize("value", [Evil(), {"device_traces": Evil()}, {1: 2}, b"x", {3, 4}, 1j])
+@pytest.mark.parametrize("value", [Evil(), {"device_traces": Evil()}, b"x", {3, 4}, 1j])
 def test_nothing_of_a_pickle_is_run(
     value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ import perfmodel
 from perfmodel.base.schema import read_toml
 from perfmodel.errors import TraceError
 from perfmodel.reporting.perfetto import framed
-from perfmodel.trace.categories import Category
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto
@@ -317,7 +316,7 @@ def test_an_operator_without_an_end_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("devices", [(0, 1), (0, 0)])
-def test_two_ranks_in_one_file_are_told_apart(devices: tuple[int, int], tmp_path: Path) -> None:
+def test_two_ranks_in_one_file_are_refused(devices: tuple[int, int], tmp_path: Path) -> None:
     t = Tiny()
     for pid, device, shift, took in ((100, devices[0], 0, 100), (200, devices[1], 37, 120)):
         start = len(t.events)
@@ -328,10 +327,10 @@ def test_two_ranks_in_one_file_are_told_apart(devices: tuple[int, int], tmp_path
             t.kernel(at + 30 + shift, at + 30 + shift + took, correlation=call, device=device)
         for each in t.events[start:]:
             each["pid"] = device if each["cat"] == "kernel" else pid
-    ranks = read(t, tmp_path).ranks
-    assert [rank.duration_us[rank.is_device].tolist() for rank in ranks] == [[100] * 3, [120] * 3]
-    assert [len(rank.of(Category.CPU_OP)) for rank in ranks] == [3, 3]
-    assert "holds processes 100, 200" in ranks[0].warnings[0]
+    with pytest.raises(
+        TraceError, match="holds processes 100, 200: give each in a file of its own"
+    ):
+        read(t, tmp_path)
 
 
 # Hostile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,74 +13,21 @@ from perfmodel.cost.collectives.heuristic import SPECS
 from perfmodel.cost.collectives.learned import Learned, shipped, take_calls
 from perfmodel.errors import ModelError
 from perfmodel.validate.calibrate.kernel_data import error_figures
-from perfmodel.validate.evaluate.results import SCHEMA, Tabular
+from perfmodel.validate.evaluate.results import SCHEMA, Errors
 
 MIN_BYTES = 65_536
 
 
-@dataclass(frozen=True)
-class CurveError:
-    """Errors of one curve at 64 kB and more; the sizes of the calibration are not among them."""
-
-    curve_id: str
-    collective: str
-    n: int
-    median_pct: float
-    mape_pct: float
-    bias_pct: float
-    """Median of predicted / measured - 1."""
-    within_frac: float
-    """Share of points inside the 90 % interval."""
-    level: str
-    """`specs` or `calibrated`."""
-    nodes: int
-    note: str
-    """Why the curve says little: `tcp`, `network unknown`, flags of its table."""
-
-
-@dataclass(frozen=True)
-class CollectiveEvaluation(Tabular):
-    """Errors of every curve that has points to score."""
-
-    rows: tuple[CurveError, ...]
-    calibration_bytes: tuple[float, ...]
-    warnings: list[str] = field(default_factory=list)
-
-    def summary(self) -> list[dict[str, Any]]:
-        """Per collective and reach, and over all: the median over curves of the median error."""
-        groups: dict[tuple[str, str], list[CurveError]] = {}
-        for row in self.rows:
-            reach = "one node" if row.nodes == 1 else "several nodes"
-            for key in ((row.collective, reach), ("all", reach), ("all", "all")):
-                groups.setdefault(key, []).append(row)
-        return [
-            {
-                "collective": collective,
-                "where": where,
-                "curves": len(rows),
-                "median_pct": float(np.median([row.median_pct for row in rows])),
-                "within_frac": float(np.mean([row.within_frac for row in rows])),
-            }
-            for (collective, where), rows in sorted(groups.items())
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "rows": [asdict(row) for row in self.rows],
-            "summary": self.summary(),
-            "calibration_bytes": list(self.calibration_bytes),
-            "warnings": self.warnings,
-        }
-
-
 def evaluate_collectives(
     curves: str, points: str, calibrate: Sequence[float] = (), model: Learned | None = None
-) -> CollectiveEvaluation:
-    """Errors of `model` (the shipped one) on the curves of a table, by the points of another.
+) -> Errors:
+    """Errors of `model` (the shipped one) on the curves of a table, by the points of another, at
+    64 kB and more.
 
-    With sizes to `calibrate` on, each curve's own points of these sizes correct it. Raises
-    `ModelError` for tables that cannot be used.
+    With sizes to `calibrate` on, each curve's own points of these sizes correct it, and are not
+    scored. `bias_pct` is the median of predicted / measured - 1, `note` why a curve says little:
+    `tcp`, `network unknown`, flags of its table. Raises `ModelError` for tables that cannot be
+    used.
     """
     given = model or shipped()
     described = {row["curve_id"]: row for row in read_curves(curves).to_dict("records")}
@@ -113,23 +59,44 @@ def evaluate_collectives(
         answer, time_us = used.estimate(take_calls(calls, scored)), times[scored]
         inside = (time_us >= answer.low_us) & (time_us <= answer.high_us)
         figures = error_figures(answer.duration_us, time_us)
+        nodes = int(wires[curve].nodes)
         rows.append(
-            CurveError(
-                curve_id=str(curve),
-                collective=str(described[curve]["collective"]),
-                n=len(time_us),
-                median_pct=figures["median_pct"],
-                mape_pct=figures["mape_pct"],
-                bias_pct=float(100 * np.median(answer.duration_us / time_us - 1)),
-                within_frac=float(np.mean(inside)),
-                level=level,
-                nodes=int(wires[curve].nodes),
-                note=_note(described[curve], int(wires[curve].nodes)),
-            )
+            {
+                "curve_id": str(curve),
+                "collective": str(described[curve]["collective"]),
+                "n": len(time_us),
+                "median_pct": figures["median_pct"],
+                "mape_pct": figures["mape_pct"],
+                "bias_pct": float(100 * np.median(answer.duration_us / time_us - 1)),
+                "within_frac": float(np.mean(inside)),
+                "level": level,
+                "nodes": nodes,
+                "note": _note(described[curve], nodes),
+            }
         )
     if not rows:
         raise ModelError(f"{points}: no points of the curves of {curves} to score")
-    return CollectiveEvaluation(tuple(rows), tuple(map(float, calibrate)), warnings)
+    more = {"summary": _summary(rows), "calibration_bytes": list(map(float, calibrate))}
+    return Errors(SCHEMA, rows, warnings, more)
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per collective and reach, and over all: the median over curves of the median error."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        reach = "one node" if row["nodes"] == 1 else "several nodes"
+        for key in ((row["collective"], reach), ("all", reach), ("all", "all")):
+            groups.setdefault(key, []).append(row)
+    return [
+        {
+            "collective": collective,
+            "where": where,
+            "curves": len(own),
+            "median_pct": float(np.median([row["median_pct"] for row in own])),
+            "within_frac": float(np.mean([row["within_frac"] for row in own])),
+        }
+        for (collective, where), own in sorted(groups.items())
+    ]
 
 
 def _note(row: Mapping[str, Any], nodes: int) -> str:

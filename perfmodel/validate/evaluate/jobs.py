@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.base.files import DEFAULT_MAX_BYTES, read_chunks
 from perfmodel.base.progress import Begin, begun, silent
 from perfmodel.errors import PerfmodelError, TraceError, UsageError
@@ -31,12 +31,7 @@ from perfmodel.trace.formats import file_suffixes
 from perfmodel.trace.read import rank_in_name
 from perfmodel.validate.evaluate.kernels import TableJob, table_rows
 from perfmodel.validate.evaluate.results import LEFT_OUT, Evaluation, Kind, Row, TraceFacts, rows_of
-from perfmodel.validate.evaluate.shapes import (
-    model_rows,
-    predicted_in_model_mode,
-    shape_rows,
-    shapes_of,
-)
+from perfmodel.validate.evaluate.shapes import model_rows, shape_rows, shapes_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,37 +106,28 @@ def overhead_rows(name: str, trace: Trace, steady: Ints, held: Ints) -> list[Row
     """
     if len(steady) < 2:
         return []
-    pairs = [
-        _overhead_totals(measure(rank, links).without_waiting(), steady, held)
-        for rank, links in zip(trace.ranks, trace.links, strict=True)
+    totals = []
+    for rank, links in zip(trace.ranks, trace.links, strict=True):
+        samples = measure(rank, links).without_waiting()
+        warmup = np.setdiff1d(np.unique(samples.step), steady).tolist()
+        taught = reduce(Samples.without_step, warmup, samples)
+        for step in held.tolist():
+            own, others = samples.of_step(step), taught.without_step(step)
+            if len(own) and len(others):
+                value_us, known = np.zeros(len(own)), np.isin(own.type, others.type)
+                value_us[known] = Profile.from_samples(others).durations(
+                    [TYPES[code] for code in own.type[known]],
+                    [own.names[code] for code in own.op[known]],
+                    [own.threads[code] for code in own.thread[known]],
+                )
+                sides = (value_us, own.value_us)
+                totals.append([np.bincount(own.type, us, len(TYPES)) for us in sides])
+    predicted, true = np.array(totals).reshape(-1, 2, len(TYPES)).swapaxes(0, 1)
+    return [
+        row
+        for code, kind in enumerate(TYPES)
+        for row in rows_of(name, Kind.OVERHEAD, kind, predicted[:, code], true[:, code])
     ]
-    predicted, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    rows = []
-    for code, kind in enumerate(TYPES):
-        rows += rows_of(name, Kind.OVERHEAD, kind, predicted[:, code], true[:, code])
-    return rows
-
-
-def _overhead_totals(samples: Samples, steady: Ints, held: Ints) -> tuple[Floats, Floats]:
-    """`[held step, type]`: predicted and measured totals of one rank."""
-    warmup = np.setdiff1d(np.unique(samples.step), steady).tolist()
-    taught = reduce(Samples.without_step, warmup, samples)
-    predicted, true = (np.zeros((len(held), len(TYPES))) for _ in range(2))
-    for at, step in enumerate(held.tolist()):
-        of_step, others = samples.of_step(step), taught.without_step(step)
-        if not len(of_step) or not len(others):
-            continue
-        true[at] = np.bincount(of_step.type, of_step.value_us, minlength=len(TYPES))
-        profile = Profile.from_samples(others)
-        known = np.isin(of_step.type, others.type)
-        value = np.zeros(len(of_step))
-        value[known] = profile.durations(
-            [TYPES[code] for code in of_step.type[known]],
-            [of_step.names[code] for code in of_step.op[known]],
-            [of_step.threads[code] for code in of_step.thread[known]],
-        )
-        predicted[at] = np.bincount(of_step.type, value, minlength=len(TYPES))
-    return predicted, true
 
 
 MAX_HELD_OUT = 12
@@ -156,51 +142,43 @@ def held_out_steps(steady: Ints) -> Ints:
     return chosen
 
 
-def held_out_step_us(graph: ExecutionGraph, work: pd.DataFrame, steady: Ints, held: Ints) -> Floats:
-    """`[rank, held step]`: each predicted from the others, its host costs and device durations."""
+def step_rows(
+    trace: str, replayed: Timeline, work: pd.DataFrame, steady: Ints, held: Ints
+) -> tuple[list[Row], float | None]:
+    """The rows of step times, and the share of the held steps within the interval that a replay of
+    the others gives; None below 3 steps."""
+    graph = replayed.graph
+    truth = measured(graph)
+    true_us, replay_us = (by_rank_and_step(graph, each.step_us) for each in (truth, replayed))
     given_us = graph.nodes_.duration_us.copy()
     for index in held.tolist():
         others = np.setdiff1d(steady, [index])
         given_us[work["node"][work["step"] == index]] = work_us(work, index, others)
     change_us = left_out_change_us(graph, graph.nodes_.duration_us, steady, given_us)
-    return (by_rank_and_step(graph, schedule(graph).step_us) + change_us)[:, held]
-
-
-def step_rows(
-    trace: str, replayed: Timeline, left_out_us: Floats, steady: Ints, held: Ints
-) -> list[Row]:
-    """The rows of step times."""
-    graph = replayed.graph
-    truth = measured(graph)
-    true = by_rank_and_step(graph, truth.step_us)[:, held]
+    left_out_us = by_rank_and_step(graph, schedule(graph).step_us) + change_us
     naive = naive_predictions(truth, steady)
-    predicted = {
-        Kind.STEP_REPLAY: by_rank_and_step(graph, replayed.step_us)[:, held],
+    predicted_us = {
+        Kind.STEP_REPLAY: replay_us,
         Kind.STEP_LEFT_OUT: left_out_us,
-        Kind.NULL: naive.mean_us[:, held],
-        Kind.NULL_GPU: naive.mean_gpu_us[:, held],
-        Kind.NULL_LAST: naive.last_us[:, held],
+        Kind.NULL: naive.mean_us,
+        Kind.NULL_GPU: naive.mean_gpu_us,
+        Kind.NULL_LAST: naive.last_us,
     }
-    return [row for kind, us in predicted.items() for row in rows_of(trace, kind, "step", us, true)]
-
-
-def coverage_frac(replayed: Timeline, steady: Ints, held: Ints) -> float | None:
-    """Share of the held steps within the interval that a replay of the others gives; None below 3
-    steps."""
+    rows = [
+        row
+        for kind, us in predicted_us.items()
+        for row in rows_of(trace, kind, "step", us[:, held], true_us[:, held])
+    ]
     if len(steady) < 3:
-        return None
-    graph = replayed.graph
-    true, predicted = (
-        by_rank_and_step(graph, measured(graph).step_us),
-        by_rank_and_step(graph, replayed.step_us),
-    )
+        return rows, None
     inside = []
-    for rank_us, true_us in zip(predicted, true, strict=True):
+    for own_us, measured_us in zip(replay_us, true_us, strict=True):
         for step in held:
-            others = rank_us[steady[steady != step]]
-            low, high = unseen_step_interval(float(np.median(others)), median_errors(others))
-            inside.append(low <= true_us[step] <= high)
-    return round(float(np.mean(inside)), 4)
+            others_us = own_us[steady[steady != step]]
+            usual_us = float(np.median(others_us))
+            low, high = unseen_step_interval(usual_us, median_errors(others_us))
+            inside.append(low <= measured_us[step] <= high)
+    return rows, round(float(np.mean(inside)), 4)
 
 
 DEMO = "bundled demo"
@@ -239,42 +217,39 @@ def find_jobs(paths: Iterable[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES
     """
     result: dict[str, Job] = {}
     for path in map(Path, paths):
-        for job in _jobs(path, max_bytes):
+        root = Path(os.path.abspath(path))
+        jobs = _jobs_below(path, root, max_bytes) if root.is_dir() else [Job(root.name, path)]
+        if not jobs:
+            raise TraceError(f"{path}: no Kineto trace in this folder or below it")
+        for job in jobs:
             other = result.setdefault(job.name, job)
             if other != job:
                 raise UsageError(f"{job.path} and {other.path} would both be {job.name!r}")
     return [result[name] for name in sorted(result)]
 
 
-def _jobs(path: Path, max_bytes: int) -> list[Job]:
-    root = Path(os.path.abspath(path))
-    if not root.is_dir():
-        return [Job(root.name, path)]
-
+def _jobs_below(path: Path, root: Path, max_bytes: int) -> list[Job]:
     def refuse(error: OSError) -> None:
         raise TraceError(f"{error.filename}: cannot be read: {error.strerror or error}")
 
     jobs: list[Job] = []
-    for folder, folders, files in os.walk(root, onerror=refuse):
+    for walked, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
-        below = Path(folder).relative_to(root)
+        below = Path(walked).relative_to(root)
+        folder, name = path / below, (Path(root.name) / below).as_posix()
         names = sorted(file for file in files if file.lower().endswith(file_suffixes()))
-        jobs += _of_folder(path / below, (Path(root.name) / below).as_posix(), names, max_bytes)
-    if not jobs:
-        raise TraceError(f"{path}: no Kineto trace in this folder or below it")
+        archives = [file for file in names if file.lower().endswith(_ARCHIVES)]
+        places = {file: _rank(folder / file, max_bytes) for file in names if file not in archives}
+        known = [place for place in places.values() if place is not None]
+        ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
+        of_one_job = _UNSAID not in ranks and len(ranks) == len(known) and len(sizes) == 1
+        if len(known) > 1 and of_one_job and not archives:
+            jobs.append(Job(name, folder, asked=False))
+            continue
+        kineto = [file for file, place in places.items() if place is not None]
+        for file in sorted([*archives, *kineto]):
+            jobs.append(Job(f"{name}/{file}", folder / file, asked=False))
     return jobs
-
-
-def _of_folder(folder: Path, name: str, files: list[str], max_bytes: int) -> list[Job]:
-    archives = [file for file in files if file.lower().endswith(_ARCHIVES)]
-    places = {file: _rank(folder / file, max_bytes) for file in files if file not in archives}
-    known = [place for place in places.values() if place is not None]
-    ranks, sizes = {rank for rank, _ in known}, {size for _, size in known}
-    of_one_job = _UNSAID not in ranks and len(ranks) == len(known) and len(sizes) == 1
-    if len(known) > 1 and of_one_job and not archives:
-        return [Job(name, folder, asked=False)]
-    traces = sorted([*archives, *(file for file, place in places.items() if place is not None)])
-    return [Job(f"{name}/{file}", folder / file, asked=False) for file in traces]
 
 
 def _rank(path: Path, max_bytes: int) -> tuple[int, int] | None:
@@ -348,14 +323,14 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
     steady = steady_steps(measured(graph))
     held = held_out_steps(steady)
     work = device_work(graph)
-    left = held_out_step_us(graph, work, steady, held)
-    shapes, model = shapes_of(trace), predicted_in_model_mode(trace)
+    of_steps, coverage_frac = step_rows(name, timeline, work, steady, held)
+    of_model, modelled_frac = model_rows(name, trace)
     rows = [
-        *step_rows(name, timeline, left, steady, held),
+        *of_steps,
         *overhead_rows(name, trace, steady, held),
         *family_rows(name, work, steady, held),
-        *shape_rows(name, shapes),
-        *model_rows(name, model),
+        *shape_rows(name, shapes_of(trace)),
+        *of_model,
     ]
     true_us = by_rank_and_step(graph, measured(graph).step_us)[:, held]
     ranks = result.results[0].ranks
@@ -369,8 +344,8 @@ def evaluate_trace(trace: Trace, name: str | None = None) -> Evaluation:
         step_us=round(float(np.median(true_us)), 4),
         measured_host_frac=round(float(np.median(host)), 4),
         unexplained_frac=round(max(unexplained), 4),
-        interval_coverage_frac=coverage_frac(timeline, steady, held),
-        modelled_frac=None if model is None else model.coverage["modelled_frac"],
+        interval_coverage_frac=coverage_frac,
+        modelled_frac=modelled_frac,
     )
     said = [f"{name}: {line}" if line in result.cautions else line for line in result.warnings]
     return Evaluation(rows, [facts], said)

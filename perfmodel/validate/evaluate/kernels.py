@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,18 +18,17 @@ from perfmodel.base.files import read_bytes
 from perfmodel.cost.durations import durations, durations_of
 from perfmodel.cost.gpu.program import shortest_kernel_us
 from perfmodel.errors import HardwareError, ModelError, PerfmodelError
-from perfmodel.hardware import Device, device
+from perfmodel.hardware import device
 from perfmodel.ops.spec import OPS
 from perfmodel.validate.calibrate.device_data import read_tables
 from perfmodel.validate.calibrate.kernel_data import (
     LAUNCHED_US,
-    KernelErrors,
     devices_of,
     errors_of,
     joined,
     read_table,
 )
-from perfmodel.validate.evaluate.results import SCHEMA, Kind, Row, Tabular, rows_of
+from perfmodel.validate.evaluate.results import SCHEMA, Errors, Kind, Row, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,29 +36,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KernelEvaluation(Tabular):
-    """Errors per op, device and dtype; `points` are the single rows behind them."""
+class KernelErrors(Errors):
+    """Errors per op, device and dtype."""
 
-    rows: tuple[KernelErrors, ...]
-    points: pd.DataFrame = field(repr=False)
+    points: pd.DataFrame | None = field(default=None, repr=False)
     """`op device dtype measured_us predicted_us low_us high_us`, a line per measured row."""
-    late: int = 0
-    """Rows left out, whose time is their host's (`launched_late`)."""
-
-    @property
-    def warnings(self) -> list[str]:
-        """What was left out."""
-        said = f"{self.late:,} rows left out: their launches came late, so that they are host time"
-        return [said] if self.late else []
-
-    def to_dict(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self.rows]
-        return {"schema": SCHEMA, "rows": rows, "warnings": self.warnings}
 
     def plot(self) -> Figure:
         """Predicted over measured of every row, coloured by op, with its interval."""
         from perfmodel.plot import errors_figure
 
+        assert self.points is not None
         return errors_figure(self.points.rename(columns={"op": "group"}), title="Kernels")
 
 
@@ -67,7 +54,7 @@ MAX_NAMED = 5
 """Unknown ops that an error names."""
 
 
-def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
+def evaluate_kernels(paths: Sequence[Path]) -> KernelErrors:
     """Errors on every row of the tables at `paths`.
 
     Raises `ModelError`, naming the file, for a table or an op that cannot be used, `HardwareError`
@@ -88,28 +75,25 @@ def evaluate_kernels(paths: Sequence[Path]) -> KernelEvaluation:
     frame = joined(tables)
     known = devices_of(frame["device"])
     host = ["device", LAUNCHED_US] if LAUNCHED_US in frame else ["device"]
-    times = pd.concat(
-        durations(own, _on_host(known[own["device"].iloc[0]], own))
-        for _, own in frame.groupby(host, sort=False, dropna=False)
-    ).loc[frame.index, ["duration_us", "low_us", "high_us"]]
+    parts = []
+    for _, own in frame.groupby(host, sort=False, dropna=False):
+        part = known[own["device"].iloc[0]]
+        launched_us = own[LAUNCHED_US].iloc[0] if LAUNCHED_US in own else np.nan
+        if not np.isnan(launched_us):  # the shortest kernel is what the host's smallest call took
+            part = replace(part, kernel_floor_us=shortest_kernel_us(launched_us))
+        parts.append(durations(own, part))
+    times = pd.concat(parts).loc[frame.index, ["duration_us", "low_us", "high_us"]]
     rows = []
     for kind, index in frame.groupby(["device", "op", "dtype"], sort=True).groups.items():
         measured_us = frame.loc[index, "duration_us"].to_numpy(np.float64)
         predicted_us = times.loc[index].to_numpy(np.float64).T
         name, op, dtype = kind
-        rows.append(errors_of((op, name, dtype), measured_us, *predicted_us))
+        rows.append(asdict(errors_of((op, name, dtype), measured_us, *predicted_us)))
     named = frame[["op", "device", "dtype"]].assign(measured_us=frame["duration_us"])
     points = named.join(times.rename(columns={"duration_us": "predicted_us"}))
     late = sum(len(table.frame) for table in tables) - len(frame)
-    return KernelEvaluation(tuple(rows), points.reset_index(drop=True), late)
-
-
-def _on_host(device: Device, measured: pd.DataFrame) -> Device:
-    """`device`, whose shortest kernel is what the smallest call took on the host of `measured`."""
-    launched_us = measured[LAUNCHED_US].iloc[0] if LAUNCHED_US in measured else np.nan
-    if np.isnan(launched_us):
-        return device
-    return replace(device, kernel_floor_us=shortest_kernel_us(launched_us))
+    said = f"{late:,} rows left out: their launches came late, so that they are host time"
+    return KernelErrors(SCHEMA, rows, [said] * bool(late), points=points.reset_index(drop=True))
 
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -138,10 +122,11 @@ def find_tables(paths: Iterable[str | Path]) -> list[TableJob]:
         root = Path(os.path.abspath(given))
         for folder, folders, files in os.walk(root):
             folders.sort()
-            described = _device_file(Path(folder), root)
-            for file in sorted(files) if described is not None else ():
-                path = Path(folder) / file
-                if described is not None and _is_test_of(path, described):
+            within = [at for at in (Path(folder), *Path(folder).parents) if at.is_relative_to(root)]
+            sole = [found[0] for at in within if len(found := list(at.glob("*.toml"))) == 1]
+            for file in sorted(files) if sole else ():
+                path, described = Path(folder) / file, sole[0]
+                if _is_test_of(path, described):
                     below = path.relative_to(root)
                     name = (Path(root.name) / below).as_posix()
                     jobs.append(TableJob(name, given / below, described))
@@ -161,17 +146,6 @@ def table_rows(job: TableJob) -> list[Row]:
             raise type(error)(f"{job.name}: {error}") from None
         rows += rows_of(job.name, Kind.KERNELS, family, predicted, of_family.duration_us)
     return sorted(rows, key=lambda row: row.name)
-
-
-def _device_file(folder: Path, root: Path) -> Path | None:
-    """The only TOML file in `folder`, or in the nearest folder above it within `root`."""
-    for at in (folder, *folder.parents):
-        files = list(at.glob("*.toml"))
-        if len(files) == 1:
-            return files[0]
-        if at == root:
-            break
-    return None
 
 
 def _is_test_of(path: Path, described: Path) -> bool:

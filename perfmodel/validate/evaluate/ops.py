@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from perfmodel.ops.rows import Rows
 from perfmodel.trace import Trace, read
 from perfmodel.validate.calibrate.kernel_data import DECIMALS, error_figures
 from perfmodel.validate.evaluate.jobs import find_jobs
-from perfmodel.validate.evaluate.results import LEFT_OUT, Tabular
+from perfmodel.validate.evaluate.results import LEFT_OUT, Errors
 from perfmodel.validate.evaluate.shapes import times_of_ranks
 from perfmodel.workload import load_workload
 from perfmodel.workload.tables import lookups
@@ -41,67 +41,31 @@ class MeasuredOp:
     measured_us: float
 
 
-@dataclass(frozen=True)
-class OpErrors:
-    """Errors of `n` ops of one name in one source; percents of what was measured.
+def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> Errors:
+    """Errors by source and name, the longest first, and of `all` together; percents of what was
+    measured.
 
     `gmae_pct` is the geometric mean of absolute errors, `mape_pct` their mean, `median_pct` their
     median, `bias_pct` the mean error with its sign, `total_pct` the error of all their times
     together.
     """
-
-    source: str
-    device: str
-    name: str
-    n: int
-    gmae_pct: float
-    mape_pct: float
-    median_pct: float
-    bias_pct: float
-    total_pct: float
-    measured_us: float
-
-
-@dataclass(frozen=True)
-class OpEvaluation(Tabular):
-    """Errors by source and name."""
-
-    rows: tuple[OpErrors, ...]
-    all_rows: OpErrors | None
-    """Of all ops of all sources together."""
-    warnings: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "rows": [asdict(row) for row in self.rows],
-            "all": asdict(self.all_rows) if self.all_rows else None,
-            "warnings": self.warnings,
-        }
-
-
-def op_evaluation(result: Iterable[MeasuredOp], warnings: Sequence[str] = ()) -> OpEvaluation:
-    """The errors of `found`, by source and name, the longest first."""
     groups: dict[tuple[str, str, str], list[MeasuredOp]] = {}
     for each in result:
         groups.setdefault((each.source, each.device, each.name), []).append(each)
-    rows = sorted(
-        (_errors(*key, own) for key, own in groups.items()),
-        key=lambda row: (row.source, -row.measured_us),
-    )
+    rows = [_errors(*key, own) for key, own in groups.items()]
+    rows.sort(key=lambda row: (row["source"], -row["measured_us"]))
     together = [each for own in groups.values() for each in own]
     whole = _errors("all", "", "all", together) if together else None
-    return OpEvaluation(tuple(rows), whole, list(warnings))
+    return Errors(SCHEMA, rows, list(warnings), {"all": whole})
 
 
-def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -> OpErrors:
+def _errors(source: str, device: str, name: str, result: Sequence[MeasuredOp]) -> dict[str, Any]:
     predicted = np.array([each.predicted_us for each in result])
     measured = np.array([each.measured_us for each in result])
-    figures = error_figures(predicted, measured)
-    names = ("gmae_pct", "mape_pct", "median_pct", "bias_pct", "total_pct")
+    figures = error_figures(predicted, measured) | {"measured_us": float(measured.sum())}
+    names = ("gmae_pct", "mape_pct", "median_pct", "bias_pct", "total_pct", "measured_us")
     rounded = {each: round(figures[each], DECIMALS) for each in names}
-    measured_us = round(float(measured.sum()), DECIMALS)
-    return OpErrors(source, device, name, len(result), measured_us=measured_us, **rounded)
+    return {"source": source, "device": device, "name": name, "n": len(result), **rounded}
 
 
 TableRow = Mapping[str, str]
@@ -211,7 +175,7 @@ def evaluate_ops(
     choice: OpSelection = OpSelection(),
     max_bytes: int = DEFAULT_MAX_BYTES,
     begin: Begin = silent,
-) -> OpEvaluation:
+) -> Errors:
     """Errors per op of `traces` (files or folders) and of tables of published `lookups`.
 
     Raises `TraceError` for a trace or a table that cannot be read.

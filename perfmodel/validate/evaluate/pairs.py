@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,120 +23,51 @@ from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.schedule import measured
 from perfmodel.timeline.steps import steady_steps
 from perfmodel.trace import Trace, read
-
-if TYPE_CHECKING:
-    import pandas as pd
+from perfmodel.validate.evaluate.results import Errors, error_pct
 
 SCHEMA = "perfmodel.evaluation.pairs/1"
 STEP, GPU_ACTIVE, GPU_IDLE = TIMES = ("step", "gpu_active", "gpu_idle")
 
 
-@dataclass(frozen=True)
-class TransferredTime:
-    """One time of a step, or the device time of one kernel family, moved and measured; us."""
-
-    name: str
-    predicted_us: float
-    source_us: float
-    """What it takes in the trace that was moved: the prediction that needs no model."""
-    roofline_us: float | None
-    """By roofline ratios of the kernels' classes; None of a step and of idle time."""
-    measured_us: float
-
-    def error_pct(self, us: float | None) -> float | None:
-        """`us` over measured; None where either is not known or nothing was measured."""
-        if us is None or self.measured_us <= 0:
-            return None
-        return 100 * (us / self.measured_us - 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "error_pct": self.error_pct(self.predicted_us),
-            "same_error_pct": self.error_pct(self.source_us),
-            "roofline_error_pct": self.error_pct(self.roofline_us),
-        }
-
-
-@dataclass(frozen=True)
-class Direction:
-    """One trace moved to the device of the other."""
-
-    trace: str
-    source: str
-    target: str
-    low_us: float
-    high_us: float
-    times: tuple[TransferredTime, ...]
-    """Of the slowest rank: the step, and when its device was active and idle."""
-    families: tuple[TransferredTime, ...]
-    """Device time per kernel family of that rank, longest first."""
-
-    def time(self, name: str) -> TransferredTime:
-        return self.times[TIMES.index(name)]
-
-    @property
-    def within(self) -> bool:
-        return self.low_us <= self.time(STEP).measured_us <= self.high_us
-
-    def to_dict(self) -> dict[str, Any]:
-        return vars(self) | {
-            "within": self.within,
-            "times": [each.to_dict() for each in self.times],
-            "families": [each.to_dict() for each in self.families],
-        }
-
-
-@dataclass(frozen=True)
-class PairErrors:
-    """All directions of all pairs."""
-
-    directions: tuple[Direction, ...]
-
-    def summary(self) -> dict[str, float]:
-        """Mean absolute errors in percent, and the share of steps within their intervals."""
-        result: dict[str, float] = {"n": len(self.directions)}
-        for name in (STEP, GPU_ACTIVE):
-            rows = [each.time(name).to_dict() for each in self.directions]
-            for key, what in (("error_pct", "pct"), ("same_error_pct", "same_pct")):
-                known = [abs(row[key]) for row in rows if row[key] is not None]
-                result[f"{name}_{what}"] = float(np.mean(known)) if known else float("nan")
-        result["coverage_frac"] = float(np.mean([each.within for each in self.directions]))
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "summary": self.summary(),
-            "directions": [each.to_dict() for each in self.directions],
-        }
-
-    def to_frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            {"trace": each.trace, "source": each.source, "target": each.target} | moved.to_dict()
-            for each in self.directions
-            for moved in (*each.times, *each.families)
-        )
-
-
 def evaluate_pairs(
     paths: Sequence[str | Path], *, max_bytes: int = DEFAULT_MAX_BYTES, begin: Begin = silent
-) -> PairErrors:
+) -> Errors:
     """`paths` by twos: the same program on two machines, moved both ways.
 
-    Raises `UsageError` for a path without its pair and for a pair on one device, `TraceError` for
-    traces that cannot be read or name no GPU.
+    Each direction has the step, and when its device was active and idle (`times`, of the slowest
+    rank), and device time per kernel family (`families`, longest first): predicted, in the trace
+    that was moved (`source_us`), by roofline ratios of the kernels' classes, and measured. Raises
+    `UsageError` for a path without its pair and for a pair on one device, `TraceError` for traces
+    that cannot be read or name no GPU.
     """
     if not paths or len(paths) % 2:
         raise UsageError(f"{len(paths)} traces: expected pairs, each of one program on two GPUs")
-    result = []
+    directions: list[dict[str, Any]] = []
     for one, other in zip(begun(paths[::2], begin), paths[1::2], strict=True):
-        sides = [_Side.of(path, max_bytes) for path in (one, other)]
+        sides = [_side(path, max_bytes) for path in (one, other)]
         if sides[0].device == sides[1].device:
             raise UsageError(f"{one} and {other}: both ran on {sides[0].device.name}")
-        result += [_transferred(*sides), _transferred(*reversed(sides))]
-    return PairErrors(tuple(result))
+        directions += [_transferred(*sides), _transferred(*reversed(sides))]
+    summary: dict[str, float] = {"n": len(directions)}
+    for name in (STEP, GPU_ACTIVE):
+        rows = [each["times"][TIMES.index(name)] for each in directions]
+        for key, what in (("error_pct", "pct"), ("same_error_pct", "same_pct")):
+            known = [abs(row[key]) for row in rows if row[key] is not None]
+            summary[f"{name}_{what}"] = float(np.mean(known)) if known else float("nan")
+    summary["coverage_frac"] = float(np.mean([each["within"] for each in directions]))
+    rows = [
+        {key: each[key] for key in ("trace", "source", "target")} | moved
+        for each in directions
+        for moved in (*each["times"], *each["families"])
+    ]
+    return PairErrors(SCHEMA, rows, more={"summary": summary, "directions": directions})
+
+
+class PairErrors(Errors):
+    """Rows are those of the frame: the JSON has them by direction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": self.schema, **self.more}
 
 
 @dataclass(frozen=True)
@@ -144,12 +75,6 @@ class _Side:
     trace: Trace
     device: Device
     result: Result
-
-    @classmethod
-    def of(cls, path: str | Path, max_bytes: int) -> _Side:
-        trace = read(path, max_bytes=max_bytes)
-        machine = source_machine(trace, "so there is nothing to move it to or from")
-        return cls(trace, machine.node.device, predict(trace).results[0])
 
     def roofline(self, target: Device) -> dict[str, float]:
         """Per kernel family, and for all (`GPU_ACTIVE`), time on `target` over time here."""
@@ -167,7 +92,14 @@ class _Side:
         }
 
 
-def _transferred(source: _Side, target: _Side) -> Direction:
+def _side(path: str | Path, max_bytes: int) -> _Side:
+    trace = read(path, max_bytes=max_bytes)
+    machine = source_machine(trace, "so there is nothing to move it to or from")
+    return _Side(trace, machine.node.device, predict(trace).results[0])
+
+
+def _transferred(source: _Side, target: _Side) -> dict[str, Any]:
+    """One trace moved to the device of the other."""
     result = predict(source.trace, hardware=target.device.name).results[0]
     ratio = source.roofline(target.device)
     graph, rank = result.timeline.graph, result.rank.rank
@@ -176,28 +108,38 @@ def _transferred(source: _Side, target: _Side) -> Direction:
     moved = recorded_figures(result.timeline, rank, marks)
     here, there = (side.result.rank.measured or {} for side in (source, target))
 
-    def compared(name: str, us: float, before_us: float, measured_us: float) -> TransferredTime:
+    def row(name: str, us: float, before_us: float, measured_us: float) -> dict[str, Any]:
         roofline_us = before_us * ratio[name] if name in ratio else None
-        return TransferredTime(name, us, before_us, roofline_us, measured_us)
+        true_us = max(measured_us, 0.0)
+        return {
+            "name": name,
+            "predicted_us": us,
+            "source_us": before_us,
+            "roofline_us": roofline_us,
+            "measured_us": measured_us,
+            "error_pct": error_pct(us, true_us),
+            "same_error_pct": error_pct(before_us, true_us),
+            "roofline_error_pct": None if roofline_us is None else error_pct(roofline_us, true_us),
+        }
 
     after, before, true = (
-        {row["family"]: row["time_us"] for row in each.families or ()}
-        for each in (result, source.result, target.result)
+        {each["family"]: each["time_us"] for each in side.families or ()}
+        for side in (result, source.result, target.result)
     )
     families = sorted({*after, *true}, key=lambda name: -true.get(name, 0.0))
     assert result.low_us is not None
     assert result.high_us is not None
-    return Direction(
-        trace=str(source.trace.source),
-        source=source.device.name,
-        target=target.device.name,
-        low_us=result.low_us,
-        high_us=result.high_us,
-        times=tuple(
-            compared(name, *(each[f"{name}_us"] for each in (moved, here, there))) for name in TIMES
-        ),
-        families=tuple(
-            compared(name, *(each.get(name, 0.0) for each in (after, before, true)))
-            for name in families
-        ),
-    )
+    return {
+        "trace": str(source.trace.source),
+        "source": source.device.name,
+        "target": target.device.name,
+        "low_us": result.low_us,
+        "high_us": result.high_us,
+        "within": result.low_us <= there["step_us"] <= result.high_us,
+        "times": [
+            row(name, *(each[f"{name}_us"] for each in (moved, here, there))) for name in TIMES
+        ],
+        "families": [
+            row(name, *(each.get(name, 0.0) for each in (after, before, true))) for name in families
+        ],
+    }

@@ -1,9 +1,8 @@
-"""What an evaluation says: one row per trace and thing that was predicted."""
+"""What an evaluation says: one row per thing that was predicted, and what sums them up."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,55 +19,61 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.evaluation/1"
 LEFT_OUT = "left out: "
-"""How a warning begins that says why a trace of a folder was not evaluated."""
+"""How a warning begins that says why something was not evaluated."""
 
 
-class Tabular(ABC):
-    """An answer with `rows`, as JSON and as a frame."""
+@dataclass(frozen=True)
+class Errors:
+    """The answer of one kind of evaluation, as its JSON Schema in `docs/schemas` has it: `rows`,
+    and in `more` what sums them up."""
 
-    @abstractmethod
+    schema: str
+    rows: list[dict[str, Any]]
+    warnings: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
     def to_dict(self) -> dict[str, Any]:
-        """As the JSON Schema in `docs/schemas` describes it."""
+        return {"schema": self.schema, **self.more, "rows": self.rows, "warnings": self.warnings}
 
     def to_frame(self) -> pd.DataFrame:
         """One line per row."""
         import pandas as pd
 
-        return pd.DataFrame(self.to_dict()["rows"])
+        return pd.DataFrame(self.rows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """A prediction with its 90 % interval, and what was measured, microseconds; None: not known."""
-
-    predicted_us: float
-    low_us: float
-    high_us: float
-    measured_us: float | None
-
-    @property
-    def error_pct(self) -> float | None:
-        """Predicted over measured, with its sign."""
-        if self.measured_us is None:
-            return None
-        return 100 * (self.predicted_us / self.measured_us - 1)
-
-    @property
-    def within(self) -> bool | None:
-        """Whether the interval holds what was measured."""
-        return None if self.measured_us is None else self.low_us <= self.measured_us <= self.high_us
+def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
+    """Predicted over measured, with its sign; None where nothing was measured."""
+    return 100 * (predicted_us / measured_us - 1) if measured_us else None
 
 
-def figures_of(compared: Sequence[Compared]) -> dict[str, float | int | None]:
+def compared(
+    predicted_us: float, low_us: float, high_us: float, measured_us: float | None
+) -> dict[str, Any]:
+    """A prediction with its 90 % interval beside what was measured, if that is known."""
+    return {
+        "predicted_us": predicted_us,
+        "low_us": low_us,
+        "high_us": high_us,
+        "measured_us": measured_us,
+        "error_pct": error_pct(predicted_us, measured_us),
+        "within": None if measured_us is None else low_us <= measured_us <= high_us,
+    }
+
+
+def figures_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | int | None]:
     """Median, 90th percentile and worst absolute error, bias, and the share of intervals that hold;
-    of those that were measured."""
-    known = [each for each in compared if each.measured_us is not None]
+    of the rows of `compared` that were measured."""
+    known = [row for row in rows if row["measured_us"] is not None]
     names = ("median_pct", "p90_pct", "worst_pct", "bias_pct")
     if not known:
         return {"n": 0, **dict.fromkeys(names), "coverage_frac": None}
-    predicted = np.array([each.predicted_us for each in known])
-    figures = error_figures(predicted, np.array([each.measured_us for each in known]))
-    coverage_frac = float(np.mean([each.within for each in known]))
+    times = np.array([[row["predicted_us"], row["measured_us"]] for row in known]).T
+    figures = error_figures(*times)
+    coverage_frac = float(np.mean([row["within"] for row in known]))
     return {"n": len(known), **{n: figures[n] for n in names}, "coverage_frac": coverage_frac}
 
 

@@ -21,7 +21,6 @@ from perfmodel.ops.read import op_graph
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction import predict
-from perfmodel.prediction.types import Result
 from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace
@@ -139,29 +138,25 @@ def shape_rows(name: str, result: list[ShapeTimes]) -> list[Row]:
     return rows
 
 
-def predicted_in_model_mode(trace: Trace) -> Result | None:
-    """The trace on its own device in mode `model`.
+def model_rows(name: str, trace: Trace) -> tuple[list[Row], float | None]:
+    """Errors of the ranks' steps and GPU-active times on the trace's own device in mode `model`,
+    and the share of device time that follows from shapes.
 
-    None where it records no shapes, has no GPU, or has one that the catalogue lacks.
+    Nothing where it records no shapes, has no GPU, or has one that the catalogue lacks.
     """
     if trace.device == "cpu":
-        return None
+        return [], None
     try:
-        return predict(trace, mode="model").results[0]
+        result = predict(trace, mode="model").results[0]
     except (TraceError, HardwareError, UsageError):
-        return None
-
-
-def model_rows(name: str, result: Result | None) -> list[Row]:
-    """Errors of the ranks' steps and GPU-active times."""
-    rows = []
+        return [], None
+    rows, ranks = [], [rank for rank in result.ranks if rank.measured]
     for what in ("step", "gpu_active"):
-        ranks = [] if result is None else [rank for rank in result.ranks if rank.measured]
         key = f"{what}_us"
         predicted = np.array([getattr(rank, key) for rank in ranks], np.float64)
         measured = np.array([(rank.measured or {})[key] for rank in ranks], np.float64)
         rows += rows_of(name, Kind.MODEL, what, predicted, measured)
-    return rows
+    return rows, result.coverage["modelled_frac"]
 
 
 def _predicted(lowered: Lowered, device: Device) -> tuple[Floats, NDArray[np.bool_]]:

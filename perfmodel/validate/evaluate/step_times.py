@@ -7,7 +7,6 @@ while the step was measured (`perfmodel/validate/calibrate/cpu_step.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -18,103 +17,16 @@ from perfmodel.cost.cpu.drift import drifted
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Device, Node
 from perfmodel.prediction.run import predict
-from perfmodel.validate.calibrate.cpu_step import (
-    PredictedStep,
-    StepDrifts,
-    drift_of_steps,
-    predict_step,
-)
+from perfmodel.validate.calibrate.cpu_step import PredictedStep, drift_of_steps, predict_step
 from perfmodel.validate.calibrate.tables import MeasuredStep
-from perfmodel.validate.evaluate.results import Compared, Tabular, figures_of
+from perfmodel.validate.evaluate.results import Errors, compared, figures_of
 from perfmodel.workload import op_graph
 from perfmodel.workload.model import with_settings
 
 SCHEMA = "perfmodel.evaluation.steps/1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepError(Compared):
-    """One configuration. `spread_pct` is the measurement's own: by how much two halves of its
-    rounds differ. `referenced` is the same on the machine as fast as its reference work was then.
-    """
-
-    name: str
-    ranks: int
-    spread_pct: float | None
-    referenced: Compared | None = None
-
-    @property
-    def drift_ratio(self) -> float | None:
-        """How much longer the reference work says that this step takes since the calibration."""
-        return None if self.referenced is None else self.referenced.predicted_us / self.predicted_us
-
-    @property
-    def is_error(self) -> bool | None:
-        """Whether the step is further off than the reference moved; None where that is not known.
-
-        What is closer may as well be the machine as the model.
-        """
-        if self.referenced is None or self.measured_us is None or self.drift_ratio is None:
-            return None
-        off = log(self.referenced.predicted_us / self.measured_us)
-        return abs(off) > abs(log(self.drift_ratio))
-
-    def to_dict(self) -> dict[str, Any]:
-        keys = (
-            *("name", "ranks", "predicted_us", "low_us", "high_us", "measured_us", "error_pct"),
-            *("within", "spread_pct", "drift_ratio", "is_error"),
-        )
-        moved = {
-            f"referenced_{key.removeprefix('predicted_')}": getattr(self.referenced, key, None)
-            for key in ("predicted_us", "low_us", "high_us", "error_pct", "within")
-        }
-        return {key: getattr(self, key) for key in keys} | moved
-
-
-@dataclass(frozen=True)
-class StepErrors(Tabular):
-    """All configurations of a table on one device."""
-
-    device: str
-    rows: tuple[StepError, ...]
-    drift: StepDrifts | None = None
-
-    def summary(self) -> dict[str, float | int | None]:
-        """Errors of the steps as they are predicted, and the measurements' median spread."""
-        spreads = [row.spread_pct for row in self.rows if row.spread_pct is not None]
-        spread_pct = float(np.median(spreads)) if spreads else None
-        return figures_of(self.rows) | {"spread_pct": spread_pct}
-
-    def referenced(self) -> dict[str, float | int | None]:
-        """The same in units of the reference work, and how many of these are errors."""
-        known = [row.referenced for row in self.rows if row.referenced is not None]
-        return figures_of(known) | {"errors": sum(bool(row.is_error) for row in self.rows)}
-
-    @property
-    def warnings(self) -> list[str]:
-        """How far the machine moved, and which comparisons are therefore no errors."""
-        if self.drift is None:
-            return []
-        compared = [row.is_error for row in self.rows if row.is_error is not None]
-        lines = list(self.drift.lines)
-        if False in compared:
-            lines.append(
-                f"{compared.count(False)} of {len(compared)} comparisons are not called errors: "
-                "the reference moved more than they are off"
-            )
-        return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        whole = None if self.drift is None else self.drift.whole
-        return {
-            "schema": SCHEMA,
-            "device": self.device,
-            "summary": self.summary(),
-            "referenced": self.referenced(),
-            "drift": None if whole is None else whole.to_dict(),
-            "rows": [row.to_dict() for row in self.rows],
-            "warnings": self.warnings,
-        }
+COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}
+"""How the collector trains its DLRM."""
+_OF_REFERENCED = ("predicted_us", "low_us", "high_us", "error_pct", "within")
 
 
 def evaluate_steps(
@@ -124,46 +36,66 @@ def evaluate_steps(
     overheads: str | None = None,
     blind: bool = False,
     begin: Begin = silent,
-) -> StepErrors:
+) -> Errors:
     """Predictions of `steps` on a CPU, or on a GPU of a node.
 
-    `blind` leaves what was measured out of the answer. `overheads` times a GPU's host, by default
-    the profile that fits it. Raises `UsageError` that names the row which cannot be predicted.
+    `spread_pct` is the measurement's own: by how much two halves of its rounds differ. Where the
+    reference work is known, `referenced_...` is the same on the machine as fast as that was then;
+    `is_error` says whether the step is further off than the reference moved: what is closer may as
+    well be the machine as the model. `blind` leaves what was measured out of the answer.
+    `overheads` times a GPU's host, by default the profile that fits it. Raises `UsageError` that
+    names the row which cannot be predicted.
     """
     drifts = drift_of_steps(steps, machine) if isinstance(machine, Device) else None
     moved = [None] * len(steps) if drifts is None else drifts.each
-    rows = []
+    rows: list[dict[str, Any]] = []
+    referenced: list[dict[str, Any]] = []
     for step, drift in zip(begun(steps, begin, lambda step: step.name), moved, strict=True):
-        measured_us, referenced = None if blind else step.step_us, None
+        measured_us = None if blind else step.step_us
+        ratio, is_error, again = None, None, dict.fromkeys(_OF_REFERENCED)
         try:
             if isinstance(machine, Node):
-                predicted = _on_gpu(step, machine, overheads)
+                row = _compared(_on_gpu(step, machine, overheads), measured_us)
             else:
-                predicted = predict_step(step, machine)
+                row = _compared(predict_step(step, machine), measured_us)
                 if drift is not None:
-                    again = predict_step(step, drifted(machine, drift))
-                    referenced = Compared(**_times(again), measured_us=measured_us)
+                    again = _compared(predict_step(step, drifted(machine, drift)), measured_us)
+                    ratio = again["predicted_us"] / row["predicted_us"]
+                    if measured_us is not None:
+                        off = log(again["predicted_us"] / measured_us)
+                        is_error = abs(off) > abs(log(ratio))
+                    referenced.append(again | {"is_error": is_error})
         except PerfmodelError as error:
             raise UsageError(f"{step.where}: {error}") from None
+        spread_pct = None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac
+        about = {"name": step.name, "ranks": step.ranks}
         rows.append(
-            StepError(
-                name=step.name,
-                ranks=step.ranks,
-                spread_pct=None if blind or np.isnan(step.halves_frac) else 100 * step.halves_frac,
-                referenced=referenced,
-                measured_us=measured_us,
-                **_times(predicted),
-            )
+            about
+            | row
+            | {"spread_pct": spread_pct, "drift_ratio": ratio, "is_error": is_error}
+            | {f"referenced_{key.removeprefix('predicted_')}": again[key] for key in _OF_REFERENCED}
         )
-    return StepErrors(machine.name, tuple(rows), drifts)
+    warnings = [] if drifts is None else list(drifts.lines)
+    judged = [row["is_error"] for row in rows if row["is_error"] is not None]
+    if False in judged:
+        warnings.append(
+            f"{judged.count(False)} of {len(judged)} comparisons are not called errors: "
+            "the reference moved more than they are off"
+        )
+    spreads = [row["spread_pct"] for row in rows if row["spread_pct"] is not None]
+    whole = None if drifts is None else drifts.whole
+    more = {
+        "device": machine.name,
+        "summary": figures_of(rows)
+        | {"spread_pct": float(np.median(spreads)) if spreads else None},
+        "referenced": figures_of(referenced) | {"errors": judged.count(True)},
+        "drift": None if whole is None else whole.to_dict(),
+    }
+    return Errors(SCHEMA, rows, warnings, more)
 
 
-def _times(step: PredictedStep) -> dict[str, float]:
-    return {"predicted_us": step.duration_us, "low_us": step.low_us, "high_us": step.high_us}
-
-
-COLLECTED = {"implementation.name": "pytorch", "training.loss": "bce"}
-"""How the collector trains its DLRM."""
+def _compared(step: PredictedStep, measured_us: float | None) -> dict[str, Any]:
+    return compared(step.duration_us, step.low_us, step.high_us, measured_us)
 
 
 def _on_gpu(step: MeasuredStep, machine: Node, overheads: str | None) -> PredictedStep:

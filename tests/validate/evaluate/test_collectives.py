@@ -36,7 +36,7 @@ def tables(folder: Path, curves: str = CURVES, points: str = POINTS) -> tuple[st
 
 def test_a_row_per_curve_from_64_kb_on(tmp_path: Path) -> None:
     found = evaluate_collectives(*tables(tmp_path))
-    assert [(row.curve_id, row.n, row.level) for row in found.rows] == [
+    assert [(row["curve_id"], row["n"], row["level"]) for row in found.rows] == [
         ("a", 3, "specs"),
         ("b", 1, "specs"),
     ]
@@ -47,7 +47,7 @@ def test_a_row_per_curve_from_64_kb_on(tmp_path: Path) -> None:
 
 def test_calibration_sizes_are_not_scored(tmp_path: Path) -> None:
     found = evaluate_collectives(*tables(tmp_path), calibrate=[33554432, 7])
-    assert [(row.n, row.level) for row in found.rows] == [(2, "calibrated"), (1, "specs")]
+    assert [(row["n"], row["level"]) for row in found.rows] == [(2, "calibrated"), (1, "specs")]
 
 
 def test_what_a_curve_measured_does_not_enter_from_specs(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_a_curve_measured_does_not_enter_from_specs(tmp_path: Path) -> None
         ).rows[0]
         for time_us in (230, 460)
     )
-    assert 100 + other.bias_pct == pytest.approx((100 + one.bias_pct) / 2)
+    assert 100 + other["bias_pct"] == pytest.approx((100 + one["bias_pct"]) / 2)
 
 
 def test_bad_tables_are_one_line(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_curve_without_nodes_has_the_usual_ones(tmp_path: Path, cells: str, no
     (found,) = evaluate_collectives(
         *tables(tmp_path, f"{head}a,all_reduce,H100,16{cells}\n", points)
     ).rows
-    assert found.nodes == nodes
-    assert found.note == f"n_nodes not given: taken as {nodes}"
+    assert found["nodes"] == nodes
+    assert found["note"] == f"n_nodes not given: taken as {nodes}"
 
 
 def test_a_variant_is_read(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_variant_is_read(tmp_path: Path) -> None:
     curves = [f"{head},variant", *(f"{each},{wires},{each}" for each in variants)]
     points = ["curve_id,size_bytes,time_us", *(f"{each},1048576,10" for each in variants)]
     found = evaluate_collectives(*tables(tmp_path, "\n".join(curves), "\n".join(points)))
-    library, graph, eager = (100 + row.bias_pct for row in found.rows)
+    library, graph, eager = (100 + row["bias_pct"] for row in found.rows)
     assert graph < library / 2 < eager
 
 

@@ -24,12 +24,12 @@ def test_the_smallest_call_of_a_host_is_its_shortest_kernel(tmp_path: Path) -> N
     ]
     evaluation = evaluate_kernels(tables)
     assert evaluation.points["predicted_us"].tolist() == pytest.approx([3.1, 2.6, 3.1])
-    assert [row.n for row in evaluation.rows] == [3]
+    assert [row["n"] for row in evaluation.rows] == [3]
     assert not evaluation.warnings
 
 
 def test_rows_that_are_their_hosts_are_left_out_and_counted(tmp_path: Path) -> None:
     evaluation = evaluate_kernels([table(tmp_path / "t.csv", 4.3, "4.5,9", "150,500", "6,500")])
-    assert [row.n for row in evaluation.rows] == [1]
+    assert [row["n"] for row in evaluation.rows] == [1]
     assert evaluation.to_dict()["warnings"] == evaluation.warnings
     assert evaluation.warnings[0].startswith("2 rows left out")

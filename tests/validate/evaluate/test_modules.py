@@ -1,11 +1,13 @@
 """Measured calls of modules: tables that are none, host and device apart, the host's speed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.validate.evaluate.modules import ModuleError, ModuleErrors, read_calls
+from perfmodel.validate.evaluate.modules import module_errors, read_calls
+from perfmodel.validate.evaluate.results import compared, error_pct
 
 HEAD = "program,class,mode,training,device,median_us,host_us,device_us"
 
@@ -16,19 +18,11 @@ def table(folder: Path, *rows: str, head: str = HEAD) -> Path:
     return path
 
 
-def call(**changed: float) -> ModuleError:
-    times = {
-        "predicted_us": 90.0,
-        "low_us": 80.0,
-        "high_us": 120.0,
-        "measured_us": 100.0,
-        "host_predicted_us": 40.0,
-        "host_us": 80.0,
-        "device_predicted_us": 30.0,
-        "device_us": 20.0,
-    }
-    about = {"program": "net", "mode": "eager", "is_training": False, "hardware": "h200-sxm"}
-    return ModuleError(**about, **(times | changed))
+def call(host_us: float = 80.0, device_us: float = 20.0) -> dict[str, Any]:
+    times = {"host_predicted_us": 40.0, "host_us": host_us, "device_us": device_us}
+    errors = {"host_error_pct": error_pct(40.0, host_us), "device_error_pct": None}
+    about = {"program": "net", "mode": "eager", "is_training": False}
+    return about | compared(90.0, 80.0, 120.0, 100.0) | times | errors
 
 
 def test_rows_are_read(tmp_path: Path) -> None:
@@ -68,19 +62,19 @@ def test_a_table_that_is_none(rows: list[str], head: str, fault: str, tmp_path: 
         read_calls(table(tmp_path, *rows, head=head))
 
 
-def test_errors_of_call_host_and_device() -> None:
+def test_errors_of_a_call() -> None:
     found = call()
-    assert found.error_pct == pytest.approx(-10.0)
-    assert found.host_error_pct == pytest.approx(-50.0)
-    assert found.device_error_pct == pytest.approx(50.0)
-    assert found.within
+    assert found["error_pct"] == pytest.approx(-10.0)
+    assert found["host_error_pct"] == pytest.approx(-50.0)
+    assert found["within"]
+    assert error_pct(10.0, None) is None
 
 
 def test_the_hosts_speed_is_that_of_calls_it_bounds() -> None:
-    calls = (call(), call(host_us=160.0), call(host_us=10.0, device_us=90.0))
-    errors = ModuleErrors(calls, host_speed_ratio=1.6)
-    assert len(errors.host_bound) == 2
+    calls = [call(), call(host_us=160.0), call(host_us=10.0, device_us=90.0)]
+    errors = module_errors(calls, [], host_speed_ratio=1.6)
+    assert errors["host_bound"] == 2
     # hosts took 2 and 4 times as long as predicted: half of 1/2 + 1/4
-    assert errors.measured_host_speed_ratio == pytest.approx(1.6 * 0.375)
-    assert errors.to_dict()["summary"][0]["n"] == 3
-    assert ModuleErrors(calls).measured_host_speed_ratio is None
+    assert errors["measured_host_speed_ratio"] == pytest.approx(1.6 * 0.375)
+    assert errors["summary"][0]["n"] == 3
+    assert module_errors(calls, [], None)["measured_host_speed_ratio"] is None

@@ -12,7 +12,8 @@ from perfmodel.cost.models import waiting_frac
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.validate.calibrate.cpu_step import predict_step, step_rows, with_threads
 from perfmodel.validate.calibrate.tables import read_steps
-from perfmodel.validate.evaluate.step_times import StepError, StepErrors, evaluate_steps
+from perfmodel.validate.evaluate.results import compared, figures_of
+from perfmodel.validate.evaluate.step_times import evaluate_steps
 
 HEAD = (
     "name,device,ranks,threads_per_rank,tables,rows_per_table,dim,pooling,batch_per_rank,"
@@ -84,19 +85,7 @@ def test_ranks_share_the_last_level_cache_and_no_bandwidth() -> None:
 
 
 def test_the_summary() -> None:
-    rows = tuple(
-        StepError(
-            name="a",
-            ranks=1,
-            predicted_us=predicted,
-            low_us=0.9 * predicted,
-            high_us=1.1 * predicted,
-            measured_us=100.0,
-            spread_pct=2.0,
-        )
-        for predicted in (100.0, 105.0, 80.0)
-    )
-    summary = StepErrors("cpu", rows).summary()
+    summary = figures_of(compared(us, 0.9 * us, 1.1 * us, 100.0) for us in (100.0, 105.0, 80.0))
     assert summary["median_pct"] == pytest.approx(5)
     assert summary["worst_pct"] == pytest.approx(20)
     assert summary["coverage_frac"] == pytest.approx(2 / 3)
@@ -105,7 +94,7 @@ def test_the_summary() -> None:
 def test_blind_predictions_tell_nothing_measured(tmp_path: Path) -> None:
     steps = read_steps(_table(tmp_path / "t.csv", ROW))
     (row,) = evaluate_steps(steps, MACHINE, blind=True).rows
-    assert (row.measured_us, row.error_pct, row.within, row.spread_pct) == (None,) * 4
+    assert {row[key] for key in ("measured_us", "error_pct", "within", "spread_pct")} == {None}
 
 
 @pytest.mark.parametrize(
