@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -14,7 +14,6 @@ from perfmodel.base.registry import offered
 from perfmodel.errors import UsageError
 
 PROGRAM = "perfmodel"
-GAP = "  "
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,21 +32,6 @@ def fault(text: str) -> None:
 def wrote(path: Path, what: str) -> None:
     """What was written where, on standard error."""
     print(f"{PROGRAM}: wrote {path}: {what}", file=sys.stderr)
-
-
-def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Texts in columns under their heads: the first to the left, the others to the right."""
-    lines = [tuple(heads), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        GAP.join(
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    rule = "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
-    return "\n".join([title, text[0], rule, *text[1:]])
 
 
 class Verb(NamedTuple):

@@ -21,7 +21,6 @@ from perfmodel.collect.arguments import (
     count,
     output_folder,
     restore_command,
-    table,
     wrote,
 )
 from perfmodel.collect.backend import Backend, device_name
@@ -229,15 +228,13 @@ def _measure(
             write_table(path, TRUTH_COLUMNS, rows)
             meta = stem.with_name(f"{stem.name}_meta.json")
             current.write(meta, ranks=ranks.world, configurations=len(configs))
-            known, lines = {row["name"]: row for row in rows}, []
+            print("Step times, 10 % quantile and median")
+            known = {row["name"]: row for row in rows}
             for config in configs:
                 row = known.get(config.name)
-                if row is None:
-                    reason = current.skipped.get(config.name, "no time left")
-                    lines.append((config.name, "-", "-", reason))
-                else:
-                    times = (human_us(row["p10_us"]), human_us(row["median_us"]))
-                    lines.append((config.name, *times, f"{row['steps']} steps"))
-            heads = ("configuration", "step", "median", "of")
-            print(table("Step times, 10 % quantile and median", heads, lines))
+                said = current.skipped.get(config.name, "no time left")
+                if row is not None:
+                    times = f"{human_us(row['p10_us']):>10}  {human_us(row['median_us']):>10}"
+                    said = f"{times}  of {row['steps']} steps"
+                print(f"{config.name:<40}  {said}")
             wrote(path, f"step times of {len(rows)} configurations")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, groupby, islice, pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import kronecker, log_between
-from perfmodel.collect.models import MODELS, Options, Ranks, Training
+from perfmodel.collect.models import MODELS, Builder, Options, Ranks, Training
 from perfmodel.collect.models.configuration import FP32_BYTES, ONE_RANK, TWO_RANKS, TruthConfig
 from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
 
@@ -35,11 +36,12 @@ def calibration_configs() -> Iterator[TruthConfig]:
     Rows lie within and beyond caches, indices are skewed and uniform, sizes aligned and not. Each
     takes roughly 1 to 60 ms on two cores; the first 100 together take about 8 GB.
     """
-    known = {_identity(config) for config in (*ONE_RANK, *TWO_RANKS)}
+    known = {replace(config, name="same") for config in (*ONE_RANK, *TWO_RANKS)}
     for index in count():
         config = drawn_config(index)
         low_us, high_us = STEP_US
-        if low_us < rough_step_us(config) < high_us and _identity(config) not in known:
+        is_new = replace(config, name="same") not in known
+        if low_us < rough_step_us(config) < high_us and is_new:
             yield config
 
 
@@ -102,11 +104,6 @@ def _multiple(value: int, of: int) -> int:
     return max(1, round(value / of)) * of
 
 
-def _identity(config: TruthConfig) -> TruthConfig:
-    """`config` without what does not change its step time."""
-    return replace(config, name="same")
-
-
 OTHERS = (
     ("transformer", "mini", 4),
     ("resnet", "mini", 8),
@@ -150,13 +147,16 @@ def dims_of(config: TruthConfig) -> dict[str, Any]:
 
 def calibration_workloads(wanted: int) -> list[Workload]:
     """`wanted` workloads; every beginning of the list covers the space."""
-    others = [_other(*other) for other in OTHERS]
-    configs = islice(calibration_configs(), wanted)
+    others = list(OTHERS)
     listed: list[Workload] = []
-    for number, config in enumerate(configs, start=1):
+    for number, config in enumerate(islice(calibration_configs(), wanted), start=1):
         listed.append(dlrm_workload(config))
         if number % OTHER_EVERY == 0 and others:
-            listed.append(others.pop(0))
+            model, preset, batch = others.pop(0)
+            options, build = Options(preset=preset, batch=batch), MODELS[model]
+            name = f"{model}_{preset}_b{batch}"
+            dims = {"name": name, "description": {"batch": batch}}
+            listed.append(Workload(name, model, partial(_built, build, options), dims=dims))
     return listed[:wanted]
 
 
@@ -166,15 +166,11 @@ def dlrm_workload(config: TruthConfig) -> Workload:
     return Workload(
         config.name,
         "dlrm",
-        lambda backend, ranks: train_dlrm(backend, ranks, options, config),
+        partial(train_dlrm, options=options, config=config),
         config.held_bytes(DISTINCT_BATCHES),
         dims_of(config),
     )
 
 
-def _other(model: str, preset: str, batch: int) -> Workload:
-    options, name = Options(preset=preset, batch=batch), f"{model}_{preset}_b{batch}"
-    dims = {"name": name, "description": {"batch": batch}}
-    return Workload(
-        name, model, lambda backend, ranks: MODELS[model](backend, ranks, options), dims=dims
-    )
+def _built(build: Builder, options: Options, backend: Backend, ranks: Ranks) -> Training:
+    return build(backend, ranks, options)

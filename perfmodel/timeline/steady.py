@@ -14,7 +14,6 @@ from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMar
 from perfmodel.timeline.schedule import Timeline, schedule
 from perfmodel.trace.columns import NONE
 
-
 TIGHT_FACTOR = 100.0
 """Values are sums of many lengths: so many times the rounding of one sum they may be off."""
 

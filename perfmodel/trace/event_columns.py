@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Ints
 from perfmodel.trace.columns import NONE, Allocations, Strings
 from perfmodel.trace.kineto_json import Instant, MemoryArgs
-from perfmodel.trace.window import Window
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][-+]?\d{1,3})?")
 _MERGED_BLOCKS = 64
@@ -208,8 +207,8 @@ ParseTimes = Callable[[str, list[Any], Ints], Ints]
 class AllocationRows:
     """The allocations read so far."""
 
-    def __init__(self, times: ParseTimes, window: Window | None = None) -> None:
-        self._times, self._window = times, window
+    def __init__(self, times: ParseTimes) -> None:
+        self._times = times
         self._parts: list[Ints] = []
         self._numbers = array("q")
         self._unreadable = 0
@@ -219,8 +218,6 @@ class AllocationRows:
         at_ns = self._times("ts", [event.ts for event in events], file_index)
         is_memory = bytes([event.name == MEMORY_EVENT_NAME for event in events])
         counts = np.frombuffer(is_memory, np.bool_)
-        if self._window is not None:
-            counts = counts & self._window.keeps(at_ns, np.zeros(len(at_ns), np.bool_))
         numbers = [event.args.event_index for event in events if event.args]
         try:
             self._numbers.extend(array("q", numbers))  # type: ignore[arg-type]

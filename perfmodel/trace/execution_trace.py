@@ -130,9 +130,9 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
         raise TraceError(f"{where}: {given}; the known ones are {known}")
     try:
         if header.schema in FLAT_SCHEMAS:
-            raw = _from_flat(_decode(_flat, header.nodes, where, "nodes"))
+            raw = _raw_of_flat(_decode(_flat, header.nodes, where, "nodes"))
         else:
-            raw = _from_nested(_decode(_nested, header.nodes, where, "nodes"))
+            raw = _raw_of_nested(_decode(_nested, header.nodes, where, "nodes"))
     except TraceError as error:
         if warnings:
             raise TraceError(f"{error} (bare nan and inf read as texts)") from None
@@ -171,36 +171,34 @@ class RawNodes:
     """(id before, id after)"""
 
 
-def _from_flat(nodes: list[_FlatNode]) -> RawNodes:
+def _raw_of_flat(nodes: list[_FlatNode]) -> RawNodes:
     def arguments(*keys: str) -> RawArguments:
         given = [[bytes(getattr(n, key)) for n in nodes] for key in keys]
         return RawArguments(given[0], given[1], given[2], [b"[]"] * len(nodes))
 
+    keys = ("rf_id", "scope", "tid", "op_schema")
     return RawNodes(
-        node_id=[n.id for n in nodes],
-        name=[n.name for n in nodes],
-        parent=[n.parent or 0 for n in nodes],
-        attributes=[
-            {"rf_id": n.rf_id, "scope": n.scope, "tid": n.tid, "op_schema": n.op_schema}
-            for n in nodes
-        ],
-        inputs=arguments("inputs", "input_shapes", "input_types"),
-        outputs=arguments("outputs", "output_shapes", "output_types"),
+        [n.id for n in nodes],
+        [n.name for n in nodes],
+        [n.parent or 0 for n in nodes],
+        [{key: getattr(n, key) for key in keys} for n in nodes],
+        arguments("inputs", "input_shapes", "input_types"),
+        arguments("outputs", "output_shapes", "output_types"),
     )
 
 
-def _from_nested(nodes: list[_NestedNode]) -> RawNodes:
+def _raw_of_nested(nodes: list[_NestedNode]) -> RawNodes:
     def arguments(io: list[_Io]) -> RawArguments:
         parts = RawArguments._fields
         return RawArguments(*([bytes(getattr(each, part)) for each in io] for part in parts))
 
     return RawNodes(
-        node_id=[n.id for n in nodes],
-        name=[n.name for n in nodes],
-        parent=[n.ctrl_deps or 0 for n in nodes],
-        attributes=[{a.name: a.value for a in n.attrs} for n in nodes],
-        inputs=arguments([n.inputs for n in nodes]),
-        outputs=arguments([n.outputs for n in nodes]),
+        [n.id for n in nodes],
+        [n.name for n in nodes],
+        [n.ctrl_deps or 0 for n in nodes],
+        [{a.name: a.value for a in n.attrs} for n in nodes],
+        arguments([n.inputs for n in nodes]),
+        arguments([n.outputs for n in nodes]),
     )
 
 
@@ -326,27 +324,24 @@ def _refuse_cycle(parent: Ints, node_id: Ints, where: str) -> None:
     reached = parent.copy()
     for _ in range(len(parent).bit_length()):
         reached = np.where(reached >= 0, reached[reached], NONE)
-    looping = np.flatnonzero(reached >= 0)
-    if not len(looping):
+    looping = reached[reached >= 0][:1].tolist()
+    if not looping:
         return
-    rows = [int(reached[looping[0]])]
-    while parent[rows[-1]] != rows[0]:
-        rows.append(int(parent[rows[-1]]))
-    ids = [str(node_id[row]) for row in (*rows, rows[0])]
+    while parent[looping[-1]] != looping[0]:
+        looping.append(int(parent[looping[-1]]))
+    ids = [str(node_id[row]) for row in (*looping, looping[0])]
     shown = " -> ".join(ids[:6]) + (" -> ..." if len(ids) > 6 else "")
     raise TraceError(f"{where}: the parents of nodes form a cycle: {shown}")
 
 
 def _declared(pairs: list[tuple[int, int]], node_id: Ints, warnings: list[str]) -> Ints:
-    if not pairs:
-        return np.zeros((0, 2), np.int64)
-    ids = np.array(pairs, np.uint64)
+    ids = np.array(pairs, np.uint64).reshape(-1, 2)
     rows = _rows(ids.astype(np.int64).ravel(), node_id).reshape(-1, 2)
-    is_known = rows[:, 0] != NONE
-    if not is_known.all():
-        before, after = pairs[int(np.argmin(is_known))]
+    lost = np.flatnonzero(rows[:, 0] == NONE)
+    if len(lost):
+        before, after = pairs[lost[0]]
         warnings.append(
-            f"{int((~is_known).sum())} dependencies are on nodes that are not in the file: left "
-            f"out (node {after} on {before})"
+            f"{len(lost)} dependencies are on nodes that are not in the file: left out (node "
+            f"{after} on {before})"
         )
-    return np.unique(rows[is_known], axis=0)
+    return np.unique(rows[rows[:, 0] != NONE], axis=0)

@@ -17,7 +17,6 @@ from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.formats import FORMATS, TracePart, file_suffixes, foreign, member_suffixes
 from perfmodel.trace.kineto import decode_kineto
 from perfmodel.trace.repairs import check_one_process
-from perfmodel.trace.window import Window, find_window, trim_to_window
 
 _SNIFF_BYTES = 512
 _KINETO_KEY = b'"traceEvents"'
@@ -30,40 +29,24 @@ COLLECTOR_RECORD = "record"
 """What the collector writes beside its traces: no trace, and nothing to warn of."""
 
 
-class Options(NamedTuple):
-    """What is asked of every file of a trace; see `read`."""
-
-    max_bytes: int
-    steps: slice | None = None
-    context: int = 0
-    steps_by: str = ""
-
-
 class FoundDocument(NamedTuple):
-    """One document: where it stands, what it holds, and the window of it that was read."""
+    """One document: where it stands, and what it holds."""
 
     where: str
     part: TracePart | str | None
     """`COLLECTOR_RECORD` beside our own traces; `Foreign` or None for others that are no trace."""
-    window: Window | None
 
 
-def decode(path: str | Path, options: Options) -> list[FoundDocument]:
+def decode(path: str | Path, max_bytes: int) -> list[FoundDocument]:
     """The documents of one file, or of `-`: standard input.
 
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place.
     """
-    windows: dict[str, Window] = {}
-    if options.steps is not None and str(path) != "-":
-        for where, chunks in documents(path, options.max_bytes):
-            window = find_window(chunks, options.steps, options.context, options.steps_by)
-            if window is not None and Path(where).is_file():
-                windows[where] = window
     result = []
-    for where, chunks in documents(path, options.max_bytes):
-        decoded = _decode(chunks, where, windows.get(where))
+    for where, chunks in documents(path, max_bytes):
+        decoded = _decode(chunks, where)
         parts = decoded if isinstance(decoded, tuple) else (decoded,)
-        result += [FoundDocument(where, part, windows.get(where)) for part in parts]
+        result += [FoundDocument(where, part) for part in parts]
     return result
 
 
@@ -79,9 +62,7 @@ def _in_object(events: Iterator[bytes]) -> Iterator[bytes]:
     yield (held if held.endswith(b"]") else held.removesuffix(b",") + b"]") + b"}"
 
 
-def _decode(
-    chunks: Iterator[bytes], where: str, window: Window | None = None
-) -> TracePart | tuple[RankTrace, ...] | str | None:
+def _decode(chunks: Iterator[bytes], where: str) -> TracePart | tuple[RankTrace, ...] | str | None:
     """What a document holds."""
     head = bytearray()
     for chunk in chunks:
@@ -94,9 +75,9 @@ def _decode(
             if not _READ.search(head) and (named := foreign(head, is_of_events=True)):
                 return named
             document = chain((bytes(head),), chunks)
-            rank = decode_kineto(_in_object(document) if is_bare_list else document, where, window)
+            rank = decode_kineto(_in_object(document) if is_bare_list else document, where)
             check_one_process(rank)
-            return rank if window is None else trim_to_window(rank, window)
+            return rank
     content = b"".join((head, *chunks))
     first = content[:_SNIFF_BYTES].lstrip()[:1]
     if not first:

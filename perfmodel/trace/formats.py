@@ -37,12 +37,12 @@ FORMATS: Registry[TraceFormat] = Registry("trace format", "perfmodel.trace_forma
 """In the order of their names; the first that recognises a document reads it."""
 
 _ARCHIVES = (".tar.gz", ".tgz")
-_JSON = (".json", ".json.gz")
 
 
 def member_suffixes() -> tuple[str, ...]:
     """How names of documents end."""
-    return tuple(dict.fromkeys((*_JSON, *(s for name in FORMATS for s in FORMATS[name].suffixes))))
+    more = (suffix for name in FORMATS for suffix in FORMATS[name].suffixes)
+    return tuple(dict.fromkeys((".json", ".json.gz", *more)))
 
 
 def file_suffixes() -> tuple[str, ...]:

@@ -59,7 +59,6 @@ from perfmodel.trace.kineto_json import (
     Instant,
 )
 from perfmodel.trace.repairs import stray_warnings, strays
-from perfmodel.trace.window import Window
 
 _CHUNK_BYTES = 1 << 18
 _MAX_NAMED = 4
@@ -134,12 +133,8 @@ _COLLECTIVES = _Group(
 """Fields of those events of two groups that name a collective."""
 
 
-def decode_kineto(
-    content: bytes | Iterable[bytes], where: str, window: Window | None = None
-) -> RankTrace:
+def decode_kineto(content: bytes | Iterable[bytes], where: str) -> RankTrace:
     """One Kineto JSON document, whole or in chunks, as columns; `where` names it in errors.
-
-    With a `window`, only the events in it; all are checked.
 
     Raises `TraceError`, naming the place, when it is no JSON, when a field has the wrong type,
     when a time is not a number, or when a duration is negative.
@@ -148,7 +143,7 @@ def decode_kineto(
         whole, starts = content, range(0, len(content), _CHUNK_BYTES)
         content = (whole[at : at + _CHUNK_BYTES] for at in starts)
     document = Document(content, where)
-    rows = _EventRows(where, window)
+    rows = _EventRows(where)
     for events in document:
         rows.add(events)
         del events
@@ -161,8 +156,11 @@ def decode_kineto(
     order = order[~is_stray[order]]
     columns: dict[str, Any] = {"event_index": event_index[order]}
     columns |= {name: rows.column(name, order) for name in _INTEGERS if name not in columns}
-    if len(rows):
-        _check_durations(duration_ns[order], columns["file_index"], where)
+    for at in np.flatnonzero(duration_ns[order] < 0)[:1].tolist():
+        raise TraceError(
+            f"{where}: traceEvents[{columns['file_index'][at]}].dur: "
+            f"{duration_ns[order[at]] / 1e3:g} us is negative; the file is damaged"
+        )
     first_ns = int(start_ns[order].min()) if len(rows) else 0
     origin_ns = first_ns + file.baseTimeNanoseconds
     if abs(origin_ns) >= 2**63:
@@ -185,15 +183,6 @@ def decode_kineto(
     )
 
 
-def _check_durations(duration_ns: Ints, file_index: Ints, where: str) -> None:
-    at = int(np.argmin(duration_ns))
-    if duration_ns[at] < 0:
-        raise TraceError(
-            f"{where}: traceEvents[{file_index[at]}].dur: {duration_ns[at] / 1e3:g} us "
-            "is negative; the file is damaged"
-        )
-
-
 def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
     """Rows by start, then longest first, then `Ev Idx`, then as they stand in the file."""
     order = np.argsort(start_ns, kind="stable")
@@ -209,10 +198,9 @@ def _order(start_ns: Ints, duration_ns: Ints, event_index: Ints) -> Ints:
 class _EventRows:
     """The complete events read so far, as columns."""
 
-    def __init__(self, where: str, window: Window | None = None) -> None:
-        self._window = window
+    def __init__(self, where: str) -> None:
         self.strings = Strings()
-        self.memory = AllocationRows(self._times, window)
+        self.memory = AllocationRows(self._times)
         self._where = where
         self._names = TextIndex(self.strings, None)
         self._raw_texts = TextIndex(self.strings, b"")
@@ -289,31 +277,15 @@ class _EventRows:
         kinds = bytes(map(_KINDS.__getitem__, map(type, events)))
         complete, at = _of_kind(events, kinds, _COMPLETE)
         if complete:
-            at += self._file_count
-            if self._window is not None:
-                complete, at = self._within(self._window, complete, at)
-            if complete:
-                self._add_event_fields(complete, at)
+            self._add_event_fields(complete, at + self._file_count)
         if _INSTANT in kinds:
             instants, at = _of_kind(events, kinds, _INSTANT)
             self.memory.add(instants, at + self._file_count)
         self._file_count += len(events)
         self._begun += kinds.count(_BEGIN)
 
-    def _within(
-        self, window: Window, events: list[Complete], at: Ints
-    ) -> tuple[list[Complete], Ints]:
-        """Those of a block's events that lie in the window, and where they stand in the file."""
-        category = self._categories(events)
-        start_ns = self._times("ts", [event.ts for event in events], at)
-        keep = window.keeps(start_ns, np.frombuffer(category.translate(_IS_DEVICE), np.bool_))
-        return list(compress(events, keep.tobytes())), at[keep]
-
-    def _categories(self, events: list[Complete]) -> bytes:
-        return bytes(list(map(self._codes.__getitem__, [event.cat for event in events])))
-
     def _add_event_fields(self, events: list[Complete], file_index: Ints) -> None:
-        category = self._categories(events)
+        category = bytes(list(map(self._codes.__getitem__, [event.cat for event in events])))
         put = self._columns.put
         self._columns.category += category
         put("file_index", file_index)
@@ -351,10 +323,19 @@ class _EventRows:
         args = list(compress(args, is_among))
         self._put_fields(group, args, group.is_among)
         if group.has_links:
-            self._columns.put("external_id", packed_integers(_external_ids(args)), group.is_among)
+            ids = [each.external_id for each in args]
+            if NONE in ids:  # old files write it in small letters
+                old = [each.old_external_id for each in args]
+                ids = [b if a == NONE else a for a, b in zip(ids, old, strict=True)]
+            put = self._columns.put
+            put("external_id", packed_integers(ids), group.is_among)
             names = [each.collective for each in args]
             if names.count(None) < len(names):
-                self._put_collectives(names, args, group.is_among)
+                named = [_NO_ARGS if each.collective is None else each for each in args]
+                put("collective", self._names.of(names), group.is_among)
+                processes = [each.process_group for each in named]
+                put("process_group", self._names.of(processes), group.is_among)
+                self._put_fields(_COLLECTIVES, named, group.is_among)
         self._columns.close_block(group.is_among, len(args))
 
     def _put_fields(self, group: _Group, args: list[Args], is_among: bytes) -> None:
@@ -371,25 +352,8 @@ class _EventRows:
             of_each = map(b"\1".join, zip(*columns, strict=True))  # JSON holds no such byte
             self._columns.put(group.texts, rows.of(of_each), is_among)
 
-    def _put_collectives(self, names: list[str | None], args: list[Args], is_among: bytes) -> None:
-        args = [_NO_ARGS if each.collective is None else each for each in args]
-        self._columns.put("collective", self._names.of(names), is_among)
-        processes = [each.process_group for each in args]
-        self._columns.put("process_group", self._names.of(processes), is_among)
-        self._put_fields(_COLLECTIVES, args, is_among)
-
 
 def _of_kind(events: list[Any], kinds: bytes, kind: int) -> tuple[list[Any], Ints]:
     """The events of a block that are of this kind, and where they stand in it."""
     is_kind = np.frombuffer(kinds, np.uint8) == kind
     return list(compress(events, is_kind.tobytes())), np.flatnonzero(is_kind)
-
-
-def _external_ids(args: list[Args]) -> list[int | str]:
-    """`External id` of each, or `external id` where old files write that."""
-    ids = [each.external_id for each in args]
-    if NONE in ids:
-        ids = [
-            each.old_external_id if each.external_id == NONE else each.external_id for each in args
-        ]
-    return ids

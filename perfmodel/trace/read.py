@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from perfmodel.errors import TraceError, UsageError
 from perfmodel.trace.bookkeeping import bookkeeping_faults
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.files import FoundDocument, Options, decode, files_of
+from perfmodel.trace.files import FoundDocument, decode, files_of
 from perfmodel.trace.formats import Foreign
 from perfmodel.trace.link import Links, link
 from perfmodel.trace.recording import (
@@ -25,7 +24,7 @@ from perfmodel.trace.recording import (
     checked_recording,
     inconsistencies,
 )
-from perfmodel.trace.window import step_marks
+from perfmodel.trace.window import part_of, step_marks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
 
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
+_MAX_NAMED = 5
+"""Annotations that an error names."""
 MIN_PAIRED_FRAC = 0.5
 """An execution trace that shares fewer of its events with a profile is of another program."""
 
@@ -166,7 +167,7 @@ def read(
     Raises `TraceError` (or `PerfmodelError` from reading) naming file and place; with `strict`,
     also for anything that would only be a warning.
     """
-    result = _decode_files(path, Options(max_bytes, steps, context, steps_by), workers)
+    result = _decode_files(path, max_bytes, workers)
     parts = [e.part for e in result if e.part is not None and not isinstance(e.part, str)]
     ignored = [e for e in result if e.part is None or isinstance(e.part, Foreign)]
     if not parts:
@@ -177,14 +178,32 @@ def read(
     if steps_by:
         if not ranks:
             raise UsageError(f"{path}: --steps-by: an execution trace has no steps by time")
-        ranks = [_with_marks(rank, steps_by) for rank in ranks]
+        ranks = [replace(rank, steps_by=steps_by) for rank in ranks]
+        for rank in ranks:
+            if not len(step_marks(rank).row):
+                notes = Counter(rank.text(row) for row in rank.of(Category.ANNOTATION))
+                most = ", ".join(f"{name} ({n})" for name, n in notes.most_common(_MAX_NAMED))
+                raise UsageError(
+                    f"{rank.where}: --steps-by {steps_by!r}: no annotation has that name; "
+                    + (f"most frequent are {most}" if most else "it has none")
+                )
     others = [part for part in parts if not isinstance(part, RankTrace)]
+    chosen = slice(None)
+    if steps is not None:
+        parts_of = [part_of(rank, steps, context) for rank in ranks]
+        known = [each for each in parts_of if each is not None]
+        chosen = known[0][1] if known and len(known) == len(ranks) else steps
+        if len(known) == len(ranks):
+            ranks = [rank for rank, _ in known]
+        elif not context:
+            bare = ranks[parts_of.index(None)].where
+            raise UsageError(f"{bare}: --steps: no annotations of steps to choose from")
     checked = [checked_recording(rank) for rank in _ranks_in_order(ranks)]
     trace = Trace(
         FRAME_NAME if is_frame(path) else str(path),
         tuple(rank for rank, _ in checked),
         _execution_traces_by_rank(others, ranks),
-        chosen=_chosen_steps(ranks, result, steps, context),
+        chosen=chosen,
     )
     for part in parts:
         trace.warnings.extend(f"{part.where}: {text}" for text in part.warnings)
@@ -199,61 +218,36 @@ def read(
         trace.warnings.extend(f"{rank.where}: {text}" for text in faults)
     trace.warnings.extend(f"{e.where}: no trace, ignored" for e in ignored if not e.part)
     trace.warnings.extend(f"{e.where}: ignored: {e.part}" for e in ignored if e.part)
-    if len(result) > 1 or Path(trace.source).is_dir():
-        trace.warnings.extend(_missing_ranks(trace))
+    sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
+    if (len(result) > 1 or Path(trace.source).is_dir()) and len(trace.ranks) < max(
+        sizes[:1] or [0]
+    ):
+        missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
+        trace.warnings.append(
+            f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
+            "collectives meet among those that are"
+        )
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace
 
 
-_MAX_NAMED = 5
-"""Annotations that an error names."""
-
-
-def _with_marks(rank: RankTrace, steps_by: str) -> RankTrace:
-    """`rank` with steps by a name. Raises `UsageError` where it marks none."""
-    rank = replace(rank, steps_by=steps_by)
-    if not len(step_marks(rank).row):
-        notes = [rank.text(row) for row in rank.of(Category.ANNOTATION)]
-        most = ", ".join(f"{name} ({n})" for name, n in Counter(notes).most_common(_MAX_NAMED))
-        raise UsageError(
-            f"{rank.where}: --steps-by {steps_by!r}: no annotation has that name; "
-            + (f"most frequent are {most}" if most else "it has none")
-        )
-    return rank
-
-
 def _decode_files(
-    path: str | Path | pd.DataFrame, options: Options, workers: int | None
+    path: str | Path | pd.DataFrame, max_bytes: int, workers: int | None
 ) -> list[FoundDocument]:
     """The documents behind `path`, in order."""
     if is_frame(path):
         from perfmodel.trace.frame import ranks_of_frame
 
-        return [FoundDocument(rank.where, rank, None) for rank in ranks_of_frame(path)]
+        return [FoundDocument(rank.where, rank) for rank in ranks_of_frame(path)]
     files = files_of(path)
     if len(files) > 1 and workers != 1:
         from perfmodel.trace.workers import decode_all, usual_workers
 
         workers = min(workers or usual_workers(files), len(files))
         if workers > 1:
-            return decode_all(files, options, workers)
-    return [result for file in files for result in decode(file, options)]
-
-
-def _chosen_steps(
-    ranks: list[RankTrace], result: list[FoundDocument], steps: slice | None, context: int
-) -> slice:
-    """The steps asked for, among those that were read."""
-    windows = {each.where: each.window for each in result if each.window is not None}
-    whole = [rank.where for rank in ranks if rank.where not in windows]
-    if steps is None:
-        return slice(None)
-    if whole and not context:
-        raise UsageError(
-            f"{whole[0]}: --steps: no plain file with annotations of steps to choose from"
-        )
-    return steps if whole or not ranks else windows[ranks[0].where].chosen
+            return decode_all(files, max_bytes, workers)
+    return [result for file in files for result in decode(file, max_bytes)]
 
 
 def rank_in_name(where: str) -> int | None:
@@ -306,13 +300,3 @@ def _execution_traces_by_rank(
             raise TraceError(f"{trace.where}: a second execution trace of rank {number}")
         result[number] = trace
     return result
-
-
-def _missing_ranks(trace: Trace) -> Iterator[str]:
-    sizes = [rank.world_size for rank in trace.ranks if rank.world_size]
-    if sizes and len(trace.ranks) < sizes[0]:
-        missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
-        yield (
-            f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
-            "collectives meet among those that are"
-        )

@@ -106,8 +106,15 @@ def checked_recording(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     rank, overlong = without_overlong(rank)
     faults = [*endless(rank), *overlong]
     launched = launched_work(rank)
-    if not len(launched.work):
-        return rank, [*faults, *_untied(rank)]
+    if not len(launched.work):  # what of the two is missing?
+        work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
+        launching = rank.name_matches(KERNEL_LAUNCH_CALL) | rank.name_matches(GRAPH_LAUNCH_CALL)
+        launches = int(launching[calls].sum())
+        if work and (launches or len(rank.of(Category.CPU_OP))):
+            faults.append(f"none of the {work} device operations has its launch call in the file")
+        elif launches and not work:
+            faults.append(f"{launches} kernel launches, but no device operation is in the file")
+        return rank, faults
     rank, clock_faults = with_device_clock(rank, launched)
     if clock_faults:
         launched = launched_work(rank)
@@ -132,17 +139,6 @@ def count_beyond(excess_us: Floats, tolerance_us: float, what: str) -> Iterator[
     count = int((excess_us > tolerance_us).sum())
     if count:
         yield f"{count} {what} (by up to {excess_us.max():.1f} us)"
-
-
-def _untied(rank: RankTrace) -> Iterator[str]:
-    """Where no operation has its launch call in the file: what of the two is missing."""
-    work, calls = int(rank.is_device.sum()), rank.of(Category.RUNTIME)
-    launching = rank.name_matches(KERNEL_LAUNCH_CALL) | rank.name_matches(GRAPH_LAUNCH_CALL)
-    launches = int(launching[calls].sum())
-    if work and (launches or len(rank.of(Category.CPU_OP))):
-        yield f"none of the {work} device operations has its launch call in the file"
-    elif launches and not work:
-        yield f"{launches} kernel launches, but no device operation is in the file"
 
 
 def lost_launches(rank: RankTrace) -> tuple[int, int]:

@@ -1,8 +1,4 @@
-"""The steps of one rank, and the part of a long trace that some steps need.
-
-Annotations are found in the text, without decoding the events around them; then the file is
-decoded once more and only what lies in the window is kept. What the text says is checked against
-the steps that were then decoded.
+"""The steps of one rank, and the part of a trace that some steps need.
 
 One rule says for all readers which annotations mark steps, on names, threads and times alone. Of
 the table `RULES`, the first line counts by which one thread is marked often enough: of several
@@ -17,19 +13,17 @@ two phases (GANs), show as calls of two names or as gaps of unlike length: then 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask, median
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import UsageError
 from perfmodel.trace.categories import STEP_NAME, Category
-from perfmodel.trace.columns import RankTrace, nanoseconds
+from perfmodel.trace.columns import RankTrace
 
 MAIN_THREAD = "main"
 AUTOGRAD_THREAD = "autograd"
@@ -79,104 +73,41 @@ def step_marks(rank: RankTrace) -> Marks:
     return marks._replace(row=among[marks.row])
 
 
-_TEXT = rb'"((?:[^"\\]|\\.){1,400})"'
-_NOTE = re.compile(
-    rb'"cat"\s*:\s*"(?:user_annotation"\s*,\s*"name"\s*:\s*'
-    + _TEXT
-    + rb'|cpu_op"\s*,\s*"name"\s*:\s*"(ProfilerStep#\d+)")'
-    rb'[^{}"]{0,4}"pid"[^{}]{0,100}?"tid"\s*:\s*([^,{}]{1,100}),[^{}]{0,100}?'
-    rb'"ts"\s*:\s*"?([\d.]+)"?\s*,\s*"dur"\s*:\s*"?([\d.]+)'
-)
-_OVERLAP_BYTES = 1024
+def part_of(rank: RankTrace, steps: slice, context: int) -> tuple[RankTrace, slice] | None:
+    """`rank` with what its `steps`, and `context` steps on each side, need; and where the steps
+    asked for stand among those. None where nothing marks steps.
 
-
-@dataclass(frozen=True)
-class Window:
-    """The time of the steps asked for, and of `before` and `after` steps around them."""
-
-    from_ns: int
-    until_ns: int
-    tail_ns: int
-    """Until when device work is kept: one more step, as it may run late."""
-    before: int
-    asked: int
-    after: int
-    steps_by: str = ""
-
-    def keeps(self, start_ns: Ints, is_device: Mask) -> Mask:
-        """Which events lie in the window."""
-        end_ns = np.where(is_device, self.tail_ns, self.until_ns)
-        return (start_ns >= self.from_ns) & (start_ns < end_ns)
-
-    @property
-    def chosen(self) -> slice:
-        """The steps asked for, among those that a trace of this window holds."""
-        return slice(self.before, self.before + self.asked)
-
-
-def find_window(
-    chunks: Iterable[bytes], steps: slice, context: int, steps_by: str = ""
-) -> Window | None:
-    """The window of `steps` with `context` steps on each side; None where no steps are found.
-
-    Raises `UsageError` where the file has no such steps.
+    Device work is kept for a step more, where it was launched in the part: it may run late. Raises
+    `UsageError` where there are no such steps.
     """
-    start_ns, end_ns = _step_times(chunks, steps_by)
-    if not len(start_ns):
+    found = find_steps(rank)
+    if found.is_window or not len(found):
         return None
-    first, last, _ = steps.indices(len(start_ns))
+    first, last, _ = steps.indices(len(found))
     if last <= first:
-        raise UsageError(f"--steps matches none of the {len(start_ns)} steps")
-    before, after = min(context, first), min(context, len(start_ns) - last)
-    until_ns = int(end_ns[last + after - 1])
-    longest_ns = int((end_ns - start_ns).max())
-    from_ns = int(start_ns[first - before])
-    tail_ns = until_ns + longest_ns
-    return Window(from_ns, until_ns, tail_ns, before, last - first, after, steps_by)
-
-
-def _step_times(chunks: Iterable[bytes], steps_by: str) -> tuple[Ints, Ints]:
-    """Starts and ends of the steps that annotations in the text of a trace mark, by time."""
-    found: dict[int, tuple[bytes, ...]] = {}
-    text, offset = b"", 0
-    for chunk in chunks:
-        text += chunk
-        for match in _NOTE.finditer(text):
-            found[offset + match.start()] = (match[1] or match[2], *match.groups()[2:])
-        offset += max(len(text) - _OVERLAP_BYTES, 0)
-        text = text[-_OVERLAP_BYTES:]
-    names = [_plain(name) for name, *_ in found.values()]
-    thread = np.unique([thread for _, thread, *_ in found.values()], return_inverse=True)[1]
-    start_ns, _ = nanoseconds([start for *_, start, _ in found.values()])
-    duration_ns, _ = nanoseconds([duration for *_, duration in found.values()])
-    _, start_ns, end_ns = marked_steps(names, thread, start_ns, start_ns + duration_ns, steps_by)
-    return start_ns, end_ns
-
-
-def _plain(name: bytes) -> str:
-    """A text of JSON as it is read."""
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(b'"%b"' % name, type=str)
-    return name.decode(errors="replace")
-
-
-def trim_to_window(rank: RankTrace, window: Window) -> RankTrace:
-    """`rank` without the device work that runs after the window and was not launched in it.
-
-    Raises `TraceError` where the steps in it are not those of the window.
-    """
-    rank = replace(rank, steps_by=window.steps_by)
-    steps = find_steps(rank)
-    expected = window.before + window.asked + window.after
-    if steps.is_window or len(steps) != expected:
-        raise TraceError(
-            f"{rank.where}: --steps: its step annotations cannot be distinguished ("
-            f"{len(steps)} where {expected} are expected): read it without --steps"
-        )
-    calls = rank.correlation[rank.of(Category.RUNTIME)]
-    is_late = rank.is_device & (rank.start_us >= steps.end_us.max())
-    keep = ~is_late | np.isin(rank.correlation, calls[calls > 0])
-    return take_rows(rank, np.flatnonzero(keep))
+        raise UsageError(f"--steps matches none of the {len(found)} steps")
+    before, after = min(context, first), min(context, len(found) - last)
+    from_us, until_us = found.start_us[first - before], found.end_us[last + after - 1]
+    is_in = (rank.start_us >= from_us) & (rank.start_us < until_us)
+    calls = rank.correlation[is_in & rank.is_of([Category.RUNTIME])]
+    longest_us = (found.end_us - found.start_us).max()
+    is_late = rank.is_device & (rank.start_us >= until_us) & (rank.start_us < until_us + longest_us)
+    kept = np.flatnonzero(is_in | (is_late & np.isin(rank.correlation, calls[calls > 0])))
+    memory = rank.memory
+    at = np.flatnonzero((memory.at_us >= from_us) & (memory.at_us < until_us))
+    columns = {
+        name: values[at]
+        for name, values in vars(memory).items()
+        if name not in ("numbers", "unreadable")
+    }
+    part, first_us = take_rows(rank, kept), float(rank.start_us[kept[0]])
+    part = replace(
+        part,
+        origin_ns=rank.origin_ns + round(first_us * 1e3),
+        start_us=part.start_us - first_us,
+        memory=replace(memory, **columns | {"at_us": columns["at_us"] - first_us}),
+    )
+    return part, slice(before, before + last - first)
 
 
 def take_rows(rank: RankTrace, rows: Ints) -> RankTrace:

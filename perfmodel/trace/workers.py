@@ -19,7 +19,7 @@ from typing import Any
 
 from perfmodel.base.files import check_input
 from perfmodel.errors import PerfmodelError
-from perfmodel.trace.files import FoundDocument, Options, decode
+from perfmodel.trace.files import FoundDocument, decode
 
 MIN_BYTES = 40_000_000
 """Of JSON: smaller folders are read about as soon as workers start."""
@@ -39,7 +39,7 @@ def usual_workers(files: Sequence[Path]) -> int:
     return os.cpu_count() or 1
 
 
-def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[FoundDocument]:
+def decode_all(files: Sequence[Path], max_bytes: int, workers: int) -> list[FoundDocument]:
     """The documents of all files, in order; each worker decodes every `workers`-th file.
 
     Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
@@ -64,7 +64,7 @@ def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Fo
         process, share = started[number], files[number::workers]
         found: list[Any] = []
         try:
-            pickle.dump((share, options), process.stdin)  # type: ignore[arg-type]
+            pickle.dump((share, max_bytes), process.stdin)  # type: ignore[arg-type]
             process.stdin.flush()  # type: ignore[union-attr]
             while len(found) < len(share) and not (found and isinstance(found[-1], Exception)):
                 found.append(pickle.load(process.stdout))  # type: ignore[arg-type]
@@ -95,11 +95,11 @@ def decode_all(files: Sequence[Path], options: Options, workers: int) -> list[Fo
 
 def serve() -> None:
     """What a worker does: decode the files that standard input names, up to the first error."""
-    files, options = pickle.load(sys.stdin.buffer)
+    files, max_bytes = pickle.load(sys.stdin.buffer)
     for file in files:
         answer: list[FoundDocument] | Exception
         try:
-            answer = decode(file, options)
+            answer = decode(file, max_bytes)
         except (PerfmodelError, MemoryError) as error:
             answer = error
         pickle.dump(answer, sys.stdout.buffer, protocol=5)

@@ -17,7 +17,6 @@ from perfmodel.collect.arguments import (
     minutes,
     output_folder,
     restore_command,
-    table,
 )
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
@@ -198,14 +197,3 @@ def test_a_wrong_command_line_is_one_line(
     assert err.startswith(said)
     assert err.count("\n") == 1
     assert " --help" in err
-
-
-def test_tables_are_those_of_the_other_verbs() -> None:
-    shown = table("Time per call", ("call", "host"), [("launch", "5.1 us"), ("sync", "12.0 us")])
-    assert shown.split("\n") == [
-        "Time per call",
-        "call       host",
-        "───────────────",
-        "launch   5.1 us",
-        "sync    12.0 us",
-    ]

@@ -10,7 +10,7 @@ import pytest
 from cli.samples import document, write
 
 import perfmodel
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import UsageError
 
 DEMO = Path(perfmodel.__file__).parent / "demo" / "dlrm_cpu_kineto.json.gz"
 
@@ -65,13 +65,3 @@ def test_step_annotations_in_texts_are_none(tmp_path: Path) -> None:
     content["traceEvents"][1]["args"]["comment"] = fake
     path = write(tmp_path / "fake.json", content)
     assert len(perfmodel.read(path, steps=slice(0, 2)).links[0].steps) == 2
-
-
-def test_steps_that_cannot_be_told_apart(tmp_path: Path) -> None:
-    content = document(steps=3)
-    content["traceEvents"][0]["args"] = {"x": 1}
-    text = json.dumps(content).replace('"ProfilerStep#1", "pid"', '"ProfilerStep#1", "q": 1, "pid"')
-    path = tmp_path / "odd.json"
-    path.write_text(text)
-    with pytest.raises(TraceError, match="cannot be distinguished"):
-        perfmodel.read(path, steps=slice(0, 2))

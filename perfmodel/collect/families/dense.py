@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import log
 from typing import Any
 
@@ -56,10 +57,10 @@ def matmul_cases(scope: Scope) -> Iterator[Case]:
     have them; each in every dtype."""
     for op, ranges in (MATMUL_RANGES if scope.is_gpu else CPU_RANGES).items():
         known = [dict(zip("bmnk", shape, strict=True)) for shape in MATMUL_DLRM_SHAPES[op]]
-        points = [
-            _as_models_have_them(dims) if number % 2 == 0 else dims
-            for number, dims in enumerate(shapes(ranges, MATMUL_POINTS))
-        ]
+        points = list(shapes(ranges, MATMUL_POINTS))
+        for dims in points[::2]:  # most sides of layers are a power of two, or three times one
+            for name, n in dims.items():
+                dims[name] = min((abs(log(side / n)), side) for side in ROUND_SIDES)[1]
         for dims in [*known, *points]:
             for dtype in scope.dtypes:
                 for layout in MATMUL_VARIANTS[op]:
@@ -68,11 +69,6 @@ def matmul_cases(scope: Scope) -> Iterator[Case]:
                         flop = 2.0 * case.dim("b") * case.dim("m") * case.dim("n") * case.dim("k")
                         if flop <= scope.max_flop and case.size_bytes <= scope.max_bytes:
                             yield case
-
-
-def _as_models_have_them(dims: dict[str, int]) -> dict[str, int]:
-    """Each dim as the nearest power of two or three times one: most sides of layers are."""
-    return {name: min(ROUND_SIDES, key=lambda side: abs(log(side / n))) for name, n in dims.items()}
 
 
 def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None:
@@ -93,7 +89,7 @@ def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None
 
 
 def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
-    m, n, k = case.dim("m"), case.dim("n"), case.dim("k")
+    m, n, k = map(case.dim, "mnk")
     inputs, weight = random(backend, (m, k), case.dtype), random(backend, (n, k), case.dtype)
     if case.dtype == "fp8":
         one = backend.torch.ones((), device=backend.device)
@@ -102,28 +98,24 @@ def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
     if case.dtype == "int8":
         return lambda: backend.torch._int_mm(inputs, weight.t())
     bias = random(backend, (n,), case.dtype)
-    linear = backend.torch.nn.functional.linear
-    return lambda: linear(inputs, weight, bias)
+    return partial(backend.torch.nn.functional.linear, inputs, weight, bias)
 
 
 def _mm(backend: Backend, case: Case) -> Callable[[], Any]:
-    m, n, k = case.dim("m"), case.dim("n"), case.dim("k")
-    layout = str(case.dims["layout"])
-    left = _stored(backend, (m, k), case.dtype, layout[0])
-    right = _stored(backend, (k, n), case.dtype, layout[1])
-    return lambda: backend.torch.mm(left, right)
+    m, n, k = map(case.dim, "mnk")
+    left, right = (
+        random(backend, shape, case.dtype)
+        if stored == "n"
+        else random(backend, shape[::-1], case.dtype).t()
+        for shape, stored in zip(((m, k), (k, n)), str(case.dims["layout"]), strict=True)
+    )
+    return partial(backend.torch.mm, left, right)
 
 
 def _bmm(backend: Backend, case: Case) -> Callable[[], Any]:
-    b, m, n, k = (case.dim(name) for name in "bmnk")
+    b, m, n, k = map(case.dim, "bmnk")
     left, right = random(backend, (b, m, k), case.dtype), random(backend, (b, k, n), case.dtype)
-    return lambda: backend.torch.bmm(left, right)
-
-
-def _stored(backend: Backend, shape: tuple[int, int], dtype: str, layout: str) -> Any:
-    if layout == "n":
-        return random(backend, shape, dtype)
-    return random(backend, shape[::-1], dtype).t()
+    return partial(backend.torch.bmm, left, right)
 
 
 RUNNERS = {"linear": _linear, "mm": _mm, "bmm": _bmm}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from perfmodel.collect.backend import Backend
@@ -78,36 +79,33 @@ def _shape(case: Case, *dims: str) -> tuple[int, ...]:
     return tuple(case.dim(name) for name in dims or ("rows", "cols"))
 
 
-def _elementwise(tensors: int, make: Callable[[Any, Any, Any], Callable[[], Any]]) -> Op:
-    """An op that reads and writes so many tensors, the last of which is its result."""
+def _elementwise(function: str, tensors: int, *more: float, **options: float) -> Op:
+    """A function of torch that reads and writes so many tensors, the last of which is its result,
+    and takes `more` behind them."""
 
     def made(backend: Backend, case: Case) -> Callable[[], Any]:
-        first = random(backend, _shape(case), case.dtype)
-        second = random(backend, _shape(case), case.dtype) if tensors > 2 else None
-        return make(backend.torch, first, second)
+        count = max(tensors - 1, 1)
+        operands = [random(backend, _shape(case), case.dtype) for _ in range(count)]
+        return partial(attrgetter(function)(backend.torch), *operands, *more, **options)
 
     return Op(made, {FORWARD: tensors})
 
 
 ELEMENTWISE = {
-    "add": _elementwise(3, lambda torch, x, y: lambda: torch.add(x, y)),
-    "add_scalar": _elementwise(2, lambda torch, x, y: lambda: torch.add(x, 1.5)),
-    "mul": _elementwise(3, lambda torch, x, y: lambda: torch.mul(x, y)),
-    "mul_scalar": _elementwise(2, lambda torch, x, y: lambda: torch.mul(x, 1.5)),
-    "div": _elementwise(3, lambda torch, x, y: lambda: torch.div(x, y)),
-    "pow_scalar": _elementwise(2, lambda torch, x, y: lambda: torch.pow(x, 2.5)),
-    "add_inplace": _elementwise(3, lambda torch, x, y: lambda: x.add_(y, alpha=0.0)),
-    "fill": _elementwise(1, lambda torch, x, y: lambda: x.fill_(0.5)),
-    "relu": _elementwise(2, lambda torch, x, y: lambda: torch.relu(x)),
-    "gelu": _elementwise(2, lambda torch, x, y: lambda: torch.nn.functional.gelu(x)),
-    "tanh": _elementwise(2, lambda torch, x, y: lambda: torch.tanh(x)),
-    "sigmoid": _elementwise(2, lambda torch, x, y: lambda: torch.sigmoid(x)),
-    "sigmoid_backward": _elementwise(
-        3, lambda torch, x, y: lambda: torch.ops.aten.sigmoid_backward(x, y)
-    ),
-    "threshold_backward": _elementwise(
-        3, lambda torch, x, y: lambda: torch.ops.aten.threshold_backward(x, y, 0)
-    ),
+    "add": _elementwise("add", 3),
+    "add_scalar": _elementwise("add", 2, 1.5),
+    "mul": _elementwise("mul", 3),
+    "mul_scalar": _elementwise("mul", 2, 1.5),
+    "div": _elementwise("div", 3),
+    "pow_scalar": _elementwise("pow", 2, 2.5),
+    "add_inplace": _elementwise("Tensor.add_", 3, alpha=0.0),
+    "fill": _elementwise("Tensor.fill_", 1, 0.5),
+    "relu": _elementwise("relu", 2),
+    "gelu": _elementwise("nn.functional.gelu", 2),
+    "tanh": _elementwise("tanh", 2),
+    "sigmoid": _elementwise("sigmoid", 2),
+    "sigmoid_backward": _elementwise("ops.aten.sigmoid_backward", 3),
+    "threshold_backward": _elementwise("ops.aten.threshold_backward", 3, 0),
 }
 
 
@@ -173,16 +171,15 @@ OPTIMIZERS = {
 
 def _copy(backend: Backend, case: Case) -> Callable[[], Any]:
     """`copy_` between two tensors that exist already, on the device or from and to its host."""
-    is_within = case.op == "copy"
-    shape = (case.dim("elements") // 2,) if is_within else _shape(case, "elements")
+    shape = (case.dim("elements") // (2 if case.op == "copy" else 1),)
     device = random(backend, shape, case.dtype)
-    other = random(backend, shape, case.dtype) if is_within else backend.torch.randn(shape)
-    if is_within:
-        return lambda: other.copy_(device)
+    if case.op == "copy":
+        return partial(random(backend, shape, case.dtype).copy_, device)
     is_pinned = case.variant == "pinned"
-    host = other.pin_memory() if is_pinned else other
+    host = backend.torch.randn(shape)
+    host = host.pin_memory() if is_pinned else host
     source, target = (host, device) if case.op == "copy_h2d" else (device, host)
-    return lambda: target.copy_(source, non_blocking=is_pinned)
+    return partial(target.copy_, source, non_blocking=is_pinned)
 
 
 _TRANSFER = {("fwd", variant): 2.0 for variant in ("pinned", "pageable")}
@@ -199,13 +196,10 @@ SORT_RANGES = {"rows": (1, 64), "cols": (16, 20_000_000)}
 TABLE_ROWS = (1_000, 100_000, 10_000_000)
 
 
-def _parts(backend: Backend, case: Case) -> list[Any]:
-    return [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
-
-
-def _cat(backend: Backend, case: Case) -> Callable[[], Any]:
-    parts = _parts(backend, case)
-    return lambda: backend.torch.cat(parts, dim=1)
+def _joined(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Tensors of one shape, side by side or as one dimension more."""
+    parts = [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
+    return partial(getattr(backend.torch, case.op), parts, dim=1)
 
 
 def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -214,9 +208,10 @@ def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     table = random(backend, _shape(case, "hash_size", "cols"), case.dtype)
     index = torch.randint(0, case.dim("hash_size"), (rows,), device=backend.device)
     if case.op == "index_select":
-        return lambda: torch.index_select(table, 0, index)
-    added = random(backend, _shape(case), case.dtype)
-    return lambda: table.index_add_(0, index, added, alpha=1e-6)
+        return partial(torch.index_select, table, 0, index)
+    return partial(
+        table.index_add_, 0, index, random(backend, _shape(case), case.dtype), alpha=1e-6
+    )
 
 
 def _within_rows(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -225,14 +220,12 @@ def _within_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     places = torch.randint(0, shape[1], shape, device=backend.device)
     values = random(backend, shape, case.dtype)
     if case.op == "gather":
-        return lambda: torch.gather(values, 1, places)
-    target = torch.zeros_like(values)
-    return lambda: target.scatter_add_(1, places, values)
+        return partial(torch.gather, values, 1, places)
+    return partial(torch.zeros_like(values).scatter_add_, 1, places, values)
 
 
 def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
-    values = random(backend, _shape(case), case.dtype)
-    return lambda: values.t().contiguous()
+    return partial(random(backend, _shape(case), case.dtype).t().contiguous)
 
 
 def _order(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -240,7 +233,7 @@ def _order(backend: Backend, case: Case) -> Callable[[], Any]:
     torch = backend.torch
     keys = torch.randint(0, 1_000_000, _shape(case), device=backend.device)
     flat = keys.flatten()
-    return (lambda: torch.sort(keys, dim=1)) if case.op == "sort" else lambda: torch.unique(flat)
+    return partial(torch.sort, keys, dim=1) if case.op == "sort" else partial(torch.unique, flat)
 
 
 _MOVED = {FORWARD: 4.0}
@@ -253,7 +246,7 @@ _OF_TABLE = partial(
 )
 MOVEMENTS = {
     "cat": Op(
-        _cat,
+        _joined,
         turns=("tensors", (2, 9, 27)),
         held=lambda dims: 2 * dims["tensors"] * dims["rows"] * dims["cols"],
     ),
@@ -286,23 +279,18 @@ def _index_pairs(backend: Backend, case: Case) -> Callable[[], Any]:
     return lambda: put(torch.zeros_like(products), every, gradient, True)
 
 
-def _stack(backend: Backend, case: Case) -> Callable[[], Any]:
-    parts = _parts(backend, case)
-    return lambda: backend.torch.stack(parts, dim=1)
-
-
 def _cat_stacked(backend: Backend, case: Case) -> Callable[[], Any]:
     """One vector per sample in front of those stacked."""
     rows, cols = _shape(case)
     first = random(backend, (rows, 1, cols), case.dtype)
     stacked = random(backend, (rows, case.dim("tensors"), cols), case.dtype)
-    return lambda: backend.torch.cat([first, stacked], dim=1)
+    return partial(backend.torch.cat, [first, stacked], dim=1)
 
 
 def _zeros(backend: Backend, case: Case) -> Callable[[], Any]:
     """Fresh zeros in the shape of a batch of square matrices."""
     shape = _shape(case, "batch", "tensors", "tensors")
-    return lambda: backend.torch.zeros(shape, device=backend.device)
+    return partial(backend.torch.zeros, shape, device=backend.device)
 
 
 def _bce(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -310,20 +298,19 @@ def _bce(backend: Backend, case: Case) -> Callable[[], Any]:
     output = torch.rand(shape, device=backend.device)
     labels = torch.rand(shape, device=backend.device).round()
     if case.direction == "fwd":
-        return lambda: torch.nn.functional.binary_cross_entropy(output, labels)
+        return partial(torch.nn.functional.binary_cross_entropy, output, labels)
     one = torch.ones((), device=backend.device)
-    return lambda: torch.ops.aten.binary_cross_entropy_backward(one, output, labels)
+    return partial(torch.ops.aten.binary_cross_entropy_backward, one, output, labels)
 
 
-def _pair_values(dims: Mapping[str, int]) -> float:
-    return 2.0 * dims["batch"] * dims["tensors"] ** 2
-
-
+_OF_PAIRS = partial(
+    Op, ranges=PAIR_RANGES, held=lambda dims: 2.0 * dims["batch"] * dims["tensors"] ** 2
+)
 INTERACTIONS = {
-    "index_pairs": Op(_index_pairs, _BOTH, ranges=PAIR_RANGES, held=_pair_values),
-    "stack": Op(_stack, ranges=STACK_RANGES),
+    "index_pairs": _OF_PAIRS(_index_pairs, _BOTH),
+    "stack": Op(_joined, ranges=STACK_RANGES),
     "cat_stacked": Op(_cat_stacked, ranges=STACK_RANGES),
-    "zeros": Op(_zeros, ranges=PAIR_RANGES, held=_pair_values),
+    "zeros": _OF_PAIRS(_zeros),
     "bce": Op(_bce, _BOTH, ranges=LOSS_RANGES),
 }
 
