@@ -101,24 +101,20 @@ def _sizes(text: str | None) -> list[float]:
 
 def ops(
     traces: list[str] | None = None,
-    lookups: list[Path] | None = None,
     by_op: bool = False,
     only: str = "*",
-    alone: bool = False,
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     """How far each op's device time is from what its shapes alone predict, on its own device."""
-    if not traces and not lookups:
-        raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
+    if not traces:
+        raise UsageError("nothing to evaluate: give a trace or a folder")
 
-    from perfmodel.validate.evaluate.ops import OpSelection, evaluate_ops
+    from perfmodel.validate.evaluate.ops import evaluate_ops
 
-    choice, limit = OpSelection(only=only, by_op=by_op, alone=alone), max_bytes(max_memory)
+    limit = max_bytes(max_memory)
     with working("evaluating") as begin:
-        evaluation = evaluate_ops(
-            traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
-        )
+        evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
 
     target.write_result(evaluation, show_ops, evaluation.warnings)
 

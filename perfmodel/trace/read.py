@@ -188,13 +188,13 @@ def read(
                     + (f"most frequent are {most}" if most else "it has none")
                 )
     others = [part for part in parts if not isinstance(part, RankTrace)]
-    chosen = slice(None)
-    if steps is not None:
+    chosen = slice(None) if steps is None else steps
+    if ranks and steps is not None and (len(ranks) == 1 or not context):
+        # Of several ranks all steps stay around those asked for: they say how far clocks are apart.
         parts_of = [part_of(rank, steps, context) for rank in ranks]
         known = [each for each in parts_of if each is not None]
-        chosen = known[0][1] if known and len(known) == len(ranks) else steps
         if len(known) == len(ranks):
-            ranks = [rank for rank, _ in known]
+            ranks, chosen = [rank for rank, _ in known], known[0][1]
         elif not context:
             bare = ranks[parts_of.index(None)].where
             raise UsageError(f"{bare}: --steps: no annotations of steps to choose from")

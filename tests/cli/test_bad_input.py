@@ -259,7 +259,6 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("diff", "other.json", "FILE"),
         ("evaluate", "traces", "FILE"),
         ("evaluate", "ops", "FILE"),
-        ("evaluate", "ops", "--lookups", "FILE"),
         ("evaluate", "kernels", "--data", "FILE"),
         ("evaluate", "steps", "--truth", "FILE", "--hardware", "epyc-7742"),
         ("evaluate", "steps", "--truth", "other.csv", "--hardware", "FILE"),

@@ -7,25 +7,25 @@ from pathlib import Path
 
 from cli.conftest import Run
 from cli.samples import check_schema
-
-TIMINGS = """op,impl,gpu,batch,tables,rows_per_table,dim,pooling,dtype,phase,time_us
-TBE,FBGEMM,A100,512,32,100000,128,20,fp32,fwd,138
-TBE,FBGEMM,V100,512,32,100000,128,20,fp32,fwd,250
-"""
+from tiny import Tiny, float_inputs
 
 
-def test_a_table_of_published_lookups(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "timings.csv"
-    path.write_text(TIMINGS)
-    ran = run("evaluate", "ops", "--lookups", path)
-    assert (ran.status, "TBE fwd" in ran.out) == (0, True)
-    answer = json.loads(run("evaluate", "ops", "--lookups", path, "--format", "json").out)
+def test_ops_of_a_trace(run: Run, tmp_path: Path) -> None:
+    tiny = Tiny(device="Tesla V100-SXM2-16GB")
+    tiny.step(1, 0, 1000)
+    tiny.op("aten::mm", 10, 30, **float_inputs([2048, 1024], [1024, 1024]))
+    tiny.launch(15, 20, kernel=(40, 440), name="volta_sgemm_128x64_nn")
+    path = tmp_path / "trace.json"
+    path.write_bytes(tiny.content())
+    ran = run("evaluate", "ops", path)
+    assert (ran.status, "matmul" in ran.out) == (0, True)
+    answer = json.loads(run("evaluate", "ops", path, "--by-op", "--format", "json").out)
     check_schema("evaluation.ops", answer)
-    assert [row["n"] for row in answer["rows"]] == [1, 1]
-    assert answer["all"]["n"] == 2
+    assert [(row["name"], row["n"]) for row in answer["rows"]] == [("aten::mm", 1)]
+    assert answer["all"]["n"] == 1
 
 
 def test_nothing_to_evaluate_is_an_error_that_says_what_to_name(run: Run) -> None:
     ran = run("evaluate", "ops")
     assert ran.status == 2
-    assert "--lookups FILE" in ran.err
+    assert "give a trace or a folder" in ran.err

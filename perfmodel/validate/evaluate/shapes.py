@@ -21,27 +21,10 @@ from perfmodel.ops.read import op_graph
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.host import UNKNOWN
 from perfmodel.prediction import predict
-from perfmodel.timeline.idle import interval_union
 from perfmodel.trace import Trace
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links
 from perfmodel.validate.evaluate.results import Kind, Row, rows_of
-
-
-def overlap_us(stream: Ints, start_us: Floats, duration_us: Floats) -> Floats:
-    """Of each kernel, the time in which any other stream's ran too; all arrays `[n]`."""
-    end_us = start_us + duration_us
-    result = np.zeros(len(stream))
-    for own in np.unique(stream):
-        mine, others = np.flatnonzero(stream == own), np.flatnonzero(stream != own)
-        starts, ends = interval_union(start_us[others], end_us[others])
-        if not len(starts):
-            continue
-        at = np.stack([starts, ends], axis=1).ravel()
-        covered = np.concatenate([[0.0], np.repeat(np.cumsum(ends - starts), 2)[:-1]])
-        result[mine] = np.interp(end_us[mine], at, covered) - np.interp(start_us[mine], at, covered)
-    return result
-
 
 COMMUNICATION = "communication"
 TOTAL = "all kernels"
@@ -60,8 +43,6 @@ class ShapeTimes:
     """Per op: the family of the measured kernel that took longest."""
     predicted_us: Floats
     measured_us: Floats
-    beside_us: Floats
-    """Of `measured_us`, in which another stream ran something too, collectives among it."""
     lowered_frac: float
     """Share of the device time whose op a rule lowered."""
     fallback_frac: float
@@ -77,14 +58,12 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
     names = [rank.strings[name] for name in rank.name[rows].tolist()]
     kernel_family = np.array(families_of_kernels(names), object)
     duration_us = rank.duration_us[rows].astype(np.float64)
-    overlapped_us = overlap_us(rank.stream[rows], rank.start_us[rows], duration_us)
     kernels = np.flatnonzero(kernel_family != COMMUNICATION)
     total_us = max(float(duration_us[kernels].sum()), np.finfo(float).tiny)
     op = answered_by(lowered, rank, links)[kernels]
     counts = (op != NO_OP) & (predicted[op] > 0)
     kernels, op = kernels[counts], op[counts]
     measured = np.bincount(op, duration_us[kernels], minlength=len(graph))
-    beside = np.bincount(op, overlapped_us[kernels], minlength=len(graph))
     family = np.full(len(graph), "", object)
     longest_last = np.argsort(duration_us[kernels], kind="stable")
     family[op[longest_last]] = kernel_family[kernels[longest_last]]
@@ -95,7 +74,6 @@ def shape_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -
         family=tuple(family[ops].tolist()),
         predicted_us=predicted[ops],
         measured_us=measured[ops].astype(np.float64),
-        beside_us=beside[ops].astype(np.float64),
         lowered_frac=float(duration_us[kernels[by_rule]].sum()) / total_us,
         fallback_frac=float(duration_us[kernels[~by_rule]].sum()) / total_us,
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.validate.evaluate.ops import OpSelection, evaluate_ops
+from benchmarks.published.lookups import read_lookups
+from perfmodel.validate.evaluate.ops import evaluate_ops, op_evaluation
 
 V100 = "traces/dlrm_v100x8"
 A100 = "traces/dlrm_meta/a100x8_trace_diff_control.json.gz"
@@ -25,8 +26,11 @@ TIMINGS = "embedding/embedding_kernels.csv"
 
 
 def errors(path: Path, only: str = "*") -> dict[str, Any]:
-    lookups, traces = ([path], []) if path.suffix == ".csv" else ([], [str(path)])
-    found: dict[str, Any] = evaluate_ops(traces, lookups, choice=OpSelection(only))["all"]
+    is_table = path.suffix == ".csv"
+    evaluation = (
+        op_evaluation(read_lookups(path)) if is_table else evaluate_ops([str(path)], only=only)
+    )
+    found: dict[str, Any] = evaluation["all"]
     return found
 
 

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 from tiny import Tiny
 
+from benchmarks.published.lookups import read_lookups
 from perfmodel.errors import TraceError
 from perfmodel.trace import Trace
 from perfmodel.validate.evaluate.ops import (
     MeasuredOp,
-    OpSelection,
-    evaluate_ops,
     op_evaluation,
     ops_of,
-    read_lookups,
 )
 
 TIMINGS = """op,impl,gpu,batch,tables,rows_per_table,dim,pooling,dtype,phase,time_us,full_config
@@ -62,8 +60,8 @@ def test_nothing_has_no_errors() -> None:
 def test_ops_of_a_trace_by_family_and_by_name() -> None:
     (row,) = ops_of(trace(), "t")
     assert (row.name, row.measured_us, row.device) == ("matmul", 400, "v100-sxm2-16gb")
-    assert [row.name for row in ops_of(trace(), "t", OpSelection(by_op=True))] == ["aten::mm"]
-    assert not list(ops_of(trace(), "t", OpSelection(only="*lookup*")))
+    assert [row.name for row in ops_of(trace(), "t", by_op=True)] == ["aten::mm"]
+    assert not list(ops_of(trace(), "t", only="*lookup*"))
 
 
 def test_published_timings_with_a_full_configuration_on_a_known_gpu(tmp_path: Path) -> None:
@@ -97,4 +95,4 @@ def test_other_tables_are_an_error(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=message):
-        evaluate_ops([], [path])
+        read_lookups(path)
