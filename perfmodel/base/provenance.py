@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _FOLDERS = {
     "catalogue": ("hardware/catalogue", "workload/catalogue", "lowering/host/catalogue"),
     "models": ("cost/bundled", "cost/coefficients", "cost/collectives", "cost/tiers"),

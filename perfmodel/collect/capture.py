@@ -115,7 +115,8 @@ class Recorder:
         self._phases = [*(name for name, steps in phases.items() for _ in range(steps)), ""]
         self._reference = Reference(backend)
         self._kineto, self._observed = folder / "kineto.json", folder / "et.json"
-        self._profiling: _Profiling | None = None
+        self._profiling: Any = None
+        self._observer: Any = None
         self._began_ns: int | None = None
         self.taken_us: dict[str, list[float]] = {name: [] for name in phases}
         self.readings_us: list[list[float]] = []
@@ -133,7 +134,7 @@ class Recorder:
         following = self._phases[self.steps]
         is_profiled = following in (PROFILER_STARTS, PROFILED)
         if is_profiled and self._profiling is None:
-            self._profiling = _Profiling(self._backend, self._active, self._kineto, self._observed)
+            self._start()
         elif not is_profiled:
             self.stop()
         if not following or (following == BEFORE and not self.taken_us[BEFORE]):
@@ -142,10 +143,35 @@ class Recorder:
             raise EnoughSteps
         self._began_ns = time.perf_counter_ns()
 
+    def _start(self) -> None:
+        """Both profilers on `PROFILER_WARMUP` and then the active steps."""
+        profiler = self._backend.torch.profiler
+        self._observer = profiler.ExecutionTraceObserver()
+        self._observer.register_callback(str(self._observed))
+        activities = [profiler.ProfilerActivity.CPU]
+        if self._backend.is_gpu:
+            activities.append(profiler.ProfilerActivity.CUDA)
+        options = {}
+        if "acc_events" in inspect.signature(profiler.profile).parameters:
+            options["acc_events"] = True  # one cycle: without it, some versions warn of a second
+        steps = {"wait": 0, "warmup": PROFILER_WARMUP, "active": self._active, "repeat": 1}
+        self._profiling = profiler.profile(
+            activities=activities,
+            record_shapes=True,
+            schedule=profiler.schedule(**steps),
+            on_trace_ready=lambda done: done.export_chrome_trace(str(self._kineto)),
+            # Handed to the profiler, the observer starts and stops with it: both files cover the
+            # same steps.
+            execution_trace_observer=self._observer,
+            **options,
+        )
+        self._profiling.start()
+
     def stop(self) -> None:
         """Stop the profilers, where they run."""
         if self._profiling is not None:
             self._profiling.stop()
+            self._observer.unregister_callback()
             self._profiling = None
 
     def keep(self, stem: Path) -> dict[str, Any]:
@@ -184,41 +210,3 @@ def record_steps(recorder: Recorder, step: Callable[[int], Any]) -> Iterator[int
         return numbers
     finally:
         recorder.stop()
-
-
-class _Profiling:
-    """Both profilers at work on `PROFILER_WARMUP` and then `active` steps.
-
-    `step()` is called after each of them; the profile is written after the last.
-    """
-
-    def __init__(self, backend: Backend, active: int, kineto: Path, observed: Path) -> None:
-        profiler = backend.torch.profiler
-        self._observer = profiler.ExecutionTraceObserver()
-        self._observer.register_callback(str(observed))
-        activities = [profiler.ProfilerActivity.CPU]
-        if backend.is_gpu:
-            activities.append(profiler.ProfilerActivity.CUDA)
-        options = {}
-        if "acc_events" in inspect.signature(profiler.profile).parameters:
-            options["acc_events"] = True  # one cycle: without it, some versions warn of a second
-        self._running = profiler.profile(
-            activities=activities,
-            record_shapes=True,
-            schedule=profiler.schedule(wait=0, warmup=PROFILER_WARMUP, active=active, repeat=1),
-            on_trace_ready=lambda done: done.export_chrome_trace(str(kineto)),
-            # Handed to the profiler, the observer starts and stops with it: both files cover the
-            # same steps.
-            execution_trace_observer=self._observer,
-            **options,
-        )
-        self._running.start()
-
-    def step(self) -> None:
-        """One more step is over."""
-        self._running.step()
-
-    def stop(self) -> None:
-        """Let go of both."""
-        self._running.stop()
-        self._observer.unregister_callback()

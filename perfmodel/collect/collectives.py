@@ -28,11 +28,10 @@ from perfmodel.errors import UsageError
 DTYPE, BYTES = "fp32", 4
 MAX_BYTES = {"cpu": 64_000_000, "cuda": 1_000_000_000}
 POINTS = 60
-BLOCK, ROUNDS = 6, 6
+ROUNDS = 6
 ROUND_US, MAX_CALLS = 15.0 * US_PER_MS, 50
 
 Call = Callable[[], Any]
-Block = list[tuple[dict[str, Any], Call]]
 
 
 def calls_of(distributed: Any, values: Any, room: Any, world: int) -> dict[str, Call]:
@@ -98,22 +97,17 @@ def _measure(
         "ranks": ranks.world,
         "library": "nccl" if backend.is_gpu else "gloo",
     }
-    block: Block = []
     try:
         for op, elements in collective_cases(backend.kind, ranks.world):
             row = {**base, "op": op, "elements": elements}
             known = table is not None and row in table
             if op in current.skipped or broadcast_from_first(backend, ranks, known):
                 continue
-            call = _prepared(current, ranks, op, elements)
-            block += [(row, call)] if call is not None else []
-            if len(block) == BLOCK:
-                _run_block(current, ranks, block, table)
-                block = []
-                if broadcast_from_first(backend, ranks, current.budget.is_over):
-                    return
-        if block:
-            _run_block(current, ranks, block, table)
+            figures = _timed(current, ranks, op, elements)
+            if table is not None and figures:
+                table.add([row | figures])
+            if broadcast_from_first(backend, ranks, current.budget.is_over):
+                break
     finally:
         if table is not None:
             meta = path.with_name(f"{path.stem}_meta.json")
@@ -121,46 +115,34 @@ def _measure(
             wrote(path, f"{len(table):,} rows")
 
 
-def _prepared(current: Run, ranks: Ranks, op: str, elements: int) -> Call | None:
-    """The call, warmed up; `None`, and a note, where this library does not offer it."""
-    backend = current.backend
-    values = backend.torch.ones(elements, device=backend.device)
-    room = backend.torch.empty(elements * ranks.world, device=backend.device)
-    call = calls_of(backend.torch.distributed, values, room, ranks.world)[op]
+def _timed(current: Run, ranks: Ranks, op: str, elements: int) -> dict[str, Any]:
+    """Figures of a call, of which a sample is the mean of a loop, and that over the ranks; none,
+    and a note, where this library does not offer it."""
+    backend, torch = current.backend, current.backend.torch
+    distributed = torch.distributed
+    values = torch.ones(elements, device=backend.device)
+    room = torch.empty(elements * ranks.world, device=backend.device)
+    call = calls_of(distributed, values, room, ranks.world)[op]
+
+    def together_us(repeats: int) -> float:
+        distributed.barrier()
+        return loop_us(backend, call, repeats)[1]
+
     try:
         call()
         backend.synchronize()
     except (RuntimeError, NotImplementedError) as error:
         current.skipped[op] = str(error).strip().split("\n")[0][:160]
-        return None
-    return call
-
-
-def _run_block(current: Run, ranks: Ranks, block: Block, table: Table | None) -> None:
-    """Rounds over the calls of `block`; a sample is the mean of a loop, and that over the ranks."""
-    backend, distributed = current.backend, current.backend.torch.distributed
-
-    def together_us(call: Call, repeats: int) -> float:
-        distributed.barrier()
-        return loop_us(backend, call, repeats)[1]
-
-    calls = []
-    for _, call in block:
-        fitting = int(ROUND_US / max(together_us(call, 2), 1.0))
-        calls.append(broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS)))
-    samples: list[list[float]] = [[] for _ in block]
-    before = len(current.readings_us)
+        return {}
+    fitting = int(ROUND_US / max(together_us(2), 1.0))
+    repeats = broadcast_from_first(backend, ranks, min(max(fitting, 2), MAX_CALLS))
+    before, samples = len(current.readings_us), []
     for _ in range(ROUNDS):
         current.read_reference()
-        for (_, call), repeats, taken_us in zip(block, calls, samples, strict=True):
-            taken_us.append(together_us(call, repeats))
-    means = backend.torch.tensor(samples, dtype=backend.torch.float64, device=backend.device)
-    distributed.all_reduce(means)
-    if table is not None:
-        beside = reference_columns(current.readings_us[before:])
-        rows = []
-        for (row, _), repeats, summed in zip(block, calls, means.tolist(), strict=True):
-            figures = summarize([value / ranks.world for value in summed])
-            figures["duration_us"] = figures.pop("p10_us")
-            rows.append(row | figures | {"repeats": repeats * ROUNDS} | beside)
-        table.add(rows)
+        samples.append(together_us(repeats))
+    summed = torch.tensor(samples, dtype=torch.float64, device=backend.device)
+    distributed.all_reduce(summed)
+    figures = summarize((summed / ranks.world).tolist())
+    figures["duration_us"] = figures.pop("p10_us")
+    beside = reference_columns(current.readings_us[before:])
+    return figures | {"repeats": repeats * ROUNDS} | beside

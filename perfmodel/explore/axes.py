@@ -16,7 +16,7 @@ from perfmodel.base.schema import Limits
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import KINDS, Cluster, Device, cluster, load, node_of, with_settings
 from perfmodel.hardware.reads import figure_values
-from perfmodel.hardware.schema import CONSISTENCY_RULES
+from perfmodel.hardware.schema import InconsistentError
 
 Value = float | int | str | bool | tuple[Any, ...]
 
@@ -280,7 +280,7 @@ class Machines:
             except HardwareError as error:
                 if value == values[-1] and not every:
                     raise
-                if not any(text in str(error) for _, _, text in CONSISTENCY_RULES):
+                if not isinstance(error, InconsistentError):
                     raise
         keys = {name for each in every for name in each}
         changed = {n for n in keys if any(each.get(n) != every[0].get(n) for each in every)}
@@ -294,7 +294,7 @@ MUST_FIT = (
     *("device.l2_bytes", "device.hbm_bytes", "device.base_mhz", "device.boost_mhz"),
     *("device.pcie_gb_per_s", "device.target"),
 )
-"""What `CONSISTENCY_RULES` look at: a machine is built for each value of these."""
+"""What `hardware.schema.consistent` looks at: a machine is built for each value of these."""
 
 
 @dataclass

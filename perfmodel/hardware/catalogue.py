@@ -17,7 +17,6 @@ from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a
 from perfmodel.hardware.schema import (
     MAX_BYTES,
     MAX_NODES,
-    Field,
     Lookup,
     P,
     build_part,
@@ -334,7 +333,11 @@ def frame(words: str = "", kind: str = "device") -> pd.DataFrame:
 
     result = find(words, kind)
     entries = fields_of(KINDS[kind])
-    texts = [key for key, entry in entries.items() if _is_word(entry)]
+    texts = [  # what one word says: a text, a choice, or a part by its name
+        key
+        for key, entry in entries.items()
+        if entry.type is str or entry.is_part or get_origin(entry.type) is Literal
+    ]
     numbers = [key for key, entry in entries.items() if entry.is_figure]
     rows = [
         {key: None if (value := getattr(part, key)) is None else str(value) for key in texts}
@@ -343,25 +346,3 @@ def frame(words: str = "", kind: str = "device") -> pd.DataFrame:
     ]
     columns = pd.DataFrame(rows, columns=[*texts, *numbers]).set_index("name")
     return columns.astype(dict.fromkeys(numbers, "float64"))
-
-
-def part_html(part: Part) -> str:
-    """Every figure of a part with its source, and the parts within it by name."""
-    from perfmodel.plot import table_html
-
-    held = [
-        (key, getattr(part, key), part.sources.get(key, ""))
-        for key, entry in fields_of(type(part)).items()
-        if _is_word(entry) and key != "name" and getattr(part, key) is not None
-    ]
-    rows = [*held, *((each.key, each.value, each.source) for each in figures(part))]
-    return table_html(rows, ("figure", "value", "source"), f"{part.name} ({kind_of(part)})")
-
-
-def _is_word(entry: Field) -> bool:
-    """Whether one word says it: a text, a choice, or a part by its name."""
-    return entry.type is str or entry.is_part or get_origin(entry.type) is Literal
-
-
-Part._repr_html_ = part_html  # type: ignore[attr-defined]
-"""Notebooks ask the value itself; set here, so that parts need not import their catalogue."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -35,55 +35,6 @@ LIMITS = {
     "": Limits(1, 1e7, "a count"),
 }
 """By the suffix of a key."""
-
-CONSISTENCY_RULES: tuple[tuple[type[Part], Callable[[Any], bool], str], ...] = (
-    (Device, lambda it: it.l2_bytes < it.hbm_bytes, "l2_bytes to be smaller than hbm_bytes"),
-    (Device, lambda it: (it.base_mhz or 0) <= it.boost_mhz, "base_mhz to be at most boost_mhz"),
-    (
-        Device,
-        lambda it: it.target == "cpu" or it.pcie_gb_per_s is not None,
-        "pcie_gb_per_s: only a CPU has none",
-    ),
-    (Node, lambda it: (it.nic is None) == (it.nics is None), "nic and nics, or neither"),
-    (Node, lambda it: it.storage or it.drives is None, "storage, of which drives is the number"),
-    (
-        Node,
-        lambda it: (it.link_domain_gpus or it.gpus) >= it.gpus,
-        "link_domain_gpus to be at least gpus",
-    ),
-    (
-        Cluster,
-        lambda it: it.others is None or it.others.nodes < it.nodes,
-        "nodes, which counts all, to be more than others.nodes",
-    ),
-    (
-        Cluster,
-        lambda it: (
-            it.others is None or len({(each.gpus, each.device.target) for each, _ in it.kinds}) == 1
-        ),
-        "others with as many devices per node as node, of the same target",
-    ),
-    (
-        Cluster,
-        lambda it: (
-            it.others is None
-            or (
-                None not in (nets := {each.nic and each.nic.network for each, _ in it.kinds})
-                and len(nets) == 1
-            )
-        ),
-        "adapters of one network in all nodes",
-    ),
-    (
-        Cluster,
-        lambda it: (
-            it.others is None
-            or all(each.link_domain_gpus in (None, each.gpus) for each, _ in it.kinds)
-        ),
-        "no links beyond a node beside others",
-    ),
-)
-"""Kind of part, what must hold between its figures, and how to say that."""
 
 UNSOURCED_KEYS = ("name", "maker", "usual_node", "usual_host")
 """Texts that name things and so need no source."""
@@ -171,12 +122,43 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     return consistent(cls(**values), where)
 
 
+class InconsistentError(HardwareError):
+    """Figures that are each possible, and not together."""
+
+
 def consistent(part: P, where: str) -> P:
-    """`part`; `HardwareError` where its figures cannot be together."""
-    for checked, holds, expected in CONSISTENCY_RULES:
-        if isinstance(part, checked) and not holds(part):
-            raise HardwareError(f"{where}: expected {expected}")
+    """`part`; `InconsistentError` where its figures cannot be together."""
+    for expected, holds in _rules(part):
+        if not holds:
+            raise InconsistentError(f"{where}: expected {expected}")
     return part
+
+
+def _rules(it: Part) -> Iterator[tuple[str, bool]]:
+    """What must be, in words, and whether it is."""
+    if isinstance(it, Device):
+        yield "l2_bytes to be smaller than hbm_bytes", it.l2_bytes < it.hbm_bytes
+        yield "base_mhz to be at most boost_mhz", (it.base_mhz or 0) <= it.boost_mhz
+        has_bus = it.target == "cpu" or it.pcie_gb_per_s is not None
+        yield "pcie_gb_per_s: only a CPU has none", has_bus
+    elif isinstance(it, Node):
+        yield "nic and nics, or neither", (it.nic is None) == (it.nics is None)
+        has_drives = it.storage is not None or it.drives is None
+        yield "storage, of which drives is the number", has_drives
+        linked = it.link_domain_gpus or it.gpus
+        yield "link_domain_gpus to be at least gpus", linked >= it.gpus
+    elif isinstance(it, Cluster) and it.others is not None:
+        nodes = [each for each, _ in it.kinds]
+        yield "nodes, which counts all, to be more than others.nodes", it.others.nodes < it.nodes
+        yield (
+            "others with as many devices per node as node, of the same target",
+            len({(each.gpus, each.device.target) for each in nodes}) == 1,
+        )
+        networks = {each.nic and each.nic.network for each in nodes}
+        is_one = len(networks) == 1 and None not in networks
+        yield "adapters of one network in all nodes", is_one
+        own = all(each.link_domain_gpus in (None, each.gpus) for each in nodes)
+        yield "no links beyond a node beside others", own
 
 
 def _require_known_keys(cls: type[Part], table: Table, where: str) -> None:

@@ -29,8 +29,7 @@ from perfmodel.trace.window import part_of, step_marks
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.trace.execution_trace_columns import ExecutionTrace
-    from perfmodel.trace.pair import Pairing
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
 
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
@@ -67,7 +66,7 @@ class Trace:
         """Per rank that has an execution trace: which host event is which of its nodes."""
         if not self.execution_traces:
             return {}
-        from perfmodel.trace.pair import pair
+        from perfmodel.trace.execution_trace_columns import pair
 
         return {
             rank.rank: pair(rank, self.execution_traces[rank.rank])

@@ -25,9 +25,3 @@ def test_a_frame_of_nothing() -> None:
     assert hardware.frame("no such thing").empty
     with pytest.raises(HardwareError, match="unknown kind 'gpu'"):
         hardware.frame(kind="gpu")
-
-
-def test_a_part_shows_its_figures_and_sources() -> None:
-    html = hardware.node("dgx-h100")._repr_html_()
-    for text in ("dgx-h100 (node)", "h100-sxm", "gpus", "NVIDIA DGX H100 datasheet, recalled"):
-        assert text in html

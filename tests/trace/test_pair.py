@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from tiny import AUTOGRAD, MAIN, EtNode, Tiny, execution_trace
 
-from perfmodel.trace.execution_trace_columns import ExecutionTrace
-from perfmodel.trace.pair import EXTERNAL_ID, ORDINAL, RECORD_FUNCTION_ID, Pairing, pair
+from perfmodel.trace.execution_trace_columns import (
+    EXTERNAL_ID,
+    ORDINAL,
+    RECORD_FUNCTION_ID,
+    ExecutionTrace,
+    Pairing,
+    pair,
+)
 
 NAMES = ("aten::empty", "aten::mm", "aten::add_", "aten::sum")
 ET = execution_trace(*(EtNode(name, 10 + i) for i, name in enumerate(NAMES)))

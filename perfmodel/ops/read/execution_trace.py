@@ -21,9 +21,8 @@ from perfmodel.ops.read.profile import (
 )
 from perfmodel.trace.categories import AUTOGRAD_WRAPPER, STEP_NAME
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace
+from perfmodel.trace.execution_trace_columns import Arguments, ExecutionTrace, Pairing
 from perfmodel.trace.link import Links
-from perfmodel.trace.pair import Pairing
 from perfmodel.trace.read import MIN_PAIRED_FRAC, Trace
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 

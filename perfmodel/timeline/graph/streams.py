@@ -23,8 +23,7 @@ from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, equal_runs, stream_keys, thread_keys
 
 if TYPE_CHECKING:
-    from perfmodel.trace.execution_trace_columns import ExecutionTrace
-    from perfmodel.trace.pair import Pairing
+    from perfmodel.trace.execution_trace_columns import ExecutionTrace, Pairing
 
 
 MAX_BRANCHES = 16
