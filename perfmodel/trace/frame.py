@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +33,8 @@ _INTEGERS = tuple(
     for each in fields(RankTrace)
     if each.type == "Ints" and each.name not in (*TEXT_COLUMNS, "file_index")
 )
-_LIMIT_US = 2.0**62 / 1e3
-_NUMBER_KINDS = "iuf"
+_LIMIT = 2.0**62
+_MICROSECONDS, _WHOLE = "microseconds", "a whole number"
 _CATEGORIES = {each.name.lower(): each for each in Category} | CATEGORY_OF_TEXT
 
 
@@ -138,12 +137,6 @@ def _ranks(frame: pd.DataFrame, rows_of: Mapping[int, Ints]) -> Iterator[RankTra
         )
 
 
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return pd.isna(value) is True
-
-
 def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceError:
     found = str(frame[name].iloc[row])[:30]
     return TraceError(
@@ -151,34 +144,33 @@ def _wrong(frame: pd.DataFrame, name: str, row: int, expected: str) -> TraceErro
     )
 
 
-def _times(frame: pd.DataFrame, name: str, least: float = -_LIMIT_US) -> Floats:
-    """Finite microseconds."""
-    given = frame[name]
-    if given.dtype.kind not in _NUMBER_KINDS:
-        for row, value in enumerate(given):
-            if not isinstance(value, Real) or isinstance(value, bool):
-                raise _wrong(frame, name, row, "microseconds")
-    result: Floats = given.to_numpy(dtype=np.float64, na_value=np.nan)
-    for row in np.flatnonzero(~(np.abs(result) < _LIMIT_US))[:1]:
-        raise _wrong(frame, name, int(row), "microseconds")
-    for row in np.flatnonzero(result < least)[:1]:
-        raise _wrong(frame, name, int(row), "a duration of 0 us or more")
-    return result
+def _numbers(frame: pd.DataFrame, name: str, expected: str, least: float = -_LIMIT) -> pd.Series:
+    """A column of finite numbers; `NONE` where a whole one is missing."""
+    import pandas as pd
+
+    given = frame[name].fillna(NONE) if expected == _WHOLE else frame[name]
+    values = pd.to_numeric(given, errors="coerce")
+    size = values.to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.abs(size) < _LIMIT) | (size < least) | (given.dtype.kind in "mMb")
+    if given.dtype == object:  # texts and truths are no numbers
+        wrong |= np.array([isinstance(value, (str, bool)) for value in given])
+    if expected == _WHOLE:
+        wrong |= size % 1 != 0
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        is_short = expected == _MICROSECONDS and -_LIMIT < size[row] < least
+        raise _wrong(frame, name, row, "a duration of 0 us or more" if is_short else expected)
+    return values
+
+
+def _times(frame: pd.DataFrame, name: str, least: float = -_LIMIT) -> Floats:
+    return np.asarray(_numbers(frame, name, _MICROSECONDS, least), np.float64)
 
 
 def _integers(frame: pd.DataFrame, name: str) -> Ints:
     """Whole numbers, `NONE` where the frame says nothing."""
     if name not in frame:
         return np.full(len(frame), NONE)
-    given = frame[name]
-    if given.dtype.kind == "i" and not given.hasnans:
-        return np.asarray(given, np.int64)
-    values = [NONE if _is_missing(value) else value for value in given]
-    for row, value in enumerate(values):
-        is_whole = isinstance(value, Real) and not isinstance(value, bool) and value == value // 1
-        if not is_whole or not -(2**63) <= value < 2**63:
-            raise _wrong(frame, name, row, "a whole number")
-    return np.array([int(value) for value in values], np.int64)
+    return np.asarray(_numbers(frame, name, _WHOLE), np.int64)
 
 
 def _codes(
@@ -194,7 +186,7 @@ def _codes(
         codes, texts = pd.factorize(frame[name])
     except TypeError:  # a list or the like
         rows = enumerate(frame[name])
-        no_text = (row for row, it in rows if not isinstance(it, str) and not _is_missing(it))
+        no_text = (row for row, it in rows if not isinstance(it, str) and pd.isna(it) is not True)
         raise _wrong(frame, name, next(no_text), "a text") from None
     known = [code_of(text) if isinstance(text, str) else None for text in texts]
     wrong = np.array([*(each is None for each in known), needed])[codes]
