@@ -61,14 +61,6 @@ def check_input(path: Path) -> None:
         inputs.add((found.st_dev, found.st_ino))
 
 
-def _is_input(path: Path) -> bool:
-    inputs = INPUTS.get()
-    if not inputs or not path.exists():
-        return False
-    found = os.stat(path)
-    return (found.st_dev, found.st_ino) in inputs
-
-
 def content_chunks(
     file: BinaryIO, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[bytes]:
@@ -77,7 +69,8 @@ def content_chunks(
     Gzip is decompressed, also where what was compressed is gzip again (downloads often are).
     """
     first = file.read(_CHUNK_BYTES)
-    pieces = _limited(_pieces(file, first), where, max_bytes)
+    rest = iter(lambda: file.read(_CHUNK_BYTES), b"")
+    pieces = _limited(chain((first,) if first else (), rest), where, max_bytes)
     for _ in range(_MAX_NESTED_GZIP):
         if not first.startswith(GZIP_MAGIC):
             break
@@ -99,12 +92,6 @@ def _limited(pieces: Iterable[bytes], where: str, max_bytes: int) -> Iterator[by
         if size > max_bytes:
             raise PerfmodelError(f"{where}: its content is above the limit of {max_bytes} bytes")
         yield piece
-
-
-def _pieces(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
-    while piece:
-        yield piece
-        piece = file.read(_CHUNK_BYTES)
 
 
 def _gunzipped(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
@@ -166,8 +153,10 @@ def atomic_write(path: Path, *, updates: bool = False) -> Iterator[BinaryIO]:
         return
     if path.exists() and not path.is_file():
         raise PerfmodelError(f"{path}: cannot be written: it is not a file")
-    if not updates and _is_input(path):
-        raise UsageError(f"{path}: is an input; write elsewhere")
+    if path.exists() and not updates:
+        found = os.stat(path)
+        if (found.st_dev, found.st_ino) in (INPUTS.get() or ()):
+            raise UsageError(f"{path}: is an input; write elsewhere")
     place = Path(os.path.realpath(path))
     try:
         older = os.stat(path) if path.is_symlink() or path.exists() else None
@@ -191,7 +180,9 @@ def atomic_write(path: Path, *, updates: bool = False) -> Iterator[BinaryIO]:
                 yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, stat.S_IMODE(older.st_mode) if older else 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, stat.S_IMODE(older.st_mode) if older else 0o666 & ~mask)
         if older and older.st_nlink > 1:  # its other names are to stay names of it
             place.write_bytes(temporary.read_bytes())
             temporary.unlink()
@@ -226,12 +217,6 @@ def write_text(path: Path, text: str, *, updates: bool = False) -> None:
     """Write `text` as UTF-8 to `path`, whole or not at all; see `atomic_write`."""
     with atomic_write(path, updates=updates) as file:
         file.write(text.encode())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_writable(path: Path, source: str | Path | None) -> None:

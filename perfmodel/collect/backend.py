@@ -126,25 +126,6 @@ def capture_graph(backend: Backend, body: Callable[[], Any]) -> Callable[[], Non
     return lambda: graph.replay()
 
 
-MEMORY_SHARE = 0.75
-
-
-class Room:
-    """Memory for models that stay side by side: a share of what is free now, for other programs
-    grow, too."""
-
-    def __init__(self, backend: Backend, processes: int = 1) -> None:
-        sharing = 1 if backend.is_gpu else processes
-        self._backend = backend
-        self._left_bytes = MEMORY_SHARE * backend.free_bytes() / sharing
-
-    def take(self, size_bytes: float) -> bool:
-        """Whether there is room for one more; then less is left."""
-        fits = size_bytes < min(self._left_bytes, self._backend.free_bytes())
-        self._left_bytes -= size_bytes if fits else 0
-        return fits
-
-
 _LIBRARIES = ("numpy", "triton", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
 _SMI_FIELDS = (
     *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),

@@ -118,7 +118,10 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
             )
     values = {k: _value(known[k], value, where) for k, value in table.items() if k in known}
     if "source" in table:
-        values["sources"] = MappingProxyType(_sources(cls, table["source"], f"{where}: source"))
+        place, stated = f"{where}: source", [name for name in known if known[name].has_source]
+        require_keys(table["source"], stated, place, HardwareError)
+        sources = convert(Mapping[str, str], table["source"], place, HardwareError)
+        values["sources"] = MappingProxyType(sources)
     return consistent(cls(**values), where)
 
 
@@ -177,12 +180,6 @@ def _value(entry: Field, value: Any, where: str) -> Any:
     if not entry.is_table:
         return result
     return MappingProxyType({key: MappingProxyType(each) for key, each in result.items()})
-
-
-def _sources(cls: type[Part], table: Any, where: str) -> Any:
-    stated = [name for name, entry in fields_of(cls).items() if entry.has_source]
-    require_keys(table, stated, where, HardwareError)
-    return convert(Mapping[str, str], table, where, HardwareError)
 
 
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]

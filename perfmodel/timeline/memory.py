@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints, distinct
 from perfmodel.base.units import BYTES_PER_GB, US_PER_MS
 from perfmodel.errors import UsageError
-from perfmodel.trace.columns import NONE, Allocations, RankTrace
+from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.window import Steps
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ class MemoryTimeline:
     def to_dict(self) -> dict[str, Any]:
         """The peak and a series of at most `MAX_POINTS`."""
         peak = int(np.argmax(self.allocated_bytes))
-        kept = _largest_of_stretches(self.allocated_bytes)
+        held = self.allocated_bytes
+        kept = np.arange(len(held))
+        if len(held) > MAX_POINTS:  # the first, the last, and the largest of stretches between
+            edges = np.linspace(0, len(held), MAX_POINTS - 1).astype(np.int64).tolist()
+            largest = [low + int(np.argmax(held[low:high])) for low, high in pairwise(edges)]
+            kept = distinct(np.array([0, *largest, len(held) - 1], np.int64))
         has_totals = not self.is_relative
         return {
             "device": self.device,
@@ -76,7 +81,18 @@ def shown_timelines(timelines: Sequence[MemoryTimeline]) -> list[MemoryTimeline]
 
 def memory_timelines(rank: RankTrace, steps: Steps) -> list[MemoryTimeline]:
     """One per device that memory was allocated on, GPUs first."""
-    result = [_timeline(name, of, steps) for name, of in rank.memory.by_device().items()]
+    result = []
+    for name, of in rank.memory.by_device().items():
+        is_relative = bool((of.allocated_bytes == NONE).any())
+        held = np.cumsum(of.size_bytes)
+        allocated = held - min(int(held.min()), 0) if is_relative else of.allocated_bytes
+        at = float(of.at_us[int(np.argmax(allocated))])
+        inside = np.flatnonzero((steps.start_us <= at) & (at <= steps.end_us))
+        step = steps.names[inside[0]] if len(inside) else ""
+        reserved = of.reserved_bytes
+        result.append(
+            MemoryTimeline(name, of.at_us, allocated, reserved, is_relative, len(of), step)
+        )
     return sorted(result, key=lambda each: each.device == "cpu")
 
 
@@ -104,25 +120,6 @@ def unpaired_allocations(rank: RankTrace) -> Iterator[str]:
             f"{rank.where}: allocations do not fit together: {', '.join(kinds)}; "
             "the memory timeline may be off"
         )
-
-
-def _timeline(name: str, of: Allocations, steps: Steps) -> MemoryTimeline:
-    is_relative = bool((of.allocated_bytes == NONE).any())
-    held = np.cumsum(of.size_bytes)
-    allocated = held - min(int(held.min()), 0) if is_relative else of.allocated_bytes
-    at = float(of.at_us[int(np.argmax(allocated))])
-    inside = np.flatnonzero((steps.start_us <= at) & (at <= steps.end_us))
-    step = steps.names[inside[0]] if len(inside) else ""
-    return MemoryTimeline(name, of.at_us, allocated, of.reserved_bytes, is_relative, len(of), step)
-
-
-def _largest_of_stretches(values: Ints) -> Ints:
-    """Positions of the first, the last, and the largest value of equally long stretches between."""
-    if len(values) <= MAX_POINTS:
-        return np.arange(len(values))
-    edges = np.linspace(0, len(values), MAX_POINTS - 1).astype(np.int64).tolist()
-    largest = [low + int(np.argmax(values[low:high])) for low, high in pairwise(edges)]
-    return distinct(np.array([0, *largest, len(values) - 1], np.int64))
 
 
 def memory_figure(timelines: Sequence[MemoryTimeline], steps: Steps, title: str = "") -> Figure:

@@ -89,7 +89,10 @@ def latency_under(
         return LoadLatency(rate_per_s, load, None, None, None, note)
     arrival_scv = 1 / queries_per_batch
     period_scv = one.scv / batches_per_query
-    wait_us = _mean_wait_us(load, taken_us, arrival_scv, period_scv)
+    both_scv, wait_us = arrival_scv + period_scv, 0.0
+    if both_scv > 0:
+        regular = exp(-2 * (1 - load) * (1 - arrival_scv) ** 2 / (3 * load * both_scv))
+        wait_us = load * taken_us * both_scv / (2 * (1 - load)) * regular
     decay = _decay(load, arrival_scv, period_scv) / taken_us
     rest_us = one.latency_us + (batches_per_query - 1) * one.period_us
     fill_us = US_PER_S / rate_per_s * (queries_per_batch - 1) / 2
@@ -152,14 +155,6 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
-
-
-def _mean_wait_us(load: float, taken_us: float, arrival_scv: float, period_scv: float) -> float:
-    both = arrival_scv + period_scv
-    if both <= 0:
-        return 0.0
-    regular = exp(-2 * (1 - load) * (1 - arrival_scv) ** 2 / (3 * load * both))
-    return load * taken_us * both / (2 * (1 - load)) * regular
 
 
 def _decay(load: float, arrival_scv: float, period_scv: float) -> float:

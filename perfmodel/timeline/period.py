@@ -280,19 +280,13 @@ class DeviceLags:
                 f"the device falls {human_us(lag_us)} behind the host in each step: steps that "
                 f"follow one another take {human_us(period_us)}, the host's {human_us(step_us)}"
             )
-        earlier_us, total_us = self._earlier_us()
+        graph, taken_us = self.timeline.graph, self.taken_us
+        if len(graph.marks.name) > len(ranks_of(graph)):
+            return
+        own, earlier = (step_of_nodes(graph) == 0) & graph.on_device, earlier_work(graph)
+        earlier_us, total_us = taken_us[earlier[own[earlier]]].sum(), taken_us[own].sum()
         if earlier_us > EARLIER_FRAC * total_us:
             yield (
                 f"{human_us(earlier_us)} of the device's {human_us(total_us)} in the only step "
                 "were launched before the recording: record several steps to know what one takes"
             )
-
-    def _earlier_us(self) -> tuple[float, float]:
-        """Device time of a sole step that was launched before the recording, and all of it."""
-        graph = self.timeline.graph
-        if len(graph.marks.name) > len(ranks_of(graph)):
-            return 0.0, 0.0
-        own = (step_of_nodes(graph) == 0) & graph.on_device
-        earlier = earlier_work(graph)
-        taken_us = self.taken_us
-        return float(taken_us[earlier[own[earlier]]].sum()), float(taken_us[own].sum())

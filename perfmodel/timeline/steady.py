@@ -254,7 +254,14 @@ class SteadyState:
         marks = many.marks
         rows = np.arange(before, len(marks.name), steps)
         behind = len(graph) * before
-        deciding = self._last_of_cycle()
+        # Of a rank that the deciding cycle runs through, its node there that ends last; none where
+        # the step's own end is one.
+        cycle = distinct(edges_of_steps(graph)[0].source[self.cycle])
+        deciding = np.full(len(graph.marks.rank), NONE)
+        for row, (rank, own_end) in enumerate(zip(graph.marks.rank, graph.marks.end, strict=True)):
+            through = cycle[graph.nodes_.rank[cycle] == rank]
+            if len(through) and own_end not in through:
+                deciding[row] = through[ends[through].argmax()]
         own = deciding != NONE
         one = replace(
             marks,
@@ -265,20 +272,6 @@ class SteadyState:
         )
         nodes = replace(many.nodes_, start_us=start, duration_us=end - start)
         return Timeline(replace(many, nodes_=nodes, marks=one), start, end)
-
-    def _last_of_cycle(self) -> Ints:
-        """Per rank of the marks: the node of the deciding cycle that ends last; `NONE` where the
-        step's own end is one, and for ranks that it does not run through."""
-        graph = self.graph
-        edges, _ = edges_of_steps(graph)
-        cycle = distinct(edges.source[self.cycle])
-        ends = self.start_us + self.duration_us
-        found = np.full(len(graph.marks.rank), NONE)
-        for row, (rank, end) in enumerate(zip(graph.marks.rank, graph.marks.end, strict=True)):
-            own = cycle[graph.nodes_.rank[cycle] == rank]
-            if len(own) and end not in own:
-                found[row] = own[ends[own].argmax()]
-        return found
 
 
 @dataclass(frozen=True)

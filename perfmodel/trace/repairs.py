@@ -90,7 +90,10 @@ def without_overlong(rank: RankTrace) -> tuple[RankTrace, list[str]]:
     room_us = next_us - start_us
     is_long = (took_us - room_us > OVERLAP_US) & (took_us >= MANY * room_us)
     is_last = np.isinf(next_us)
-    is_endless = is_last & _ends_alone(rank, work)
+    latest = np.argsort(rank.end_us)[-2:]  # does one end long after all other events?
+    other_us = np.where(work == latest[-1], rank.end_us[latest[0]], np.inf)
+    span_us = other_us - float(rank.start_us[0])
+    is_endless = is_last & np.greater(rank.end_us[work] - other_us, MANY * span_us + 1e6)
     is_long |= is_endless | (is_last & (took_us > MANY * np.ptp(rank.start_us) + LONG_US))
     if not is_long.any():
         return rank, []
@@ -145,14 +148,6 @@ def _successors(rank: RankTrace, work: Ints) -> tuple[Floats, Ints, Mask]:
         covered[low:high] = np.searchsorted(start_us, end_us) - after
         is_inner[low:high] = ~is_last | (after == high - low)
     return next_us, covered, is_inner
-
-
-def _ends_alone(rank: RankTrace, work: Ints) -> Mask:
-    """Which end long after all other events do."""
-    latest = np.argsort(rank.end_us)[-2:]
-    others_us = np.where(work == latest[-1], rank.end_us[latest[0]], np.inf)
-    span_us = others_us - float(rank.start_us[0])
-    return np.greater(rank.end_us[work] - others_us, MANY * span_us + 1e6)
 
 
 def _usual_us(name: Ints, took_us: Floats, is_sound: Mask) -> Floats:
@@ -221,7 +216,13 @@ def with_device_clock(rank: RankTrace, launched: Launched) -> tuple[RankTrace, l
             f"the device's clock is {abs(shift_us) / 1e3:.3f} ms {side} against the host's: "
             "its operations were shifted"
         )
-        return _with_earlier_device(rank, shift_us), [fault]
+        is_moved = rank.is_device | (rank.category == Category.GPU_ANNOTATION)
+        start_us = np.where(is_moved, rank.start_us - shift_us, rank.start_us)
+        first_us = min(float(start_us.min()), 0.0)
+        origin_ns = rank.origin_ns + round(first_us * 1e3)
+        shifted = replace(rank, start_us=start_us - first_us, origin_ns=origin_ns)
+        order = np.lexsort((-shifted.duration_us, shifted.start_us))
+        return take_rows(shifted, order), [fault]
     if broken:
         fault = (
             f"{broken} of {len(overrun_us)} calls that wait for the device return "
@@ -272,17 +273,6 @@ def _overruns_us(rank: RankTrace, launched: Launched) -> Floats:
         waited = is_copy[pair]
         overruns.append(end_us[pair[waited]] - rank.end_us[here[waited]])
     return np.concatenate(overruns) if overruns else np.zeros(0)
-
-
-def _with_earlier_device(rank: RankTrace, shift_us: float) -> RankTrace:
-    is_moved = rank.is_device | (rank.category == Category.GPU_ANNOTATION)
-    start_us = np.where(is_moved, rank.start_us - shift_us, rank.start_us)
-    first_us = min(float(start_us.min()), 0.0)
-    shifted = replace(
-        rank, start_us=start_us - first_us, origin_ns=rank.origin_ns + round(first_us * 1e3)
-    )
-    order = np.lexsort((-shifted.duration_us, shifted.start_us))
-    return take_rows(shifted, order)
 
 
 def check_one_process(rank: RankTrace) -> None:

@@ -81,6 +81,10 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     around[:count] = pieces.annotation
     around[count:first_device] = pieces.annotation[returns]
     whole = links.recorded_frac >= MIN_RECORDED_FRAC
+    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0))
+    names = rank.process_group[devices[named]].tolist()
+    numbers = (named + first_device).tolist()
+    groups = {at: rank.strings[name] for at, name in zip(numbers, names, strict=True)}
     graph = ExecutionGraph(
         held_until_measured(nodes, edges),
         edges,
@@ -89,7 +93,7 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
         _event_names(rank, nodes.row),
         _event_names(rank, around),
         Cause.UNEXPLAINED if whole else Cause.RECORDING_MISSING,
-        _process_groups(rank, devices, is_collective, first_device),
+        groups,
         tuple(_notes(rank, links, nodes, edges)),
     )
     return without_cycles(graph, rank.where)
@@ -119,14 +123,6 @@ def _notes(rank: RankTrace, links: Links, nodes: Nodes, edges: Edges) -> Iterato
             f"{rank.where}: {len(overlap_us)} device operations overlap one before them on their "
             f"stream by up to {overlap_us.max():.1f} us, as timestamps are off: their order is kept"
         )
-
-
-def _process_groups(
-    rank: RankTrace, devices: Ints, is_collective: Mask, first_device: int
-) -> dict[int, str]:
-    """Collective node to its process group, where the file names it."""
-    named = np.flatnonzero(is_collective & (rank.process_group[devices] >= 0)).tolist()
-    return {at + first_device: rank.strings[int(rank.process_group[devices[at]])] for at in named}
 
 
 def _wait_edges(

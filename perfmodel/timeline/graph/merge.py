@@ -64,14 +64,20 @@ def match_collectives(
             ]
             for at in range(1, len(ranks)):
                 lag = _lag(names[0], names[at], ends[0], ends[at])
-                if lag is None:
-                    raise _mismatch_error(labels, [wheres[r] for r in ranks], at)
+                if lag is None:  # the first place, from the last, where they differ
+                    pairs = list(zip(labels[0][::-1], labels[at][::-1], strict=False))
+                    one, two = next(((a, b) for a, b in pairs if a != b), pairs[0])
+                    here, there = wheres[ranks[at]], wheres[ranks[0]]
+                    raise TraceError(
+                        f"{here}: comes to {two[:60]!r} where {there} comes to {one[:60]!r}: "
+                        "these collectives never meet"
+                    )
                 ahead[at] = lag
         first = max(-lag for lag in ahead)
         last = min(len(nodes) - lag for nodes, lag in zip(sequences, ahead, strict=True))
         if last > first:
-            pairs = zip(sequences, ahead, strict=True)
-            matched = np.stack([nodes[first + lag : last + lag] for nodes, lag in pairs], axis=1)
+            own = zip(sequences, ahead, strict=True)
+            matched = np.stack([nodes[first + lag : last + lag] for nodes, lag in own], axis=1)
             meetings.append(MatchedCollectives(np.array(ranks), matched))
     return meetings
 
@@ -110,16 +116,6 @@ def _lag(names: Ints, others: Ints, ends: Floats, other_ends: Floats) -> int | N
     if tight[closest] <= SAME_CLOCK_US or from_last not in tight:
         return closest
     return from_last
-
-
-def _mismatch_error(labels: list[list[str]], wheres: list[str], other: int) -> TraceError:
-    """The first place, counted from the last, where two ranks come to different collectives."""
-    pairs = list(zip(labels[0][::-1], labels[other][::-1], strict=False))
-    one, two = next(((a, b) for a, b in pairs if a != b), pairs[0])
-    return TraceError(
-        f"{wheres[other]}: comes to {two[:60]!r} where {wheres[0]} comes to "
-        f"{one[:60]!r}: these collectives never meet"
-    )
 
 
 def merge(

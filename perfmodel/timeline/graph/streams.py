@@ -185,24 +185,19 @@ def occupancy_waits(rank: RankTrace, links: Links, delay_us: Floats) -> Edges:
     table = np.array(edges, np.int64).reshape(-1, 2)
     source = links.device_rows[table[:, 0]]
     before_last_wave = 1 - 1 / waves[table[:, 0]].clip(MIN_WAVES)
-    undisturbed = np.minimum(
-        _typical_duration_us(rank, links) / rank.duration_us[links.device_rows].clip(1e-3), 1
-    )
-    overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
-    overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
-    return Edges.of(table[:, 0], table[:, 1], EdgeKind.SM_OCCUPANCY, overlap_frac=overlap)
-
-
-def _typical_duration_us(rank: RankTrace, links: Links) -> Floats:
-    """Per device operation: the median duration of those of its name and grid."""
+    # Undisturbed, a kernel takes the median of those of its name and grid.
     rows = links.device_rows
     like = rank.name[rows].astype(np.int64) * (len(rank.strings) + 1) + rank.grid[rows]
     _, group = np.unique(like, return_inverse=True)
     order = np.lexsort((rank.duration_us[rows], group))
     first = np.searchsorted(group[order], np.arange(group.max(initial=-1) + 2))
-    low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
-    duration = rank.duration_us[rows][order]
-    return ((duration[low] + duration[high]) / 2)[group] if len(rows) else duration
+    middle = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
+    low_us, high_us = (rank.duration_us[rows[order[at]]] for at in middle)
+    typical_us = ((low_us + high_us) / 2)[group]
+    undisturbed = np.minimum(typical_us / rank.duration_us[rows].clip(1e-3), 1)
+    overlap = 1 - before_last_wave * undisturbed[table[:, 0]]
+    overlap = np.where(rank.waves[source] >= MIN_WAVES, overlap.clip(0, MAX_TAIL_FRAC), 0.0)
+    return Edges.of(table[:, 0], table[:, 1], EdgeKind.SM_OCCUPANCY, overlap_frac=overlap)
 
 
 class _Launches(NamedTuple):

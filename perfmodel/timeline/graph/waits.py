@@ -175,9 +175,14 @@ def _synchronising_calls(rank: RankTrace, links: Links, pieces: Pieces, waits: W
         for row in rank.of(Category.CUDA_SYNC)
         if rank.sync_stream[row] >= 0
     }
-    end_us, queues = rank.end_us, _launch_queues(rank, links)
+    end_us, devices, launch = rank.end_us, links.device_rows, links.device_launch
+    launched_us = np.where(launch >= 0, rank.start_us[launch], -np.inf)
+    stream = stream_keys(rank, devices)
+    order = np.lexsort((launched_us, stream))
+    runs = [order[low:high] for low, high in equal_runs(stream[order])]
+    queues = [(launched_us[run], devices[run]) for run in runs]  # per stream, as launched
     launched_by = np.full(len(rank), NONE, np.int32)
-    launched_by[links.device_rows] = links.device_launch
+    launched_by[devices] = launch
     for piece in np.flatnonzero((pieces.call == SYNC) | (pieces.call == ALLOCATOR)).tolist():
         row = int(pieces.row[piece])
         name = rank.text(row)
@@ -187,8 +192,8 @@ def _synchronising_calls(rank: RankTrace, links: Links, pieces: Pieces, waits: W
             continue
         before = [
             int(rows[at - 1])
-            for launched_us, rows in queues
-            if (at := int(np.searchsorted(launched_us, begun, side="right")))
+            for when_us, rows in queues
+            if (at := int(np.searchsorted(when_us, begun, side="right")))
         ]
         before = [r for r in before if pieces.of_call(launched_by[r]) != piece]
         last = _can_have_ended_call(before, end_us, returned)
@@ -212,18 +217,6 @@ def _synchronising_calls(rank: RankTrace, links: Links, pieces: Pieces, waits: W
             waits.edges.append((~r, int(piece), kind))
 
 
-def _launch_queues(rank: RankTrace, links: Links) -> list[tuple[Floats, Ints]]:
-    """Per stream: when each of its operations was launched, in order, and their rows."""
-    launch = links.device_launch
-    launched_us = np.where(launch >= 0, rank.start_us[launch], -np.inf)
-    stream = stream_keys(rank, links.device_rows)
-    order = np.lexsort((launched_us, stream))
-    return [
-        (launched_us[order[low:high]], links.device_rows[order[low:high]])
-        for low, high in equal_runs(stream[order])
-    ]
-
-
 def _can_have_ended_call(rows: list[int], end_us: Floats, returned_us: float) -> list[int]:
     """Those of `rows` that can have set a call free that returned then.
 
@@ -244,7 +237,16 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
     if not len(gaps) or not len(links.device_rows):
         return
     by_end = links.device_rows[np.argsort(rank.end_us[links.device_rows], kind="stable")]
-    ends_us, launched = rank.end_us[by_end], _last_launched(rank, links, pieces)
+    ends_us = rank.end_us[by_end]
+    # Per piece: what its thread's last launch call before it started, of several the last to end.
+    known = np.flatnonzero(links.device_launch >= 0)
+    known = known[np.argsort(rank.end_us[links.device_rows[known]], kind="stable")]
+    piece = pieces.row_piece[links.device_launch[known]]
+    row = np.full(len(pieces.thread), NONE, np.int64)
+    row[piece[piece >= 0]] = links.device_rows[known[piece >= 0]]
+    last = np.maximum.accumulate(np.where(row >= 0, np.arange(len(row)), NONE))
+    same = (last >= 0) & (pieces.thread[last] == pieces.thread)
+    launched = np.where(same, row[last], NONE)
     for gap in gaps.tolist():
         returned, after, awaited = float(pieces.end_us[gap]), gap + 1, NONE
         if after < len(pieces.thread) and pieces.thread[after] == pieces.thread[gap]:
@@ -261,19 +263,6 @@ def _hidden_synchronisations(rank: RankTrace, links: Links, pieces: Pieces, wait
             waits.duration_us[gap] = 0.0
             waits.returns[gap] = (returned, 0.0, Cause.HIDDEN_SYNC)
             waits.edges.append((~awaited, len(pieces.thread) + gap, EdgeKind.HIDDEN_SYNC))
-
-
-def _last_launched(rank: RankTrace, links: Links, pieces: Pieces) -> Ints:
-    """Per piece: row of what its thread's last launch call before it started, of several operations
-    the one that ended last; or -1."""
-    known = np.flatnonzero(links.device_launch >= 0)
-    known = known[np.argsort(rank.end_us[links.device_rows[known]], kind="stable")]
-    piece = pieces.row_piece[links.device_launch[known]]
-    row = np.full(len(pieces.thread), NONE, np.int64)
-    row[piece[piece >= 0]] = links.device_rows[known[piece >= 0]]
-    last = np.maximum.accumulate(np.where(row >= 0, np.arange(len(row)), NONE))
-    same = (last >= 0) & (pieces.thread[last] == pieces.thread)
-    return np.where(same, row[last], NONE)
 
 
 def _blocking_copies(rank: RankTrace, links: Links, pieces: Pieces, waits: Waits) -> None:
