@@ -65,23 +65,23 @@ class Bench:
 
         However little time there is, one case is tried, so that run after run gets on.
         """
-        before = len(self.table)
-        block: list[tuple[str, Case]] = []
-        held_bytes = 0.0
-        tried = False
-        for family, case in cases:
-            if tried and self.run.budget.is_over:
-                break
-            if all(self._identity(case, cache) in self.table for cache in self.caches):
-                continue
-            full = len(block) == BLOCK_CASES or held_bytes + case.size_bytes > memory_bytes
-            if block and full:
-                self._measure_block(block)
-                block, held_bytes, tried = [], 0.0, True
-            block.append((family, case))
-            held_bytes += case.size_bytes
-        if not (tried and self.run.budget.is_over):
-            self._measure_block(block)
+        before, held_bytes, tried = len(self.table), 0.0, False
+        block: list[_Job] = []
+        try:
+            for family, case in cases:
+                if tried and self.run.budget.is_over:
+                    break
+                if all(self._identity(case, cache) in self.table for cache in self.caches):
+                    continue
+                is_full = len(block) >= BLOCK_CASES * len(self.caches)
+                if block and (is_full or held_bytes + case.size_bytes > memory_bytes):
+                    full, block, held_bytes = block, [], 0.0
+                    self._take(full)
+                block += self._prepare(family, case)
+                held_bytes += case.size_bytes
+                tried = True
+        finally:
+            self._take(block)
         return len(self.table) - before
 
     def measure_floors(self) -> None:
@@ -109,16 +109,6 @@ class Bench:
             "variant": case.variant,
             **case.dims,
         }
-
-    def _measure_block(self, block: list[tuple[str, Case]]) -> None:
-        jobs: list[_Job] = []
-        try:
-            for number, (family, case) in enumerate(block):
-                if number and self.run.budget.is_over:
-                    break
-                jobs += self._prepare(family, case)
-        finally:
-            self._take(jobs)
 
     def _prepare(self, family: str, case: Case) -> list[_Job]:
         """The rows of `case`, warmed up; none, and a note, when this machine cannot do it."""

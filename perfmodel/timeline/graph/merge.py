@@ -7,7 +7,7 @@ is not given: each rank's arrival follows from its own graph.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,12 +24,9 @@ MAX_END_SPREAD_US = 100.0
 """Ends of one collective on several ranks spread by up to about this much."""
 
 
-class MatchedCollectives(NamedTuple):
-    """The collectives of one process group: `nodes[c, i]` is the node of collective `c` in the
-    graph of the rank at index `ranks[i]`."""
-
-    ranks: Ints
-    nodes: Ints
+MatchedCollectives: TypeAlias = tuple[Ints, Ints]
+"""Of one process group: the indices of the ranks, and `[collective, rank]` its node in the graph of
+each."""
 
 
 def match_collectives(
@@ -78,7 +75,7 @@ def match_collectives(
         if last > first:
             own = zip(sequences, ahead, strict=True)
             matched = np.stack([nodes[first + lag : last + lag] for nodes, lag in own], axis=1)
-            meetings.append(MatchedCollectives(np.array(ranks), matched))
+            meetings.append((np.array(ranks), matched))
     return meetings
 
 
@@ -168,8 +165,8 @@ def merge(
         sum(graph.left_out for graph in graphs),
         carried=carried,
     )
-    for meeting in meetings:
-        matched = meeting.nodes + offset[meeting.ranks]
+    for ranks, nodes in meetings:
+        matched = nodes + offset[ranks]
         transfer_us = _transfer_us(merged, matched)
         if modelled:
             longest = merged.nodes_.duration_us[matched].max(axis=1, keepdims=True)

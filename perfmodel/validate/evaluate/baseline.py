@@ -144,13 +144,6 @@ class Comparison:
     def __repr__(self) -> str:
         return f"Comparison({len(self.changes)} figures, {len(self.failing)} worse or gone)"
 
-    def _repr_html_(self) -> str:
-        from perfmodel.plot import table_html
-
-        columns = [*(f.name for f in fields(Change)), "status"]
-        changed = [each for each in self.changes if each.status is not Status.SAME]
-        return table_html([each.to_dict() for each in changed], columns, repr(self))
-
     @property
     def failing(self) -> list[Change]:
         """What got worse or is gone, the largest growth first."""
@@ -230,21 +223,18 @@ def _changes(then: Row | None, now: Row | None, tolerance_frac: float) -> Iterat
     for figure in FIGURES:
         old = None if then is None else float(getattr(then, figure))
         new = None if now is None else float(getattr(now, figure))
-        status = _status(old, new, tolerance_frac)
+        limit, status = 1 + tolerance_frac, Status.SAME
+        if old is None or new is None:
+            status = Status.NEW if old is None else Status.GONE
+        elif abs(new) > abs(old) * limit + FLOOR_PCT:
+            status = Status.WORSE
+        elif abs(old) > abs(new) * limit + FLOOR_PCT:
+            status = Status.BETTER
         if is_null and status is not Status.SAME:
             status = Status.MOVED
         yield Change(*row.key, figure, status, old, new)
     if then and now and now.n < then.n and not is_null:
         yield Change(*row.key, COUNT, Status.WORSE, float(then.n), float(now.n))
-
-
-def _status(old: float | None, new: float | None, tolerance_frac: float) -> Status:
-    if old is None or new is None:
-        return Status.NEW if old is None else Status.GONE
-    limit = 1 + tolerance_frac
-    if abs(new) > abs(old) * limit + FLOOR_PCT:
-        return Status.WORSE
-    return Status.BETTER if abs(old) > abs(new) * limit + FLOOR_PCT else Status.SAME
 
 
 _SUITE = "perfmodel check"
@@ -262,7 +252,14 @@ def junit(result: Comparison) -> str:
         trace, kind, name = map(_plain, key)
         case = ElementTree.SubElement(suite, "testcase", classname=trace, name=f"{kind} {name}")
         if fails:
-            text = _plain("; ".join(change_text(change) for change in changes if change.fails))
+            text = _plain(
+                "; ".join(
+                    f"{c.kind} {c.name} {c.figure} {figure_text(c, c.baseline)} -> "
+                    f"{figure_text(c, c.present)} ({c.status.value})"
+                    for c in changes
+                    if c.fails
+                )
+            )
             ElementTree.SubElement(case, "failure", message=text).text = text
     ElementTree.indent(suites)
     body = ElementTree.tostring(suites, encoding="unicode")
@@ -298,12 +295,6 @@ def extent(result: Comparison) -> str:
     """How much was compared."""
     traces = len({change.trace for change in result.changes})
     return f"{len(result.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
-
-
-def change_text(change: Change) -> str:
-    """`step_left_out step mape_pct 1.20 -> 2.40`, as one line."""
-    sizes = f"{figure_text(change, change.baseline)} -> {figure_text(change, change.present)}"
-    return f"{change.kind} {change.name} {change.figure} {sizes} ({change.status.value})"
 
 
 def figure_text(change: Change, value: float | None) -> str:

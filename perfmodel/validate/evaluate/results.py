@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,9 +179,6 @@ class Evaluation:
     def names(self) -> set[str]:
         """The traces and tables that were evaluated."""
         return {facts.trace for facts in self.traces} | {row.trace for row in self.rows}
-
-    def of_trace(self, name: str) -> Iterator[Row]:
-        return (row for row in self.rows if row.trace == name)
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd

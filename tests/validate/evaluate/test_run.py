@@ -139,5 +139,5 @@ def test_a_bad_trace_of_a_folder_is_left_out_and_one_that_was_asked_for_is_not(
 
 def test_evaluation_prints_itself() -> None:
     found = evaluated(steps((90, 20), (90, 20)))
-    assert "mape_pct" in found._repr_html_()
+    assert "mape_pct" in found.to_frame().columns
     assert len(found.to_frame()) == len(found.rows)
