@@ -7,6 +7,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -137,7 +138,11 @@ def files_of(path: str | Path) -> list[Path]:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     files = [each for each in every if _is_document(each.name, suffixes)]
     if not files:
-        inner = [each.name for each in every if _holds_some(each, suffixes)]
+        inner = []
+        for each in every:
+            with suppress(OSError):  # of what cannot be looked into
+                if any(_is_document(file.name, suffixes) for file in each.iterdir()):
+                    inner.append(each.name)
         some = ", ".join(inner[:_MAX_FOLDERS]) + (", ..." if inner[_MAX_FOLDERS:] else "")
         hint = f"; there are some in {some}" if inner else ""
         raise TraceError(
@@ -149,16 +154,6 @@ def files_of(path: str | Path) -> list[Path]:
 def _is_document(name: str, suffixes: tuple[str, ...]) -> bool:
     """Whether a file is to be looked at; what macOS keeps of one beside it (`._NAME`) is not."""
     return name.lower().endswith(suffixes) and not name.rpartition("/")[2].startswith("._")
-
-
-def _holds_some(folder: Path, suffixes: tuple[str, ...]) -> bool:
-    """Whether files of these suffixes lie in it; of what cannot be looked into, no."""
-    try:
-        return folder.is_dir() and any(
-            _is_document(each.name, suffixes) for each in folder.iterdir()
-        )
-    except OSError:
-        return False
 
 
 def _unpacked(

@@ -53,23 +53,21 @@ def decode_nsight(content: bytes, where: str) -> tuple[RankTrace, ...]:
     values of another type, unknown strings and events that end before they begin.
     """
     with opened(content, where) as db:
-        return _ranks_of_tables(db)
-
-
-def _ranks_of_tables(db: Database) -> tuple[RankTrace, ...]:
-    texts = db.texts(STRINGS)
-    processes: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in db.rows(CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
-        name = _VERSION_OF_CALL.sub("", text_of(texts, row["nameId"], row, "nameId"))
-        columns = _of_thread(row) | {"correlation": row["correlationId"]}
-        processes[columns["pid"]].append(event_of(row, Category.RUNTIME, name, **columns))
-    for pid, event in _nsight_device(db, texts):
-        processes[next(iter(processes), 0) if pid < 0 else pid].append(event)
-    for event in _nsight_ranges(db, texts):
-        processes[event["pid"]].append(event)
-    gpus = sorted(db.rows(GPUS, ("id",), ("totalMemory",), texts="name"), key=lambda gpu: gpu["id"])
-    devices = tuple(DeviceProperties(gpu["name"], max(gpu["totalMemory"], 0)) for gpu in gpus)
-    ranks = ranks_of(db.where, processes, devices, "an export of Nsight Systems")
+        texts = db.texts(STRINGS)
+        processes: defaultdict[int, list[Row]] = defaultdict(list)
+        for row in db.rows(CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
+            name = _VERSION_OF_CALL.sub("", text_of(texts, row["nameId"], row, "nameId"))
+            columns = _of_thread(row) | {"correlation": row["correlationId"]}
+            processes[columns["pid"]].append(event_of(row, Category.RUNTIME, name, **columns))
+        for pid, event in _nsight_device(db, texts):
+            processes[next(iter(processes), 0) if pid < 0 else pid].append(event)
+        for event in _nsight_ranges(db, texts):
+            processes[event["pid"]].append(event)
+        gpus = sorted(
+            db.rows(GPUS, ("id",), ("totalMemory",), texts="name"), key=lambda gpu: gpu["id"]
+        )
+        devices = tuple(DeviceProperties(gpu["name"], max(gpu["totalMemory"], 0)) for gpu in gpus)
+        ranks = ranks_of(where, processes, devices, "an export of Nsight Systems")
     for rank in ranks:
         if whole := int(rank.name_matches(_WHOLE_GRAPH)[rank.is_device].sum()):
             rank.warnings.append(

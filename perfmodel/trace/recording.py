@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, distinct, is_among
+from perfmodel.base.arrays import Floats, distinct, is_among
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import (
     DEVICE_WAIT_CALL,
@@ -220,8 +220,17 @@ def inconsistencies(rank: RankTrace) -> Iterator[str]:
     yield from _crossings(rank)
     rows = np.flatnonzero(rank.is_device)
     rows = rows[np.argsort(stream_keys(rank, rows), kind="stable")]
+    found, launch = [np.zeros(0)], rank.correlation[rows]
+    for low, high in equal_runs(stream_keys(rank, rows)):
+        # How long each begins before the latest end so far, unless both are of one launch.
+        end_us = rank.end_us[rows[low : high - 1]]
+        latest = np.maximum.accumulate(end_us)
+        overlap_us = latest - rank.start_us[rows[low + 1 : high]]
+        last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
+        together = launch[low:high][last] == launch[low + 1 : high]
+        found.append(overlap_us[~together | (launch[low + 1 : high] <= 0)])
     what = "device operations begin before the one before them on their stream ended"
-    yield from count_beyond(_overlaps_us(rank, rows), DEVICE_OVERLAP_US, what)
+    yield from count_beyond(np.concatenate(found), DEVICE_OVERLAP_US, what)
 
 
 def _crossings(rank: RankTrace) -> Iterator[str]:
@@ -243,18 +252,3 @@ def _crossings(rank: RankTrace) -> Iterator[str]:
         yield from count_beyond(crossings_us(rank, among), tolerance_us, f"{what} {crosses}")
     every = "calls, or what they are within,"
     yield from count_beyond(every_us, CALL_OVERLAP_US, f"{every} {crosses}")
-
-
-def _overlaps_us(rank: RankTrace, rows: Ints) -> Floats:
-    """Of device operations by stream: how long each begins before the latest end so far, unless
-    both are of one launch."""
-    result = [np.zeros(0)]
-    launch = rank.correlation[rows]
-    for low, high in equal_runs(stream_keys(rank, rows)):
-        end_us = rank.end_us[rows[low : high - 1]]
-        latest = np.maximum.accumulate(end_us)
-        overlap_us = latest - rank.start_us[rows[low + 1 : high]]
-        last = np.maximum.accumulate(np.where(end_us == latest, np.arange(len(end_us)), 0))
-        together = launch[low:high][last] == launch[low + 1 : high]
-        result.append(overlap_us[~together | (launch[low + 1 : high] <= 0)])
-    return np.concatenate(result)

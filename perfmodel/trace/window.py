@@ -142,7 +142,7 @@ class MarkRule(NamedTuple):
     lies behind a sole one; three gaps between an optimizer's show whether they are alike."""
 
 
-RULES = (
+RULES: tuple[MarkRule, ...] = (
     MarkRule(STEP_NAME),
     MarkRule(ENGINE_STEP, least=2),
     MarkRule(NUMBERED_STEP),
@@ -150,13 +150,6 @@ RULES = (
 )
 """In the order in which they are tried."""
 ANY_MARK = re.compile("|".join(f"(?:{rule.name.pattern})" for rule in RULES), re.IGNORECASE)
-
-
-def rules_of(steps_by: str) -> tuple[MarkRule, ...]:
-    """The table, or what a user named (`steps_by`): a name as it is, or with a number behind it."""
-    if not steps_by:
-        return RULES
-    return (MarkRule(re.compile(re.escape(steps_by) + r"(?:[#_ ]?\d+)?$")),)
 
 
 class Marks(NamedTuple):
@@ -171,7 +164,10 @@ def marked_steps(
     names: Sequence[str], thread: Ints, start: NDArray[Any], end: NDArray[Any], steps_by: str = ""
 ) -> Marks:
     """The steps that annotations of these names, threads and times mark, in order of time."""
-    for rule in rules_of(steps_by):
+    rules = RULES  # or a name that a user gave, as it is, or with a number behind it
+    if steps_by:
+        rules = (MarkRule(re.compile(re.escape(steps_by) + r"(?:[#_ ]?\d+)?$")),)
+    for rule in rules:
         rows = np.array([at for at, name in enumerate(names) if rule.name.match(name)], np.int64)
         if not len(rows):
             continue

@@ -141,8 +141,16 @@ def event_waits(rank: RankTrace, links: Links, is_collective: Mask, delay_us: Fl
     stated, known = _recorded_waits(rank, calls, launches)
     ordered, named = _launch_order_waits(rank, calls[~known], launches)
     late = np.flatnonzero(delay_us > LATE_START_US)
+    # First after a call for a wait, of any thread: a call names no stream, so it may be for theirs.
+    called_us = np.sort(rank.start_us[calls[~known]])
+    by_stream = np.argsort(launches.stream, kind="stable")
+    when_us = launches.when_us[by_stream]
+    same = np.diff(launches.stream[by_stream], prepend=NONE) == 0
+    since_us = np.where(same, np.roll(when_us, 1), -np.inf)
+    until = np.searchsorted(called_us, when_us, side="right")
     is_first = np.zeros(len(delay_us), np.bool_)
-    is_first[_first_after_wait_call(rank, calls[~known], launches)] = True
+    waited = until > np.searchsorted(called_us, since_us, side="right")
+    is_first[launches.device[by_stream[waited]]] = True
     after_call = late[is_first[late]]
     target = np.concatenate([ordered, after_call])
     named = np.concatenate([named, np.full(len(after_call), NONE, np.int64)])
@@ -294,19 +302,6 @@ def _launch_order_waits(rank: RankTrace, calls: Ints, launches: _Launches) -> tu
         targets.append(launches.device[target])
         sources.append(np.where(source >= 0, launches.device[source], NONE))
     return np.concatenate(targets), np.concatenate(sources)
-
-
-def _first_after_wait_call(rank: RankTrace, calls: Ints, launches: _Launches) -> Ints:
-    """Device rows before whose launch, and after the launch before on their stream, any thread
-    called for a wait: a call names no stream, so it may have been for theirs."""
-    called_us = np.sort(rank.start_us[calls])
-    order = np.argsort(launches.stream, kind="stable")
-    stream, when_us = launches.stream[order], launches.when_us[order]
-    same = np.diff(stream, prepend=NONE) == 0
-    since_us = np.where(same, np.roll(when_us, 1), -np.inf)
-    until = np.searchsorted(called_us, when_us, side="right")
-    waited = until > np.searchsorted(called_us, since_us, side="right")
-    return launches.device[order[waited]]
 
 
 def with_data_edges(
