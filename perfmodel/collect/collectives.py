@@ -106,7 +106,7 @@ def _measure(
             figures = _timed(current, ranks, op, elements)
             if table is not None and figures:
                 table.add([row | figures])
-            if broadcast_from_first(backend, ranks, current.budget.is_over):
+            if broadcast_from_first(backend, ranks, current.is_over):
                 break
     finally:
         if table is not None:

@@ -46,8 +46,8 @@ class _Job:
 
     def finished(self) -> dict[str, Any]:
         """The row with its robust duration and spread."""
-        summary = summarize([sample.duration_us for sample in self.taken])
-        host_us = float(np.median([sample.host_us for sample in self.taken]))
+        durations_us, hosts_us = zip(*self.taken, strict=True)
+        summary, host_us = summarize(durations_us), float(np.median(hosts_us))
         times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": round(host_us, 3)}
         return {**self.row, **times, "repeats": len(self.taken)}
 
@@ -69,7 +69,7 @@ class Bench:
         block: list[_Job] = []
         try:
             for family, case in cases:
-                if tried and self.run.budget.is_over:
+                if tried and self.run.is_over:
                     break
                 if all(self._identity(case, cache) in self.table for cache in self.caches):
                     continue
@@ -141,7 +141,7 @@ class Bench:
         before = len(self.run.readings_us)
         try:
             for number in range(ROUNDS):
-                if number and self.run.budget.is_over:
+                if number and self.run.is_over:
                     break
                 self.run.read_reference()
                 for job in jobs:

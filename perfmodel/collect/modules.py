@@ -192,7 +192,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     try:
         for path in programs:
-            if rows and current.budget.is_over:
+            if rows and current.is_over:
                 break
             beside = reference_columns([current.read_reference()])
             traces = stem.with_name(f"{stem.name}_traces") / path.stem if arguments.traces else None

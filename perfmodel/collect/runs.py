@@ -20,7 +20,7 @@ from perfmodel.collect.arguments import Verb, add_common, output_folder, restore
 from perfmodel.collect.backend import Backend, describe_machine, gpu_state, open_backend
 from perfmodel.collect.models import Ranks
 from perfmodel.collect.records import PARTS, write_record
-from perfmodel.collect.timing import Budget, Reference, reference_record
+from perfmodel.collect.timing import Reference, reference_record
 from perfmodel.errors import PerfmodelError, UsageError
 
 JOIN_TIMEOUT_S = 300
@@ -41,13 +41,18 @@ class Run:
     """What every verb has: its time, the reference work beside it, what it skipped, its record."""
 
     def __init__(self, verb: str, command: str, backend: Backend, limit_minutes: float) -> None:
-        self.backend, self.budget = backend, Budget(limit_minutes)
+        self.backend, self.end_s = backend, time.monotonic() + 60 * limit_minutes
         self.readings_us: list[list[float]] = []
         self.skipped: dict[str, Any] = {}
         self._reference = Reference(backend)
         self._began_s = time.monotonic()
         schema = f"perfmodel.collect.{verb}/1"
         self._head = {"schema": schema, "command": command, "machine": describe_machine(backend)}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() >= self.end_s
 
     def read_reference(self, *, evict: bool = False) -> list[float]:
         """What each part of the reference work takes now, microseconds; kept for the record.
@@ -163,7 +168,7 @@ def broadcast_from_first(backend: Backend, ranks: Ranks, value: int) -> int:
 def run_reference(arguments: argparse.Namespace) -> None:
     """Read the reference work until the time is used up, and write one JSON record."""
     current, stem = open_run("reference", arguments)
-    while not current.readings_us or not current.budget.is_over:
+    while not current.readings_us or not current.is_over:
         current.read_reference(evict=True)
     path = stem.with_name(f"{stem.name}.json")
     current.write(path)

@@ -1,11 +1,11 @@
-"""Clocks, the robust estimator of calibration and truth, time budgets; the reference work."""
+"""Clocks, the robust estimator of calibration and truth, the reference work."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -85,11 +85,8 @@ DEFAULT_CPU_CACHE_BYTES = 64_000_000
 CACHES = ("cold", "warm")
 
 
-class Sample(NamedTuple):
-    """One timed call: its duration, and for how long the host was in the call."""
-
-    duration_us: float
-    host_us: float
+Sample: TypeAlias = tuple[float, float]
+"""Of one timed call its duration, and for how long the host was in the call, microseconds."""
 
 
 class Stopwatch:
@@ -120,7 +117,7 @@ class Stopwatch:
             else:
                 self._flushed.add_(1)
             duration_us = call_us(run)
-            taken.append(Sample(duration_us, duration_us))
+            taken.append((duration_us, duration_us))
         return taken
 
     def _gpu(self, run: Callable[[], Any], warm: bool, count: int) -> list[Sample]:
@@ -137,22 +134,7 @@ class Stopwatch:
             end.record()
             timed.append((start, end, host_us))
         self._backend.synchronize()
-        return [Sample(a.elapsed_time(b) * US_PER_MS, host_us) for a, b, host_us in timed]
-
-
-_SECONDS_PER_MINUTE = 60
-
-
-class Budget:
-    """A time limit in minutes, counted from its making."""
-
-    def __init__(self, minutes: float) -> None:
-        self._end_s = time.monotonic() + minutes * _SECONDS_PER_MINUTE
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is used up."""
-        return time.monotonic() >= self._end_s
+        return [(a.elapsed_time(b) * US_PER_MS, host_us) for a, b, host_us in timed]
 
 
 SIDE = 256

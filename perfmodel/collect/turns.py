@@ -101,7 +101,7 @@ class Turns:
         """A few steps of every workload per round, until the time or the rounds are used up."""
         for _ in range(most_rounds):
             for workload in self.workloads:
-                if broadcast_from_first(self.backend, self.ranks, self.run.budget.is_over):
+                if broadcast_from_first(self.backend, self.ranks, self.run.is_over):
                     return
                 training = self._training(workload)
                 if training is not None:

@@ -13,7 +13,6 @@ from perfmodel.collect.families import (
     log_points,
     round_robin,
 )
-from perfmodel.collect.timing import Budget
 
 CPU = Scope("cpu", ("fp32", "bf16", "int8"))
 GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), max_bytes=8e9, max_flop=4e12)
@@ -42,11 +41,6 @@ def test_groups_of_all_families_take_turns() -> None:
 def test_layouts_of_a_product_take_turns() -> None:
     groups = {c.group for c in FAMILIES["matmul"].cases(CPU) if c.op == "mm" and c.dtype == "fp32"}
     assert {group[3] for group in groups} == {"nn", "nt", "tn"}
-
-
-def test_a_budget_ends() -> None:
-    assert not Budget(1).is_over
-    assert Budget(1e-12).is_over
 
 
 def test_points_stay_in_their_box_and_half_are_aligned() -> None:
