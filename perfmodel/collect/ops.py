@@ -25,7 +25,7 @@ from perfmodel.base.units import NS_PER_US
 from perfmodel.collect.arguments import Verb, add_common, count, wrote
 from perfmodel.collect.backend import device_name
 from perfmodel.collect.models import Ranks, Training
-from perfmodel.collect.models.configuration import read_configs
+from perfmodel.collect.models.dlrm import read_configs
 from perfmodel.collect.records import REFERENCE_COLUMNS, write_table
 from perfmodel.collect.runs import Run, open_run
 from perfmodel.collect.timing import LOW_QUANTILE, reference_columns

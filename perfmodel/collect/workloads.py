@@ -16,8 +16,14 @@ import numpy as np
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import MODELS, Builder, Options, Ranks, Training
-from perfmodel.collect.models.configuration import FP32_BYTES, ONE_RANK, TWO_RANKS, TruthConfig
-from perfmodel.collect.models.dlrm import DISTINCT_BATCHES, train_dlrm
+from perfmodel.collect.models.dlrm import (
+    DISTINCT_BATCHES,
+    FP32_BYTES,
+    ONE_RANK,
+    TWO_RANKS,
+    TruthConfig,
+    train_dlrm,
+)
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)

@@ -21,7 +21,7 @@ from perfmodel.collect.arguments import (
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import FAMILIES, Scope
 from perfmodel.collect.models import MODELS, Options
-from perfmodel.collect.models.configuration import (
+from perfmodel.collect.models.dlrm import (
     CRITEO_TB_ROWS,
     dlrm_config,
     require_room,

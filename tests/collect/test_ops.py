@@ -12,7 +12,7 @@ import pytest
 
 from perfmodel.collect.cli import build_parser, main
 from perfmodel.collect.families import kronecker
-from perfmodel.collect.models.configuration import ONE_RANK, TWO_RANKS
+from perfmodel.collect.models.dlrm import ONE_RANK, TWO_RANKS
 from perfmodel.collect.ops import OP_COLUMNS, STEP_COLUMNS, op_rows
 from perfmodel.collect.records import write_table
 from perfmodel.collect.turns import Samples

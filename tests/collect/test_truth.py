@@ -10,7 +10,7 @@ import pytest
 from collect.tiny_config import TINY
 
 from perfmodel.collect.cli import build_parser, main
-from perfmodel.collect.models.configuration import (
+from perfmodel.collect.models.dlrm import (
     ONE_RANK,
     TWO_RANKS,
     TruthConfig,

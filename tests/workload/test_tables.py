@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.collect.models.configuration import zipf_indices
+from perfmodel.collect.models.dlrm import zipf_indices
 from perfmodel.embedding import zipf
 from perfmodel.workload.tables import Table, lookups
 

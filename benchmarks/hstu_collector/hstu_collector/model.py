@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hstu_collector.cases import CONTEXT, DROPPED
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.models import Options, Ranks, Training, chosen
-from perfmodel.collect.models.configuration import DlrmConfig, require_room
+from perfmodel.collect.models.dlrm import DlrmConfig, require_room
 from perfmodel.errors import UsageError
 
 DISTINCT_BATCHES, COPIES = 8, 2

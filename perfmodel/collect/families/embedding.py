@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.models.configuration import zipf_indices
+from perfmodel.collect.models.dlrm import zipf_indices
 
 POINTS = 400
 RANGES = {
