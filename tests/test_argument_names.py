@@ -41,7 +41,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: perfmodel.predict(TRACE, train=False), "train cannot be combined with a trace"),
     (lambda: perfmodel.predict(WORKLOAD), "say on which hardware"),
-    (lambda: perfmodel.read(TRACE, steps=slice(90, 99)), "steps: no plain file"),
+    (lambda: perfmodel.read(TRACE, steps=slice(90, 99)), "steps matches none of the 6 steps"),
     (lambda: perfmodel.compare(WORKLOAD, MACHINE, []), "designs: name one or more"),
     (lambda: perfmodel.compare(WORKLOAD, MACHINE, ["neo"] * 2), "designs: neo comes twice"),
     (
