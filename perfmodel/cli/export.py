@@ -7,11 +7,7 @@ from pathlib import Path
 
 from perfmodel.base.files import atomic_write
 from perfmodel.cli.output import check_target, working, wrote
-from perfmodel.cli.prediction_options import (
-    DEFAULTS,
-    OF_READING,
-    PredictionOptions,
-)
+from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting.written import What, documents, exported
 
@@ -19,7 +15,6 @@ _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
     What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
-    What.OP: "the operator; run it with a Python that has PyTorch",
 }
 
 
@@ -27,11 +22,10 @@ def export(
     trace: str,
     output: Path | None = None,
     what: What | None = None,
-    name: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
     """A timeline, a linked trace or a graph for other tools."""
-    chosen = exported(output, what, name or "")
+    chosen = exported(output, what)
     if output:
         check_target(output)
     if chosen is not What.TIMELINE:
@@ -42,7 +36,7 @@ def export(
     content = options.content(trace)
     with working("exporting"):
         source = options.predict(content) if chosen is What.TIMELINE else content
-        written = documents(chosen, source, output, name or "")
+        written = documents(chosen, source, output)
     for path, document in written.items():
         if path:
             with atomic_write(path) as file:

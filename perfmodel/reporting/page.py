@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -17,6 +17,7 @@ from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
 from perfmodel.plot.style import svg_text
+from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
 from perfmodel.reporting.tables import Table, columns
@@ -26,15 +27,11 @@ from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
 
 
-MODEL = "model"
-"""The mode whose graphs hold nothing that was measured."""
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
 EXPLAINED = 10
@@ -68,11 +65,13 @@ def page_html(
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs. The same input gives the same bytes.
     """
-    answers = [result.to_dict() for result in prediction.results]
-    headline = "; ".join(map(_headline, prediction.results))
-    pairs = list(zip(prediction.results, answers, strict=True))
+    pairs = [(result, result.to_dict()) for result in prediction.results]
+    source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
+    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
+    if source.get("batch"):
+        facts.append(f"batch {source['batch']:,}")
     contents = {
-        "gains": _gains(prediction, gains) if gains else "",
+        "gains": "".join(_gains(prediction, gains)) if gains else "",
         "summary": "".join(_summary(*pair) for pair in pairs),
         "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
         "why": "".join(_pictures(prediction)),
@@ -80,31 +79,26 @@ def page_html(
         "hardware": "".join(map(_machine, machines)) or _paragraph(OWN),
         "notes": "".join(_notes(prediction)),
     }
-    kept = [name for name in contents if contents[name]]
-    links = (f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept)
+    kept = {name: text for name, text in contents.items() if text}
     sections = (
-        f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{contents[name]}</section>'
-        for name in kept
+        f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{text}</section>'
+        for name, text in kept.items()
     )
     script = _asset("page.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     return Template(_asset("page.html")).substitute(
-        policy=_policy(script),
-        title=escape(f"{prediction.source['trace']}: {headline}"),
+        # A browser runs this script and no other, and loads nothing: names in a trace cannot.
+        policy=(
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        title=escape(f"{source['trace']}: {headline}"),
         style=_asset("page.css"),
         headline=escape(headline),
-        about=_about(prediction.source),
-        links="".join(links),
+        about=_paragraph(", ".join(facts)),
+        links="".join(f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept),
         sections="".join(sections),
         script=script,
-    )
-
-
-def _policy(script: str) -> str:
-    """A browser runs this script and no other, and loads nothing: names in a trace cannot."""
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -122,27 +116,28 @@ def _items(texts: Iterable[str]) -> str:
 
 def sortable(table: Table) -> str:
     """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
+
+    def cell(value: object, text: str) -> str:
+        about = ""
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            about = f' class="number" data-value="{value!r}"'
+        elif value is not None and str(value) != text:
+            about = f' title="{escape(str(value))}"'
+        return f"<td{about}>{escape(text)}</td>"
+
     head = "".join(
         '<th scope="col" aria-sort="none">'
         f'<button type="button">{escape(column.head) or "&nbsp;"}</button></th>'
         for column in table.columns
     )
     body = "".join(
-        f"<tr>{''.join(map(_cell, values, texts))}</tr>"
+        f"<tr>{''.join(map(cell, values, texts))}</tr>"
         for values, texts in zip(table.values, table.rows(), strict=True)
     )
     return (
         f'<div class="wide"><table class="sortable"><caption>{escape(table.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _cell(value: object, text: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f'<td class="number" data-value="{value!r}">{escape(text)}</td>'
-    if value is None or str(value) == text:
-        return f"<td>{escape(text)}</td>"
-    return f'<td title="{escape(str(value))}">{escape(text)}</td>'
 
 
 def data(name: str, value: Any) -> str:
@@ -163,14 +158,13 @@ def _headline(result: Result) -> str:
     return f"{text}, {saved} than the {human_us(change.baseline_us)} without the what-if"
 
 
-def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
+def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
     """Per result the list; each line is the step's gain by one what-if, and its command."""
-    parts = []
     for result, listed in zip(prediction.results, gains, strict=True):
         base = result.baseline or result
         given = ", without the what-ifs of this page" if result.baseline else ""
         of = f"a step of {human_us(base.step_us)} on {result.hardware}{given}"
-        parts.append(_paragraph(f"Simulated one at a time, of {of}:"))
+        yield _paragraph(f"Simulated one at a time, of {of}:")
         lines = [
             f"<li>{escape(f'{each.name}: -{human_us(each.gain_us)}')}, "
             f"{100 * each.gain_frac:.1f} %: {escape(each.advice)}"
@@ -178,15 +172,7 @@ def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
             for each in listed
         ]
         none = _paragraph("No what-if alone gains more than 1 % of the step.")
-        parts.append(f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none)
-    return "".join(parts)
-
-
-def _about(source: Mapping[str, Any]) -> str:
-    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
-    if source.get("batch"):
-        facts.append(f"batch {source['batch']:,}")
-    return _paragraph(", ".join(facts))
+        yield f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none
 
 
 def _summary(result: Result, answer: Record) -> str:
@@ -240,15 +226,12 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
     first = prediction.results[0]
     name = first.timeline.graph.marks.name[first.median_mark]
     drawn = comparison_figure({name: prediction.paths_by_cause()}, title="Critical path by cause")
-    yield _picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
+    pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():
-            yield _picture(result.roofline(), "Kernels below the roofs of the device.")
-
-
-def _picture(figure: Figure, caption: str) -> str:
-    """A figure as vector graphics within the page."""
-    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
+            pictures.append((result.roofline(), "Kernels below the roofs of the device."))
+    for figure, caption in pictures:
+        yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _tables(result: Result, answer: Record) -> Iterator[Table]:
@@ -292,17 +275,17 @@ def _reasons(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _machine(part: Part) -> str:
-    records = [
-        {"part": each.name, "figure": figure.key, "value": figure.value, "source": figure.source}
-        for each in _with_parts(part)
-        for figure in figures(each)
-    ]
+    """Every figure of a machine and of what is in it."""
+    records: list[Record] = []
+    left = [part]
+    while left:
+        each = left.pop(0)
+        left[:0] = parts_of(each).values()
+        records += [
+            {"part": each.name, "figure": found.key, "value": found.value, "source": found.source}
+            for found in figures(each)
+        ]
     return sortable(Table(f"Figures of {part.name}", _HARDWARE, records, full_names=True))
-
-
-def _with_parts(part: Part) -> list[Part]:
-    """A machine and what is in it."""
-    return [part, *(each for inner in parts_of(part).values() for each in _with_parts(inner))]
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:
