@@ -7,7 +7,6 @@ from pathlib import Path
 
 import typer
 
-from perfmodel.base.files import write_text
 from perfmodel.cli.error_tables import show_check
 from perfmodel.cli.evaluate import evaluate_paths
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
@@ -34,49 +33,28 @@ def check(
         raise UsageError(
             "nothing to check against: give --baseline FILE; with --update it is written"
         )
-    _check_places(baseline, update, [junit, markdown])
+    from perfmodel.validate.evaluate import baseline as held_by
 
-    from perfmodel.validate.evaluate.baseline import (
-        check_tolerance,
-        compare,
-        read_baseline,
-        write_baseline,
-    )
-    from perfmodel.validate.evaluate.baseline import junit as junit_text
-    from perfmodel.validate.evaluate.baseline import markdown as markdown_text
-
-    check_tolerance(tolerance)
-    rows = None if update else read_baseline(baseline)
+    if update:
+        check_target(baseline)
+        held_by.check_replaceable(baseline)
+    check_target(junit, markdown)
+    held_by.check_tolerance(tolerance)
+    rows = None if update else held_by.read_baseline(baseline)
+    limit = max_bytes(max_memory)
     evaluation = evaluate_paths(
-        folders or [],
-        strict=strict,
-        limit_bytes=max_bytes(max_memory),
-        steps_by=steps_by or "",
+        folders or [], strict=strict, limit_bytes=limit, steps_by=steps_by or ""
     )
     if rows is None:
         rows = evaluation.rows
-        write_baseline(baseline, rows)
+        held_by.write_baseline(baseline, rows)
         wrote(baseline, "the baseline; commit it")
-    held = compare(rows, evaluation, tolerance_frac=tolerance)
+    held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
     if junit:
-        write_text(junit, junit_text(held))
-        wrote(junit, "JUnit XML, for the CI")
+        wrote(junit, "JUnit XML, for the CI", held_by.junit(held))
     if markdown:
-        write_text(markdown, markdown_text(held))
-        wrote(markdown, "Markdown, for a comment on the pull request")
+        wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
     show = partial(show_check, baseline=str(baseline), written=update)
     target.write_result(held, show, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
-
-
-def _check_places(baseline: Path, update: bool, reports: list[Path | None]) -> None:
-    """Raise `PerfmodelError`, before any work, where a file cannot be written."""
-    if update:
-        from perfmodel.validate.evaluate.baseline import check_replaceable
-
-        check_target(baseline)
-        check_replaceable(baseline)
-    for path in reports:
-        if path:
-            check_target(path)

@@ -7,16 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.error_tables import (
-    show_collectives,
-    show_designs,
-    show_kernels,
-    show_modules,
-    show_ops,
-    show_pairs,
-    show_steps,
-    show_traces,
-)
+from perfmodel.cli import error_tables as tables
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
 from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
@@ -33,8 +24,7 @@ def traces(
 ) -> None:
     """How far predictions are from what was measured, per step, host overhead and kernel family."""
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-
-    target.write_result(evaluation, show_traces, evaluation.warnings)
+    target.write_result(evaluation, tables.show_traces, evaluation.warnings)
 
 
 def evaluate_paths(
@@ -63,9 +53,8 @@ def kernels(
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
-
     save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, show_kernels, evaluation.warnings)
+    target.write_result(evaluation, tables.show_kernels, evaluation.warnings)
 
 
 def collectives(
@@ -76,27 +65,20 @@ def collectives(
     target: Output = STDOUT,
 ) -> None:
     """How far predicted collectives are from measured ones, per curve, at 64 kB and more."""
-    sizes = _sizes(calibrate)
+    try:
+        sizes = [float(word) for word in (calibrate or "").split(",") if word.strip()]
+    except ValueError:
+        sizes = [-1.0]
+    if any(not 0 < size < float("inf") for size in sizes):
+        raise UsageError(f"--calibrate {calibrate}: expected sizes in bytes, as in 262144,2097152")
 
     from perfmodel.cost.collectives.learned import load
     from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     with working("evaluating"):
-        evaluation = evaluate_collectives(
-            str(curves), str(data), sizes, load(model) if model is not None else None
-        )
-
-    target.write_result(evaluation, show_collectives, evaluation.warnings)
-
-
-def _sizes(text: str | None) -> list[float]:
-    try:
-        sizes = [float(word) for word in (text or "").split(",") if word.strip()]
-    except ValueError:
-        sizes = [-1.0]
-    if any(not 0 < size < float("inf") for size in sizes):
-        raise UsageError(f"--calibrate {text}: expected sizes in bytes, as in 262144,2097152")
-    return sizes
+        learned = load(model) if model is not None else None
+        evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
+    target.write_result(evaluation, tables.show_collectives, evaluation.warnings)
 
 
 def ops(
@@ -119,8 +101,7 @@ def ops(
         evaluation = evaluate_ops(
             traces or [], lookups or [], choice=choice, max_bytes=limit, begin=begin
         )
-
-    target.write_result(evaluation, show_ops, evaluation.warnings)
+    target.write_result(evaluation, tables.show_ops, evaluation.warnings)
 
 
 def modules(
@@ -135,16 +116,12 @@ def modules(
     from perfmodel.validate.evaluate.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
+    asked: dict[str, Any] = {"hardware": hardware, "overheads": overheads}
     with working("predicting") as begin:
         evaluation = evaluate_modules(
-            calls,
-            programs,
-            hardware=hardware,
-            settings=settings or (),
-            overheads=overheads,
-            begin=begin,
+            calls, programs, settings=settings or (), begin=begin, **asked
         )
-    target.write_result(evaluation, show_modules, evaluation.left_out)
+    target.write_result(evaluation, tables.show_modules, evaluation.left_out)
 
 
 def steps(
@@ -156,7 +133,6 @@ def steps(
     target: Output = STDOUT,
 ) -> None:
     """Predict un-profiled DLRM steps from their shapes, and compare."""
-
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.tables import read_steps
     from perfmodel.validate.evaluate.step_times import evaluate_steps
@@ -170,8 +146,7 @@ def steps(
         evaluation = evaluate_steps(
             listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
-
-    target.write_result(evaluation, show_steps, evaluation.warnings)
+    target.write_result(evaluation, tables.show_steps, evaluation.warnings)
 
 
 def pairs(
@@ -185,7 +160,7 @@ def pairs(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    target.write_result(evaluation, show_pairs)
+    target.write_result(evaluation, tables.show_pairs)
 
 
 def designs(
@@ -194,28 +169,17 @@ def designs(
     target: Output = STDOUT,
 ) -> None:
     """Recompute the figures that papers published about co-designs, each beside its tolerance."""
-    runner = _published_runner()
+    roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
+    root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
+    if root is None:
+        raise UsageError(
+            "evaluate designs needs a checkout: there is no folder benchmarks/published"
+        )
+    sys.path.append(str(root))
+    runner = import_module("benchmarks.published.designs")
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
-    target.write_result(evaluation, show_designs)
+    target.write_result(evaluation, tables.show_designs)
 
 
-def _published_runner() -> Any:
-    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
-    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (root / "benchmarks" / "published").is_dir():
-            sys.path.append(str(root))
-            return import_module("benchmarks.published.designs")
-    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
-
-
-NOUNS = (
-    collectives,
-    traces,
-    kernels,
-    ops,
-    modules,
-    pairs,
-    steps,
-    designs,
-)
+NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)

@@ -26,16 +26,15 @@ def export(
 ) -> None:
     """A timeline, a linked trace or a graph for other tools."""
     chosen = exported(output, what)
-    if output:
-        check_target(output)
+    check_target(output)
     if chosen is not What.TIMELINE:
         options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
+    source = options.predict(content) if chosen is What.TIMELINE else content
     with working("exporting"):
-        source = options.predict(content) if chosen is What.TIMELINE else content
         written = documents(chosen, source, output)
     for path, document in written.items():
         if path:

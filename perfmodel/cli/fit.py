@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.base.files import write_text
 from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
-from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
+from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.reporting.tables import named, one_line
 
-if TYPE_CHECKING:
-    from perfmodel.cost.collectives.calibrated import Calibrated
-    from perfmodel.cost.collectives.learned import Learned
-
-MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
-COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
 
 def device(
@@ -41,12 +33,9 @@ def device(
     from perfmodel.validate.calibrate.any_device import fit_any_device
 
     with working("fitting") as begin:
-        fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, begin=begin
-        )
-    write_text(output, text)
-    wrote(output, "the device; use it with --hardware")
-
+        asked = {"stem": output.stem, "only": only, "seed": seed, "begin": begin}
+        fit, text = fit_any_device(data, hardware, **asked)  # type: ignore[arg-type]
+    wrote(output, "the device; use it with --hardware", text)
     rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
     answer = {
         "schema": SCHEMA,
@@ -58,7 +47,7 @@ def device(
     }
     target.write(
         lambda: answer,
-        lambda: rows_csv(rows, COLUMNS),
+        lambda: rows,
         lambda console: show_device_fit(console, fit, output),
         list(fit.notes),
     )
@@ -72,8 +61,7 @@ def drift(
 ) -> None:
     """Whether a calibration still holds: how far the machine has moved since."""
     target = Output(format)
-    if output is not None:
-        check_target(output)
+    check_target(output)
 
     from perfmodel.hardware import device as load_device
     from perfmodel.validate.calibrate.any_device import drifted_toml
@@ -82,14 +70,13 @@ def drift(
     base = load_device(hardware)
     moved = drift_of_record(reference, base)
     if output is not None:
-        write_text(output, drifted_toml(base, moved, reference))
-        wrote(output, "the machine as it is now; use it with --hardware")
-
+        text = drifted_toml(base, moved, reference)
+        wrote(output, "the machine as it is now; use it with --hardware", text)
     line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
     row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
     target.write(
         lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        lambda: rows_csv([row], tuple(row)),
+        lambda: [row],
         lambda console: console.say(line),
     )
 
@@ -118,10 +105,12 @@ def kernels(
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
-    if errors:
-        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
-    if tested:
-        show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
+    for rows_of, where in (
+        (errors, "Each device left out in turn"),
+        (tested, "On the test tables"),
+    ):
+        if rows_of:
+            show_kernel_comparison(console, rows_of, f"{where}, errors in percent")
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
@@ -149,21 +138,16 @@ def collectives(
         fitted = fit(
             "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
         )
-    typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
-
-
-def _said_of_logs(fitted: Calibrated) -> str:
-    calls = fitted.calls
-    kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
-    return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
-
-
-def _said_of_curves(model: Learned) -> str:
-    reach = ", ".join(
-        f"{name} {min(sds):.2f} to {max(sds):.2f}" for name, sds in model.spreads.items()
-    )
-    rows = model.about["rows"]
-    return f"{rows} points; spread of log time on repositories left out: {reach}"
+    if log:
+        calls = fitted.calls
+        kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
+        said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
+    else:
+        sds = fitted.spreads.items()
+        reach = ", ".join(f"{name} {min(each):.2f} to {max(each):.2f}" for name, each in sds)
+        rows = fitted.about["rows"]
+        said = f"{rows} points; spread of log time on repositories left out: {reach}"
+    typer.echo(one_line(f"{output}: {said}"))
 
 
 def overheads(

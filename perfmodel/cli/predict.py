@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
-    from perfmodel.trace import Trace
 
 
 WORKLOADS = "perfmodel.workloads/1"
@@ -57,13 +57,13 @@ def configuration_prediction(
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
-    settings = options.settings or ()
+    settings, train = options.settings or (), not inference
     workload = changed_workload(name, settings)
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
-        train = not inference
         request = options.request(workload, hardware=parts, train=train, every_rank=every_rank)
-        return predicted(request), parts
+        with working("predicting"):
+            return predicted(request), parts
 
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.document import read_plan
@@ -74,27 +74,11 @@ def configuration_prediction(
     if not isinstance(parts[0], (Node, Cluster)):
         raise UsageError(f"--plan: {parts[0].name} is not a node or a cluster")
     machine = cluster(parts[0], options.nodes)
-    deployment = deployment_of(workload, machine, options.batch, train=not inference)
+    deployment = deployment_of(workload, machine, options.batch, train=train)
     deployment = deployment.with_(placement=read_plan(plan, workload, machine))
-    edit, overheads = options.edit or (), options.overheads
-    return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
-
-
-def _list(target: Output) -> None:
-    """The catalogue: what each is, and which software it stands for."""
-    from perfmodel.workload import load_workload, workloads
-
-    rows = [
-        {
-            "name": each.name,
-            "implementation": each.implementation.name,
-            "title": each.title,
-            "tables": len(each.tables),
-            "batch": each.batch,
-        }
-        for each in map(load_workload, workloads())
-    ]
-    target.write_list("Workloads", WORKLOADS, rows)
+    asked: dict[str, Any] = {"edit": options.edit or (), "overheads": options.overheads}
+    with working("predicting"):
+        return predict(deployment, every_rank=every_rank, **asked), parts
 
 
 def predict(
@@ -119,12 +103,12 @@ def predict(
     target: Output = STDOUT,
 ) -> None:
     """How long a batch of a trace, a configuration or a module takes."""
+    from perfmodel.api import hardware_part
     from perfmodel.ops.read.program import Call, program_of
+    from perfmodel.prediction.breakdown.completeness import completeness_line
 
-    check_figure(figure)
-    check_figure(roofline)
-    if save_overheads:
-        check_target(save_overheads)
+    check_figure(figure, roofline)
+    check_target(save_overheads)
     program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
     if (rate is not None or p99_ms is not None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
@@ -138,7 +122,9 @@ def predict(
         of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
         refuse_conflicting("FILE.py:CLASS", of_others)
         call = Call(training, optimizer, dtype, autocast, options.batch)
-        prediction = options.predict_module(program, call)
+        graph = options.traced(program, call)
+        parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
+        prediction = options.predict(graph, hardware=parts)
     elif workload is not None:
         others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
         refuse_conflicting("--workload", others)
@@ -146,10 +132,9 @@ def predict(
         if workload == LIST:
             _list(target)
             return
-        with working("predicting"):
-            prediction, _ = configuration_prediction(
-                workload, options, inference=inference, every_rank=every_rank, plan=plan
-            )
+        prediction, _ = configuration_prediction(
+            workload, options, inference=inference, every_rank=every_rank, plan=plan
+        )
         if rate is not None or p99_ms is not None:
             serving = _serving(prediction, rate, p99_ms)
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
@@ -161,12 +146,25 @@ def predict(
     if explain is not None:
         write_explanation(prediction, explain, target)
         return
-
-    show = partial(show_prediction, demo=demo)
-    from perfmodel.prediction.breakdown.completeness import completeness_line
-
-    first = completeness_line(prediction.gaps)
+    show, first = partial(show_prediction, demo=demo), completeness_line(prediction.gaps)
     target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)
+
+
+def _list(target: Output) -> None:
+    """The catalogue: what each is, and which software it stands for."""
+    from perfmodel.workload import load_workload, workloads
+
+    rows = [
+        {
+            "name": each.name,
+            "implementation": each.implementation.name,
+            "title": each.title,
+            "tables": len(each.tables),
+            "batch": each.batch,
+        }
+        for each in map(load_workload, workloads())
+    ]
+    target.write_list("Workloads", WORKLOADS, rows)
 
 
 def _of_trace(
@@ -175,16 +173,20 @@ def _of_trace(
     """The prediction of a trace; of the demo replayed, with its steps left out one by one."""
     options.check()
     content, demo = options.read(trace)
-    with working("predicting"):
-        prediction = options.predict(content)
-        if demo and prediction.results[0].mode == Mode.REPLAY:
-            left_out = options.predict(content, leave_one_step_out=True).results[0]
-            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
-            prediction = replace(prediction, source=prediction.source | {"demo": demo})
+    prediction = options.predict(content)
+    if demo and prediction.results[0].mode == Mode.REPLAY:
+        left_out = options.predict(content, leave_one_step_out=True).results[0]
+        demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
+        prediction = replace(prediction, source=prediction.source | {"demo": demo})
     if options.strict:
         refuse_cautions(content.source, prediction.cautions)
     if save_overheads:
-        _save_profile(content, save_overheads)
+        from perfmodel.lowering.host import Profile
+        from perfmodel.lowering.host.measure import measure
+
+        pairs = zip(content.ranks, content.links, strict=True)
+        Profile.from_samples(*(measure(rank, links) for rank, links in pairs)).save(save_overheads)
+        wrote(save_overheads, "host overheads T1 to T5; use them with --overheads")
     return prediction, demo
 
 
@@ -220,21 +222,10 @@ def _serving(
 
 def _value(text: str) -> Any:
     """A constructor's argument: JSON where it is some, else text."""
-    import json
-
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _save_profile(trace: Trace, path: Path) -> None:
-    from perfmodel.lowering.host import Profile
-    from perfmodel.lowering.host.measure import measure
-
-    samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
-    Profile.from_samples(*samples).save(path)
-    wrote(path, "host overheads T1 to T5; use them with --overheads")
 
 
 def _path_figure(found: Prediction) -> Figure:

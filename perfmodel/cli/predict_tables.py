@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
-from perfmodel.cli.console import Console, say_assumed_figures, show_read
-from perfmodel.cli.output import Output, rows_csv
+from perfmodel.cli.console import Console
+from perfmodel.cli.output import Output
 from perfmodel.cli.prediction_options import Demo
 from perfmodel.reporting.prediction_tables import (
     DEVICE,
@@ -16,12 +16,11 @@ from perfmodel.reporting.prediction_tables import (
     NULLS,
     Record,
     error_pct,
-    families_us,
     measured_step_us,
     parts_of_results,
-    path_us,
     ranks_table,
     steps_table,
+    summed,
 )
 from perfmodel.reporting.tables import (
     STEADY,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
 
 
+SCHEMA = "perfmodel.explanation/1"
 _MAX_COLUMNS = 4
 
 
@@ -46,16 +46,17 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
     """The results and what was measured, then steps, ranks, kernels and the critical path."""
     source, results = prediction.source, prediction.results
     answers = [result.to_dict() for result in results]
+    named = list(zip(map(_name, results), answers, strict=True))
     console.say(_title(source))
     if demo:
         console.say(f"{demo['model']}; captured on {demo['machine']}")
     has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
     device = DEVICE if has_device else []
     console.show(_summary(results, answers, device))
-    for result, answer in zip(results, answers, strict=True):
+    for result, (name, answer) in zip(results, named, strict=True):
         for line in _lines_of(source, result, answer):
-            console.say(f"{_name(result)}: {line}")
-        say_assumed_figures(console, _name(result), answer["assumed"])
+            console.say(f"{name}: {line}")
+        console.say_assumed(name, answer["assumed"])
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
@@ -69,20 +70,20 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
         console.say(
             f"Without the profiler a step takes {median} (median; 10 to 90 %: {p10} to {p90})."
         )
-    for result, answer in zip(results, answers, strict=True):
+    for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
-            console.show(ranks_table(answer, f"Ranks, {_name(result)}", result.rank.rank, device))
+            console.show(ranks_table(answer, f"Ranks, {name}", result.rank.rank, device))
             console.say(straggler_text(answer["straggler"]))
-    modelled = first["mode"] == "model"
-    named = [(_name(result), answer) for result, answer in zip(results, answers, strict=True)]
+    kinds = "Time by family" if first["mode"] == "model" else "GPU time by kernel family"
     for at in range(0, len(named), _MAX_COLUMNS):
         some = named[at : at + _MAX_COLUMNS]
-        paths = [(name, path_us(answer)) for name, answer in some]
-        console.show(parts_of_results("Critical path of the median step", paths))
-        families = [(name, families_us(answer)) for name, answer in some]
-        if any(time_us for _, time_us in families):
-            title = "Time by family" if modelled else "GPU time by kernel family"
-            console.show(parts_of_results(title, families))
+        for title, key, by, us in (
+            ("Critical path of the median step", "critical_path", "kind", "duration_us"),
+            (kinds, "families", "family", "time_us"),
+        ):
+            parts = [(name, summed(answer[key], by, us)) for name, answer in some]
+            if key == "critical_path" or any(time_us for _, time_us in parts):
+                console.show(parts_of_results(title, parts))
 
 
 def _title(source: Record) -> str:
@@ -191,36 +192,39 @@ def _say_steps(console: Console, steps: Sequence[Record]) -> None:
     console.say(f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}.")
 
 
-SCHEMA = "perfmodel.explanation/1"
-_CSV = ("hardware", "node", "part", "term", "value")
-
-
 def write_explanation(prediction: Prediction, node: str, target: Output) -> None:
     """Write why `node` takes what it takes, on each hardware.
 
     Raises `UsageError` where there is no such node.
     """
     answers = [result.explain(node).to_dict() for result in prediction.results]
+    reasons = [list(_reasons(answer["reason"])) for answer in answers]
+
+    def rows() -> list[dict[str, Any]]:
+        """One row per term of each reason, parts named `REASON / PART`."""
+        return [
+            {
+                "hardware": answer["hardware"],
+                "node": answer["node"]["number"],
+                "part": part,
+                "term": term,
+                "value": value,
+            }
+            for answer, listed in zip(answers, reasons, strict=True)
+            for part, reason in listed
+            for term, value in (
+                ("duration_us", reason["duration_us"]),
+                ("formula", reason["formula"]),
+                *reason["terms"].items(),
+            )
+        ]
 
     def table(console: Console) -> None:
-        for answer in answers:
-            _show_explained(console, answer)
+        for answer, listed in zip(answers, reasons, strict=True):
+            _show_explained(console, answer, listed)
 
-    target.write(
-        lambda: {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings},
-        lambda: rows_csv([row for each in answers for row in _terms(each)], _CSV),
-        table,
-        prediction.warnings,
-    )
-
-
-def _terms(answer: Record) -> Iterator[dict[str, Any]]:
-    """One row per term of each reason, parts named `REASON / PART`."""
-    about = {"hardware": answer["hardware"], "node": answer["node"]["number"]}
-    for part, reason in _reasons(answer["reason"]):
-        terms = {"duration_us": reason["duration_us"], "formula": reason["formula"]}
-        for term, value in (terms | reason["terms"]).items():
-            yield about | {"part": part, "term": term, "value": value}
+    document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
+    target.write(lambda: document, rows, table, prediction.warnings)
 
 
 def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
@@ -231,7 +235,9 @@ def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
         yield from _reasons(part, f"{name} / ")
 
 
-def _show_explained(console: Console, answer: Record) -> None:
+def _show_explained(
+    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
+) -> None:
     """Where the node stands, its reasons from the outside in, and the values that they read."""
     node, waits = answer["node"], answer["waits_for"]
     if answer["matches"] > 1:
@@ -241,11 +247,10 @@ def _show_explained(console: Console, answer: Record) -> None:
     step = f"step {node['step']}" if node["step"] else "outside of the steps"
     where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
     console.say(f"{where}, {step.replace('step step', 'step')}")
+    importance = "no step waits for it"
     if node["on_critical_path"]:
         importance = "on the critical path of its step"
-    elif node["slack_us"] is None:
-        importance = "no step waits for it"
-    else:
+    elif node["slack_us"] is not None:
         importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
     start = human_us(node["start_us"])
     console.say(f"{human_us(node['duration_us'])}, from {start} on; {importance}")
@@ -256,7 +261,7 @@ def _show_explained(console: Console, answer: Record) -> None:
         )
     figures: dict[tuple[Any, ...], Record] = {}
     coefficients: dict[str, Record] = {}
-    for name, reason in _reasons(answer["reason"]):
+    for name, reason in reasons:
         console.print()
         console.say(f"{name}: {human_us(reason['duration_us'])}")
         console.say(f"formula: {reason['formula']}")
@@ -266,8 +271,8 @@ def _show_explained(console: Console, answer: Record) -> None:
             if value is not None
         ]
         if terms:
-            console.show(Table("", columns("term;value"), terms, full_names=True))
+            console.show(Table("", "term;value", terms, full_names=True))
         figures |= {tuple(each.values()): each for each in reason["figures"]}
         coefficients |= {each["name"]: each for each in reason["coefficients"]}
-    show_read(console, "Figures read", list(figures.values()))
-    show_read(console, "Coefficients read", [coefficients[name] for name in sorted(coefficients)])
+    console.show_read("Figures read", list(figures.values()))
+    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])

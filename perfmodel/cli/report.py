@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.base.files import write_text
 from perfmodel.cli.output import check_target, quiet_figures, working, wrote
 from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions
 from perfmodel.errors import UsageError
@@ -37,19 +36,18 @@ def report(
         options.refuse_beside_workload()
         from perfmodel.cli.predict import configuration_prediction
 
-        with working("predicting"):
-            prediction, machines = configuration_prediction(workload, options)
+        prediction, machines = configuration_prediction(workload, options)
     else:
         options.check()
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
         reading, settings = options.reading_words(), options.settings or ()
+        prediction = options.predict(content)
+        names = options.hardware or ()
         with working("predicting"):
-            prediction = options.predict(content)
-            names = options.hardware or ()
             help_most = gains_of(prediction, trace, names, reading=reading, settings=settings)
     quiet_figures()
     with working("writing the page"):
-        write_text(output, page_html(prediction, machines, help_most, recorded))
-    wrote(output, "one page; open it in a browser, or send it")
+        page = page_html(prediction, machines, help_most, recorded)
+        wrote(output, "one page; open it in a browser, or send it", page)

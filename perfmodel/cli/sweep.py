@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console, say_assumed_figures
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
+from perfmodel.cli.output import Output, check_figure, save_figure, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
@@ -55,12 +56,8 @@ def sweep(
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
-    if elasticities:
-        save_figure(figure, elasticities.plot)
-    elif along and not reach:
-        save_figure(figure, lambda: swept.scaling(along))
-    else:
-        save_figure(figure, swept.plot)
+    drawn = swept.plot if reach or not along else partial(swept.scaling, along)
+    save_figure(figure, elasticities.plot if elasticities else drawn)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,
@@ -69,7 +66,7 @@ def sweep(
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
         lambda: answer,
-        lambda: frame_csv(swept.to_frame()),
+        swept.to_frame,
         lambda console: _show(console, swept, answer),
         swept.warnings,
     )
@@ -91,7 +88,7 @@ _UNITS = {
 def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     """What was swept, its front or its rows, and what else was wanted."""
     console.say(f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
-    say_assumed_figures(console, "its best point", answer["assumed"])
+    console.say_assumed("its best point", answer["assumed"])
     if answer["pareto"]:
         _show_points(console, swept, [row["point"] for row in answer["pareto"]])
     elif swept.objectives:
@@ -121,7 +118,8 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
         record = dict(row) | {"mark": "*" if row["point"] in front else ""}
         for name, (_, form, factor) in units.items():
             if form != TIME and row[name] is not None:
-                record[name] = _scaled(row[name] * factor)
+                size = row[name] * factor
+                record[name] = f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
         records.append(record)
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
     heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
@@ -145,10 +143,6 @@ def _show_first(
     console.show(Table(title, heads, records[:MAX_ROWS]))
     if len(records) > MAX_ROWS:
         console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
-
-
-def _scaled(size: float) -> str:
-    return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
 
 
 def _means(swept: Sweep) -> Iterator[dict[str, Any]]:

@@ -241,7 +241,11 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
         areas.append(step_polygon(edges - start_us, height[0], height[1]))
         base = top
     if areas:
-        shape = {"facecolors": list(colours.values()), "linewidths": 0, "snap": False}
+        shape: dict[str, Any] = {
+            "facecolors": list(colours.values()),
+            "linewidths": 0,
+            "snap": False,
+        }
         axes.add_collection(PolyCollection(areas, zorder=2, **shape))
     width_in = (lane.end_us - lane.start_us) * _AXES_WIDTH_IN / (end_us - start_us)
     wide = np.flatnonzero(width_in >= 0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -322,7 +322,7 @@ def _held(
     """The figures of a pair of ranks that have a limit."""
     spread = _spread(before, after)
     for name, limit in limits.items():
-        values: Sequence[float | None] = (before.memory_bytes, after.memory_bytes)
+        values: tuple[float | None, float | None] = before.memory_bytes, after.memory_bytes
         if name != MEMORY:
             us = after.medians_us.get(name)
             values = before.medians_us.get(name), None if us is None else us / ratio

@@ -83,17 +83,12 @@ def ranks_table(
     return Table(title, heads, records)
 
 
-def path_us(answer: Record) -> dict[str, float]:
-    """Microseconds of the critical path by kind."""
+def summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
+    """Microseconds of rows of an answer, by one of their texts."""
     total: dict[str, float] = {}
-    for piece in answer["critical_path"]:
-        total[piece["kind"]] = total.get(piece["kind"], 0.0) + piece["duration_us"]
+    for row in rows:
+        total[row[by]] = total.get(row[by], 0.0) + row[time_us]
     return total
-
-
-def families_us(answer: Record) -> dict[str, float]:
-    """Device time by kernel family."""
-    return {row["family"]: row["time_us"] for row in answer["families"]}
 
 
 def parts_of_results(title: str, parts: Sequence[tuple[str, Mapping[str, float]]]) -> Table:

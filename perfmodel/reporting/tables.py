@@ -74,13 +74,17 @@ class Table:
     def __init__(
         self,
         title: str,
-        columns: Sequence[Column],
+        heads: Sequence[Column] | str,
         records: Iterable[Any],
         *,
         full_names: bool = False,
     ) -> None:
-        self.columns = list(columns)
-        self.values = [[_value(record, each.key) for each in columns] for record in records]
+        self.columns = columns(heads) if isinstance(heads, str) else list(heads)
+        keys = [each.key for each in self.columns]
+        self.values = [
+            [each.get(key) if isinstance(each, Mapping) else getattr(each, key) for key in keys]
+            for each in records
+        ]
         at = [place for place, each in enumerate(self.columns) if each.form == TIME]
         self._times = Times(row[place] for row in self.values for place in at)
         self._full_names = full_names
@@ -154,10 +158,6 @@ class Table:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
         return kept
-
-
-def _value(record: Any, key: str) -> Any:
-    return record.get(key) if isinstance(record, Mapping) else getattr(record, key)
 
 
 def width_of(text: str) -> int:

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.output import frame_csv, rows_csv
+from perfmodel.cli.output import csv_text
 from perfmodel.reporting.tables import Table, columns, width_of
 
 WORDS = ("", "a", "1,234.5", "aten::mm", "elementwise … kernel", "µs", "名前", "x" * 23, "-")
@@ -89,8 +89,8 @@ def test_a_name_is_no_formula_in_csv(name: str) -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"name": [name, "aten::mm", "-"], "us": [-1.5, 2.0, 3.0]})
-    table = list(csv.reader(io.StringIO(frame_csv(frame), newline="")))
-    rows = list(csv.reader(io.StringIO(rows_csv([{"name": name, "us": -1.5}]), newline="")))
+    table = list(csv.reader(io.StringIO(csv_text(frame), newline="")))
+    rows = list(csv.reader(io.StringIO(csv_text([{"name": name, "us": -1.5}]), newline="")))
     assert table[1:] == [[f"'{name}", "-1.5"], ["aten::mm", "2.0"], ["-", "3.0"]]
     assert rows[1] == table[1]
 

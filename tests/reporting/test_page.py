@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfmodel import predict, read
-from perfmodel.cli.prediction_options import read_demo
+from perfmodel.cli.prediction_options import read_named
 from perfmodel.hardware import load
 from perfmodel.prediction import Prediction
 from perfmodel.reporting.page import data, page_html, sortable
@@ -32,7 +32,7 @@ QUIET = (
 
 @pytest.fixture(scope="module")
 def prediction() -> Prediction:
-    trace, _ = read_demo()
+    trace, _ = read_named(None)
     return predict(trace)
 
 
@@ -43,7 +43,7 @@ def test_a_replay_on_a_cpu_claims_no_device(prediction: Prediction) -> None:
 
 
 def test_a_prediction_from_shapes_has_both() -> None:
-    trace, _ = read_demo()
+    trace, _ = read_named(None)
     page = page_html(predict(trace, hardware=["v100-sxm2-16gb"]))
     assert "90 % interval" in page
     assert "device busy" in page

@@ -47,7 +47,13 @@ def test_waiting_for_other_ranks_is_a_piece() -> None:
 def test_columns_of_a_path() -> None:
     timeline = measured(graph())
     frame = piece_columns(timeline, critical_path(timeline, 0))
-    assert frame["cause"].tolist() == ["host_t2", "host_t4", "launch_latency", "compute", "blocking_call"]
+    assert frame["cause"].tolist() == [
+        "host_t2",
+        "host_t4",
+        "launch_latency",
+        "compute",
+        "blocking_call",
+    ]
     assert frame["resource"].tolist()[2:4] == ["0/gpu0/stream7"] * 2
     assert frame["label"][3] == KERNEL
     assert (frame["end_us"] - frame["start_us"]).sum() == 20.0
