@@ -93,7 +93,6 @@ def breakdown(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Where the time of a trace went, per rank and step."""
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
     options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
@@ -239,7 +238,7 @@ class _Page:
             ("Critical path by kind", step.critical_path_by_kind, "of step"),
         ):
             if time_us:
-                console.show(parts_table(title, time_us, share))
+                console.show(parts_table(title, [("", time_us)], share))
 
     def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
         if records:

@@ -61,7 +61,6 @@ def compare(
     latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Co-designs side by side: time, energy, cost, memory."""
     if p99_ms is not None:
         if not inference or rate is None:
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")

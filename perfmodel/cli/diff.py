@@ -36,7 +36,6 @@ def diff(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """What became slower between two traces or predictions, and why."""
     from perfmodel import api
     from perfmodel.reporting.verdict import parse_limits
 

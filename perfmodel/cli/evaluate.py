@@ -1,19 +1,34 @@
-"""`perfmodel evaluate`: predicted against measured; traces, kernels, operators, modules, more."""
+"""`perfmodel evaluate` and `check`: predicted against measured, and against a baseline."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from perfmodel.cli import error_tables as tables
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
-from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
+from perfmodel.cli.output import (
+    FAILED,
+    STDOUT,
+    Output,
+    check_figure,
+    check_target,
+    save_figure,
+    working,
+    wrote,
+)
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.validate.evaluate.results import Evaluation
+
+
+TOLERANCE_FRAC = 0.05
 
 
 def traces(
@@ -22,7 +37,6 @@ def traces(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far predictions are from what was measured, per step, host overhead and kernel family."""
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
     target.write_result(evaluation, tables.show_traces, evaluation.warnings)
 
@@ -46,7 +60,6 @@ def kernels(
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Errors of kernel models on tables of measured kernels, per op, device and dtype."""
     check_figure(figure)
 
     from perfmodel.validate.evaluate.kernels import evaluate_kernels
@@ -64,7 +77,6 @@ def collectives(
     model: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How far predicted collectives are from measured ones, per curve, at 64 kB and more."""
     try:
         sizes = [float(word) for word in (calibrate or "").split(",") if word.strip()]
     except ValueError:
@@ -90,7 +102,6 @@ def ops(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far each op's device time is from what its shapes alone predict, on its own device."""
     if not traces and not lookups:
         raise UsageError("nothing to evaluate: give a trace, a folder or --lookups FILE")
 
@@ -112,7 +123,6 @@ def modules(
     overheads: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Predict calls of PyTorch modules from their source, and compare: call, host and device."""
     from perfmodel.validate.evaluate.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
@@ -132,7 +142,6 @@ def steps(
     blind: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """Predict un-profiled DLRM steps from their shapes, and compare."""
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.tables import read_steps
     from perfmodel.validate.evaluate.step_times import evaluate_steps
@@ -154,7 +163,6 @@ def pairs(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far a trace moved to another GPU is from the trace of the same program there."""
     from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
@@ -168,7 +176,6 @@ def designs(
     folder: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Recompute the figures that papers published about co-designs, each beside its tolerance."""
     roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
     root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
     if root is None:
@@ -180,6 +187,49 @@ def designs(
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
     target.write_result(evaluation, tables.show_designs)
+
+
+def check(
+    folders: list[str] | None = None,
+    baseline: Path | None = None,
+    update: bool = False,
+    tolerance: float = TOLERANCE_FRAC,
+    junit: Path | None = None,
+    markdown: Path | None = None,
+    steps_by: str | None = None,
+    target: Output = STDOUT,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
+) -> None:
+    if baseline is None:
+        raise UsageError(
+            "nothing to check against: give --baseline FILE; with --update it is written"
+        )
+    from perfmodel.validate.evaluate import baseline as held_by
+
+    if update:
+        check_target(baseline)
+        held_by.check_replaceable(baseline)
+    check_target(junit, markdown)
+    held_by.check_tolerance(tolerance)
+    rows = None if update else held_by.read_baseline(baseline)
+    limit = max_bytes(max_memory)
+    evaluation = evaluate_paths(
+        folders or [], strict=strict, limit_bytes=limit, steps_by=steps_by or ""
+    )
+    if rows is None:
+        rows = evaluation.rows
+        held_by.write_baseline(baseline, rows)
+        wrote(baseline, "the baseline; commit it")
+    held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
+    if junit:
+        wrote(junit, "JUnit XML, for the CI", held_by.junit(held))
+    if markdown:
+        wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
+    show = partial(tables.show_check, baseline=str(baseline), written=update)
+    target.write_result(held, show, held.warnings)
+    if not held.passed:
+        raise typer.Exit(FAILED)
 
 
 NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)

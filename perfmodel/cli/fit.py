@@ -26,7 +26,6 @@ def device(
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
-    """Calibrate a device on its measurements, and say how far it is off on what it has not seen."""
     target = Output(format)
     check_target(output)
 
@@ -59,7 +58,6 @@ def drift(
     output: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Whether a calibration still holds: how far the machine has moved since."""
     target = Output(format)
     check_target(output)
 
@@ -89,7 +87,6 @@ def kernels(
     seed: int = 0,
     rows: int = 6_000,
 ) -> None:
-    """Fit every kernel family that the tables hold; print the errors on each device left out."""
     if output.exists():
         raise PerfmodelError(f"{output}: exists already; name a new directory")
     if not output.parent.is_dir():
@@ -127,7 +124,6 @@ def collectives(
     curves: list[Path] | None = None,
     data: list[Path] | None = None,
 ) -> None:
-    """Correct collectives by what a machine measured, or fit the collective model to curves."""
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
@@ -159,7 +155,6 @@ def overheads(
     ops: Path | None = None,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Take the host overheads T1 to T5 of traces, for predictions of what has no trace."""
     limit = max_bytes(max_memory)
     check_target(output)
 

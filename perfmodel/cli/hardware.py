@@ -44,7 +44,6 @@ def hardware(
     nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """The hardware catalogue: list, show, check files of your own."""
     from perfmodel.hardware import find, load
 
     words = what or [LIST]

@@ -37,7 +37,6 @@ def kernel(
     trust_models: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """How long one kernel takes on a device, and why."""
     if op is None:
         _list(target)
         return

@@ -219,20 +219,13 @@ def working(what: str) -> Iterator[Begin]:
     if not sys.stderr.isatty():
         yield silent
         return
-    import rich.console
-    from rich.progress import (
-        Progress,
-        SpinnerColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.console import Console as Screen
+    from rich.progress import Progress, TaskProgressColumn
 
     share = TaskProgressColumn("{task.percentage:.0f} % done,", text_format_no_percentage="")
-    left = TimeRemainingColumn(compact=True)
-    parts = SpinnerColumn(), TextColumn("{task.description}"), share, left, TimeElapsedColumn()
-    with Progress(*parts, console=rich.console.Console(stderr=True), transient=True) as bar:
+    text, _, _, left = Progress.get_default_columns()
+    screen = Screen(stderr=True)
+    with Progress(text, share, left, console=screen, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def begin(part: str, done: int, total: int) -> None:

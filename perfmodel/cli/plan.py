@@ -45,7 +45,6 @@ def plan(
     torchrec: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Where each table should lie so that a step takes least time."""
     check_target(torchrec)
 
     from perfmodel import api

@@ -102,7 +102,6 @@ def predict(
     explain: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How long a batch of a trace, a configuration or a module takes."""
     from perfmodel.api import hardware_part
     from perfmodel.ops.read.program import Call, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line

@@ -10,28 +10,26 @@ from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
 from perfmodel.cli.console import Console
 from perfmodel.cli.output import Output
 from perfmodel.cli.prediction_options import Demo
-from perfmodel.reporting.prediction_tables import (
+from perfmodel.reporting.tables import (
     DEVICE,
     GAIN,
     NULLS,
-    Record,
-    error_pct,
-    measured_step_us,
-    parts_of_results,
-    ranks_table,
-    steps_table,
-    summed,
-)
-from perfmodel.reporting.tables import (
     STEADY,
     Column,
+    Record,
     Table,
     columns,
     counted,
+    error_pct,
     excluded_steps,
+    measured_step_us,
+    parts_table,
     percent,
+    ranks_table,
     source_text,
+    steps_table,
     straggler_text,
+    summed,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
         ):
             parts = [(name, summed(answer[key], by, us)) for name, answer in some]
             if key == "critical_path" or any(time_us for _, time_us in parts):
-                console.show(parts_of_results(title, parts))
+                console.show(parts_table(title, parts))
 
 
 def _title(source: Record) -> str:

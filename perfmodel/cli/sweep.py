@@ -34,7 +34,6 @@ def sweep(
     figure: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     if reach and not along:

@@ -19,8 +19,7 @@ from perfmodel.hardware.parts import parts_of
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
-from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tables import Record, Table, columns, error_pct, ranks_table, steps_table
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import comparison_figure
 from perfmodel.timeline.schedule import measured

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unicodedata import east_asian_width
 
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.plot.names import shortened
 
 if TYPE_CHECKING:
+    from perfmodel.prediction import Result
     from perfmodel.prediction.breakdown.rank import StepBreakdown
 
+
+Record = Mapping[str, Any]
+"""A part of an answer in JSON."""
 
 NOTHING = "-"
 STEADY, INCOMPLETE = "steady", "incomplete"
@@ -23,9 +27,10 @@ MAX_NAME = 64
 TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
 a share as percent; a mean count; a name that is typed, and so never cut."""
+_MIN_US, _MAX_PARTS = 1e-3, 12
+"""Parts below it are what is left of sums of floats; and how many have rows of their own."""
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
-_WORDS = re.compile(r"\S+\s*|\s+")
 _PLAIN = {
     "t1": "Python, between ops (T1)",
     "t2": "op before first launch (T2)",
@@ -120,25 +125,22 @@ class Table:
         there are `width` columns names are folded, then columns left out from the right."""
         heads, rows = [each.head.split("\n") for each in self.columns], self.rows()
         cells = zip(heads, *([[cell] for cell in row] for row in rows), strict=True)
-        widths = [max(width_of(line) for cell in column for line in cell) for column in cells]
+        widths = [max(len(line) for cell in column for line in cell) for column in cells]
         kept = self._fitted(widths, width)
         tallest = max(map(len, heads))
         above = ([""] * (tallest - len(head)) + head for head in heads)
+        pads = [str.ljust if self.columns[at].is_text else str.rjust for at in kept]
+        sizes = [widths[at] for at in kept]
         for number, row in enumerate([*zip(*above, strict=True), *rows]):
             if number == tallest:
-                yield "─" * (sum(widths[at] + GAP for at in kept) - GAP)
-            folds = (folded(row[at], widths[at]) for at in kept)
+                yield "─" * (sum(size + GAP for size in sizes) - GAP)
+            folds = (folded(row[at], size) for at, size in zip(kept, sizes, strict=True))
             for parts in zip_longest(*folds, fillvalue=""):
-                yield "  ".join(
-                    map(self._padded, parts, kept, [widths[at] for at in kept])
-                ).rstrip()
+                padded = (pad(*each) for pad, *each in zip(pads, parts, sizes, strict=True))
+                yield "  ".join(padded).rstrip()
         if width is not None and len(kept) < len(widths):
             dropped = [each.head for at, each in enumerate(self.columns) if at not in kept]
             yield from folded(f"(no room for: {', '.join(map(one_line, dropped))})", width)
-
-    def _padded(self, text: str, at: int, width: int) -> str:
-        blanks = " " * (width - width_of(text))
-        return text + blanks if self.columns[at].is_text else blanks + text
 
     def _fitted(self, widths: list[int], width: int | None) -> list[int]:
         """The columns that a page of `width` has room for; narrows `widths` where names fold."""
@@ -160,29 +162,9 @@ class Table:
         return kept
 
 
-def width_of(text: str) -> int:
-    """Columns that a text takes on a screen."""
-    if text.isascii():
-        return len(text)
-    return sum(1 + (east_asian_width(character) in "WF") for character in text)
-
-
 def folded(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` columns, broken between words where it can be."""
-    if width_of(text) <= width:
-        return [text]
-    lines, line = [], ""
-    for word in _WORDS.findall(text):
-        if line and width_of(line + word.rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        for character in word:
-            if width_of(line + character) > width:
-                lines.append(line)
-                line = ""
-            if line or not lines or not character.isspace():
-                line += character
-    return [*lines, line.rstrip()]
+    """`text` as lines of at most `width` characters, broken between words where it can be."""
+    return wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
 
 
 class Times:
@@ -236,32 +218,40 @@ def named(name: str) -> str:
     return _PLAIN.get(name.removeprefix("host_").lower(), name)
 
 
-def parts_table(title: str, time_us: Mapping[str, float], share: str, most: int = 12) -> Table:
-    """Parts of a time by size; those after the first `most` are one row."""
-    total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(us for _, us in ordered[most:])
-    listed = ordered[:most] + ([("others", rest)] if rest else [])
-    records = [
-        {"part": named(name), "us": us, "frac": us / total if total else None}
-        for name, us in listed
+def parts_table(
+    title: str, parts: Sequence[tuple[str, Mapping[str, float]]], share: str = "share"
+) -> Table:
+    """Parts of the time of each by its name, largest first and beyond so many in one row; of one
+    alone with their shares."""
+    largest: dict[str, float] = {}
+    for _, time_us in parts:
+        for name, us in time_us.items():
+            largest[name] = max(largest.get(name, 0.0), us)
+    ordered = sorted((k for k in largest if largest[k] >= _MIN_US), key=lambda k: -largest[k])
+    rest, is_alone = ordered[_MAX_PARTS:], len(parts) == 1
+    records: list[dict[str, Any]] = [
+        {"part": named(name)} | {f"at{at}": us.get(name) for at, (_, us) in enumerate(parts)}
+        for name in ordered[:_MAX_PARTS]
     ]
-    return Table(title, columns(f"part=;us=time:us;frac={share}:share"), records)
+    if rest:
+        sums = (sum(us.get(name, 0.0) for name in rest) for _, us in parts)
+        records.append({"part": "others"} | {f"at{at}": us for at, us in enumerate(sums)})
+    heads = [Column("part", "")]
+    heads += [
+        Column(f"at{at}", "time" if is_alone else name, TIME) for at, (name, _) in enumerate(parts)
+    ]
+    if is_alone:
+        whole_us = sum(parts[0][1].values())
+        records = [each | {"frac": each["at0"] / whole_us} for each in records]
+        heads.append(Column("frac", share, SHARE))
+    return Table(title, heads, records)
 
 
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
     """The step whose duration is closest to the median of the steady ones; the first of equals."""
     steady = [step for step in steps if step.role == STEADY] or steps
-    middle_us = _median(step.accounting.step_us for step in steady)
+    middle_us = median([step.accounting.step_us for step in steady])
     return min(steady, key=lambda step: abs(step.accounting.step_us - middle_us))
-
-
-def _median(values: Iterable[float]) -> float:
-    import numpy as np
-
-    from perfmodel.base.arrays import median
-
-    return median(np.array([*values]))
 
 
 def step_name(name: str, role: str) -> str:
@@ -274,7 +264,7 @@ def excluded_steps(steps: Collection[tuple[str, str, float]]) -> str:
     steady_us = [step_us for _, role, step_us in steps if role == STEADY]
     if not steady_us or len(steady_us) == len(steps):
         return ""
-    middle_us = _median(steady_us)
+    middle_us = median(steady_us)
     left_out = ", ".join(
         f"{name} ({role})"
         if role == INCOMPLETE
@@ -295,3 +285,94 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
         f"{human_us(straggler['held_up_us'])} per step in sum, mostly because its "
         f"{cause.replace('_', ' ')} is {human_us(straggler['late_us'].get(cause, 0.0))} longer."
     )
+
+
+DEVICE = columns(
+    "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
+)
+GAIN = columns("gain_us=gain:us;gain_frac=of step:share")
+_MEASURED = columns("measured_us=measured:us")
+_WITHOUT = columns("baseline_us=without:us")
+_ERROR = columns("error_pct=error %:+.2f")
+_MEETS = columns("transfer_us=transfer:us;waiting_us=waiting:us")
+NULLS = {
+    "null_mean_us": "others' mean",
+    "null_mean_gpu_us": "+ GPU active",
+    "null_last_us": "last step",
+}
+"""Predictions of a step that need no model."""
+
+
+def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
+    """Signed error in percent of what was measured; None without that."""
+    return 100 * (predicted_us / measured_us - 1) if measured_us else None
+
+
+def steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
+    """The slowest rank's steps and what was measured or is without the what-if; with
+    `left_out_us`, also as predicted from the other steps."""
+    steps = answer["steps"]
+    is_what_if = answer["gain_us"] is not None
+    beside = [step["left_out"] for step in steps if step["left_out"]]
+    heads = columns(f"step=;step_us={'what-if' if is_what_if else 'predicted'}:us")
+    if is_what_if:
+        heads += _WITHOUT + GAIN
+    if any(step["measured_us"] for step in steps):
+        heads += _MEASURED + _ERROR
+    if left_out_us:
+        heads += columns("others_us=leave-one-out:us;others_pct=its error %:+.2f")
+    heads += [Column(key, head, TIME) for key, head in NULLS.items() if any(n[key] for n in beside)]
+    if answer["mode"] != "model" and not beside:
+        heads += columns("measured_host_frac=measured host:share")
+    records = []
+    for at, step in enumerate(steps):
+        record = {**step, **(step["left_out"] or {}), "step": step_name(step["name"], step["role"])}
+        if left_out_us:
+            record["others_us"] = left_out_us[at]
+            record["others_pct"] = error_pct(left_out_us[at], step["measured_us"])
+        records.append(record)
+    return Table(f"Steps{rank}", heads, records)
+
+
+def ranks_table(
+    answer: Record, title: str, slowest: int, device: Sequence[Column] = DEVICE
+) -> Table:
+    """What each rank takes, and what was measured or it takes without the what-if."""
+    is_what_if = answer["gain_us"] is not None
+    is_measured = any(row["measured_us"] for row in answer["per_rank"])
+    known = (_MEASURED, _ERROR) if is_measured else ([], [])
+    before, change = (_WITHOUT, GAIN) if is_what_if else known
+    meets = _MEETS if answer["straggler"] else []
+    records = [
+        row
+        | {
+            "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
+            "error_pct": error_pct(row["step_us"], row["measured_us"]),
+        }
+        for row in answer["per_rank"]
+    ]
+    heads = [*columns("rank"), *before, *columns("step_us=step:us"), *change, *device, *meets]
+    return Table(title, heads, records)
+
+
+def summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
+    """Microseconds of rows of an answer, by one of their texts."""
+    total: dict[str, float] = {}
+    for row in rows:
+        total[row[by]] = total.get(row[by], 0.0) + row[time_us]
+    return total
+
+
+def measured_step_us(result: Result) -> float | None:
+    """The measured median step of the rank that stands for the job, whatever was predicted; None
+    where nothing was measured."""
+    from perfmodel.timeline.schedule import measured
+    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
+
+    if result.mode == "model":
+        return result.rank.measured["step_us"] if result.rank.measured else None
+    base = result.baseline or result
+    truth = measured(base.timeline.graph)
+    own = ranks_of(truth.graph).index(base.rank.rank)
+    steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
+    return float(median(steps_us.tolist()))
