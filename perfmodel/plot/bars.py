@@ -12,25 +12,8 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
-from perfmodel.plot.style import (
-    FAINT,
-    FURTHER_COLOURS,
-    INK,
-    OTHER_COLOUR,
-    Entry,
-    Frame,
-    colours_of,
-    draw_legend,
-    floats,
-    open_frame,
-    panels,
-    readable,
-    text_colour,
-    texts,
-    time_axis,
-    time_unit,
-    write_numbers,
-)
+from perfmodel.plot import style
+from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,11 +30,11 @@ _ROOM_FRAC = 0.16
 _SMALL_FRAC = 0.005
 _MAX_PARTS = 16
 _TIERS = {
-    "hbm": ("per rank", FURTHER_COLOURS[1]),
-    "dram": ("per rank", FURTHER_COLOURS[0]),
-    "host": ("per node", FURTHER_COLOURS[4]),
-    "storage": ("per node", FURTHER_COLOURS[3]),
-    "nic": ("per node", FURTHER_COLOURS[7]),
+    "hbm": ("per rank", style.FURTHER_COLOURS[1]),
+    "dram": ("per rank", style.FURTHER_COLOURS[0]),
+    "host": ("per node", style.FURTHER_COLOURS[4]),
+    "storage": ("per node", style.FURTHER_COLOURS[3]),
+    "nic": ("per node", style.FURTHER_COLOURS[7]),
 }
 """Memory by tier: what it is counted per, and its colour."""
 _WHY_CHARACTERS = 64
@@ -77,27 +60,27 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
     table = _parts_by_bar(frame)
     parts, bars, time_us = list(table.columns), list(table.index), table.to_numpy(float)
     total, ends = time_us.sum(axis=1), time_us.cumsum(axis=1)
-    colours = colours_of(parts) | {OTHER_PARTS: OTHER_COLOUR}
+    colours = style.colours_of(parts) | {OTHER_PARTS: style.OTHER_COLOUR}
     y = -np.cumsum([0.0, *(1.0 if one[0] == other[0] else 1.5 for one, other in pairwise(bars))])
     entries = [
-        Entry(colours[part], readable(part) + (f"  {human_us(us)}" if len(bars) == 1 else ""))
+        Entry(colours[part], style.readable(part) + (f"  {human_us(us)}" if len(bars) == 1 else ""))
         for part, us in zip(parts, time_us.sum(axis=0).tolist(), strict=True)
     ]
     height_in = max(_BAR_IN * (y[0] - y[-1] + 1) + 1.1, 0.168 * len(entries) + 0.7, 1.8)
     per_in = _AXES_WIDTH_IN / ((1 + _ROOM_FRAC) * (total.max() or np.inf))
-    with panels(WIDTH_IN, height_in) as (figure, (axes,)):
+    with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for at, part in enumerate(parts):
             us, colour = time_us[:, at], colours[part]
             axes.barh(y, us, left=ends[:, at] - us, height=0.78, color=colour)
             for row in np.flatnonzero(total > 0).tolist():
                 room = int(us[row] * per_in / _CHARACTER_IN) - 1
                 share = f"{100 * us[row] / total[row]:.0f} %"
-                full = f"{readable(part)} {share}"
+                full = f"{style.readable(part)} {share}"
                 text = full if len(full) <= room else share if len(share) <= room else ""
                 if text:
                     axes.text(
                         ends[row, at] - us[row] / 2, y[row], text, ha="center", va="center",
-                        fontsize=6.5, color=text_colour(colour),
+                        fontsize=6.5, color=style.text_colour(colour),
                     )  # fmt: skip
         first: dict[str, float] = {}
         for (step, _), height, us in zip(bars, y.tolist(), total.tolist(), strict=True):
@@ -107,16 +90,16 @@ def breakdown_figure(frame: Frame, *, title: str = "") -> Figure:
             first.setdefault(step, us)
             axes.annotate(
                 text, (us, height), xytext=(3, 0), textcoords="offset points", ha="left",
-                va="center", fontsize=7.5, color=INK,
+                va="center", fontsize=7.5, color=style.INK,
             )  # fmt: skip
         several = len(first) > 1 or not any(source for _, source in bars)
         names = [[step if several else "", source] for step, source in bars]
         axes.set_yticks(y, ["  ".join(filter(None, words)) for words in names])
         axes.set_ylim(y[-1] - 0.7, y[0] + 0.7)
         longest_us = float(total.max()) or 1.0
-        time_axis(axes, longest_us, "time", most_ticks=8, room_frac=_ROOM_FRAC)
+        style.time_axis(axes, longest_us, "time", most_ticks=8, room_frac=_ROOM_FRAC)
         axes.set_title(title)
-        draw_legend(axes, entries)
+        style.draw_legend(axes, entries)
     return figure
 
 
@@ -125,11 +108,11 @@ def _parts_by_bar(frame: Frame) -> pd.DataFrame:
     largest parts, is one at the end."""
     import pandas as pd
 
-    part = texts(frame, "part", "there is no time to draw: the frame is empty")
-    time_us = floats(frame, "time_us")
+    part = style.texts(frame, "part", "there is no time to draw: the frame is empty")
+    time_us = style.floats(frame, "time_us")
     if not (np.isfinite(time_us) & (time_us >= 0)).all():
         raise UsageError("column 'time_us': a part of a bar is a time of 0 us or more")
-    by = {name: texts(frame, name) if name in frame else "" for name in ("step", "source")}
+    by = {name: style.texts(frame, name) if name in frame else "" for name in ("step", "source")}
     rows = pd.DataFrame(by | {"part": part, "time_us": time_us})
     table = rows.groupby(["step", "source", "part"], sort=False).time_us.sum().unstack(fill_value=0)
     steps = list(dict.fromkeys(rows.step))
@@ -156,15 +139,15 @@ def tornado_figure(
         raise UsageError("no sensitivities to draw")
     order = np.argsort(np.maximum(np.abs(low), np.abs(high)), kind="stable")
     place, half = np.arange(len(order)), 0.36
-    down, up = FURTHER_COLOURS[1], FURTHER_COLOURS[0]
-    with panels(6.0, 1.3 + _BAR_IN * len(order)) as (figure, (axes,)):
+    down, up = style.FURTHER_COLOURS[1], style.FURTHER_COLOURS[0]
+    with style.panels(6.0, 1.3 + _BAR_IN * len(order)) as (figure, (axes,)):
         axes.barh(place + half / 2, low[order], color=down, height=half, label="lower")
         axes.barh(place - half / 2, high[order], color=up, height=half, label="higher")
-        axes.axvline(0.0, color=INK, linewidth=0.8)
+        axes.axvline(0.0, color=style.INK, linewidth=0.8)
         axes.set_yticks(place, [names[at] for at in order.tolist()])
         axes.set(title=title, xlabel=label)
         axes.legend(loc="lower right")
-        open_frame(axes)
+        style.open_frame(axes)
     return figure
 
 
@@ -181,31 +164,32 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
     """
 
     def is_known(column: str) -> bool:
-        return column in frame and bool(np.isfinite(floats(frame, column)).any())
+        return column in frame and bool(np.isfinite(style.floats(frame, column)).any())
 
-    names = texts(frame, "design", "no designs to draw").tolist()
+    names = style.texts(frame, "design", "no designs to draw").tolist()
     money = [each for each in _MONEY if is_known(each[0])]
     tiers = [tier for tier in _TIERS if is_known(f"{tier}_gb")]
     place = np.arange(len(names), dtype=np.float64)
     ratios = [2.2, *[1.0] * (bool(tiers) + len(money))]
     height_in, shape = 1.5 + _ROW_IN * len(names), {"sharey": True, "width_ratios": ratios}
-    with panels(WIDTH_IN, height_in, 1, len(ratios), **shape) as (figure, every):
+    with style.panels(WIDTH_IN, height_in, 1, len(ratios), **shape) as (figure, every):
         first, *others = every
-        step, low, high = (floats(frame, name) for name in ("step_us", "low_us", "high_us"))
-        scale, unit = time_unit(float(np.nanmax(high)) if np.isfinite(high).any() else 1.0)
+        step, low, high = (style.floats(frame, name) for name in ("step_us", "low_us", "high_us"))
+        scale, unit = style.time_unit(float(np.nanmax(high)) if np.isfinite(high).any() else 1.0)
         known = np.isfinite(step)
-        _values(first, place, step / scale, low / scale, high / scale, colour=FURTHER_COLOURS[0])
-        for at, why in zip(place[~known], texts(frame, "why_not")[~known], strict=True):
+        step, low, high = step / scale, low / scale, high / scale
+        _values(first, place, step, low, high, colour=style.FURTHER_COLOURS[0])
+        for at, why in zip(place[~known], style.texts(frame, "why_not")[~known], strict=True):
             text = f" cannot be: {shorten(str(why), _WHY_CHARACTERS, placeholder=' …')}"
             by_row: dict[str, Any] = {"transform": first.get_yaxis_transform(), "fontsize": 7.0}
-            first.text(0.0, at, text, va="center", color=FAINT, **by_row)
+            first.text(0.0, at, text, va="center", color=style.FAINT, **by_row)
         first.set_xlabel(f"step ({unit}), 90 % interval")
         first.set_yticks(place, names)
         first.invert_yaxis()
         if tiers:
             memory, left = others.pop(0), np.zeros(len(place))
             for tier in tiers:
-                size, (per, colour) = np.nan_to_num(floats(frame, f"{tier}_gb")), _TIERS[tier]
+                size, (per, colour) = np.nan_to_num(style.floats(frame, f"{tier}_gb")), _TIERS[tier]
                 memory.barh(
                     place, size, left=left, color=colour, height=0.6, label=f"{tier}, {per}"
                 )
@@ -213,11 +197,11 @@ def comparison_figure(frame: Frame, *, title: str = "") -> Figure:
             memory.set_xlabel("memory (GB)")
             memory.legend(fontsize=6.5, loc="lower left", bbox_to_anchor=(0.0, 1.0))
         for axes, (column, unit, per_unit) in zip(others, money, strict=True):
-            value = per_unit * floats(frame, column)
-            _values(axes, place, value, value, value, colour=FURTHER_COLOURS[2])
+            value = per_unit * style.floats(frame, column)
+            _values(axes, place, value, value, value, colour=style.FURTHER_COLOURS[2])
             axes.set_xlabel(f"{unit} per million samples")
         for axes in every:
-            open_frame(axes, grid="x")
+            style.open_frame(axes, grid="x")
         figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")
     return figure
 
@@ -229,7 +213,7 @@ def _values(
     known = np.isfinite(value)
     place, value, low, high = place[known], value[known], low[known], high[known]
     spread = np.stack([value - low, high - value])
-    line: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.0 * spread.any()}
+    line: dict[str, Any] = {"ecolor": style.INK, "elinewidth": 0.9, "capsize": 2.0 * spread.any()}
     if not known.any() or high.max() <= _FAR_APART * low.min():
         axes.barh(place, value, xerr=spread, color=colour, height=0.6, error_kw=line)
         axes.set_xlim(left=0.0)
@@ -239,6 +223,6 @@ def _values(
 
     points: dict[str, Any] = {"color": colour, "linestyle": "", "marker": "o", "markersize": 6}
     axes.errorbar(value, place, xerr=spread, **points, **line)
-    write_numbers(axes, ",g", "x", log="x")
+    style.write_numbers(axes, ",g", "x", log="x")
     axes.set_xlim(low.min() / 2, high.max() * 2)
     axes.xaxis.set_major_locator(LogLocator(numticks=5))

@@ -168,31 +168,20 @@ def readable_names(names: Sequence[str]) -> list[str]:
 def _apart(names: Sequence[str]) -> list[str]:
     """Of names, the words in which they differ: without call arguments where that is enough."""
     labels = [""] * len(names)
-    for of in (_without_call, str):
+    for end in (r"\(.*", r"\Z"):
         for words in _WORDS:
-            split = [words.findall(of(name)) for name in names]
+            split = [words.findall(re.sub(end, "", name)) for name in names]
             if max(map(len, split)) == 1:  # one word each: it is the name itself
                 continue
             if len({len(each) for each in split}) == 1:
                 differs = [len({*column}) > 1 for column in zip(*split, strict=True)]
-                kept = [list(compress(each, differs)) for each in split]
+                labels = [", ".join(compress(each, differs)) for each in split]
             else:
                 common = set(split[0]).intersection(*split)
-                kept = [[word for word in each if word not in common] for each in split]
-            labels = [", ".join(each) for each in kept]
+                labels = [", ".join(w for w in each if w not in common) for each in split]
             if len({*labels}) == len(names):
                 return labels
     return labels
-
-
-def _without_call(name: str) -> str:
-    """A name up to the end of its outermost template arguments."""
-    depth = 0
-    for at, char in enumerate(name):
-        depth += (char == "<") - (char == ">")
-        if char == ">" and depth == 0:
-            return name[:at]
-    return name
 
 
 def shortened(text: str, width: int) -> str:

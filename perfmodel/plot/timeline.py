@@ -17,21 +17,9 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
+from perfmodel.plot import style
 from perfmodel.plot.names import short_name
-from perfmodel.plot.style import (
-    INK,
-    KIND_COLOURS,
-    Entry,
-    Frame,
-    colours_of,
-    draw_legend,
-    floats,
-    panels,
-    readable,
-    text_colour,
-    texts,
-    time_axis,
-)
+from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,8 +135,10 @@ def timeline_figure(
     if not end_us > start_us:
         raise UsageError(f"the window from {start_us:g} us to {end_us:g} us is empty")
     span_us = end_us - start_us
-    resource, kind, label = (texts(frame, name) for name in ("resource", "kind", "label"))
-    begun, ended = (floats(frame, key).clip(start_us, end_us) for key in ("start_us", "end_us"))
+    resource, kind, label = (style.texts(frame, name) for name in ("resource", "kind", "label"))
+    begun, ended = (
+        style.floats(frame, key).clip(start_us, end_us) for key in ("start_us", "end_us")
+    )
     seen = ended > begun
     resource, kind, label = resource[seen], kind[seen], label[seen]
     begun, ended = begun[seen], ended[seen]
@@ -160,7 +150,7 @@ def timeline_figure(
         for name in group:
             y_of[name] = bottom
             bottom -= 1.0
-    if idle is not None and not len(texts(idle, "cause")) and not any(map(_is_stream, names)):
+    if idle is not None and not len(style.texts(idle, "cause")) and not any(map(_is_stream, names)):
         idle = None
     drawn, ticks = [], _lane_texts(names)
     for at, name in enumerate(names):
@@ -170,38 +160,40 @@ def timeline_figure(
             window = np.array([start_us, end_us])
             busy_pct = 100 * coverage(begun[on], ended[on], window)[0]
             ticks[at] += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
-    entries = [Entry(colour, readable(name)) for name, colour in _colours(kind).items()]
+    entries = [Entry(colour, style.readable(name)) for name, colour in _colours(kind).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
             bottom -= 1.5 if heading == "GPU idle" or idle is None else 1.0
-            cause = texts(causes, "cause")
-            low, high = (floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us"))
+            cause = style.texts(causes, "cause")
+            low, high = (
+                style.floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us")
+            )
             on = np.flatnonzero(high > low)
-            shown = np.array([readable(name) for name in cause[on]], dtype=object)
+            shown = np.array([style.readable(name) for name in cause[on]], dtype=object)
             drawn.append(_Lane(bottom, low[on], high[on], cause[on], shown))
             ticks.append(f"{heading}\nby cause")
             entries += _cause_entries(heading, cause[on], high[on] - low[on], span_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
     height_in = max(lane_in * len(drawn) + 1.3, 0.168 * len(entries) + 0.9, 2.2)
-    with panels(WIDTH_IN, height_in) as (figure, (axes,)):
+    with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for lane in drawn:
             _draw_lane(axes, lane, start_us, end_us)
         if path is not None:
             _draw_path(axes, path, y_of, start_us, end_us)
-        time_axis(axes, span_us, "time in the window", most_ticks=12, room_frac=0)
+        style.time_axis(axes, span_us, "time in the window", most_ticks=12, room_frac=0)
         heights = [lane.y for lane in drawn]
         axes.set_ylim(min(heights, default=0.0) - 0.6, max(heights, default=0.0) + 0.6)
         axes.set_yticks(heights, ticks)
         axes.set_title(title)
-        draw_legend(axes, entries, with_path=path is not None)
+        style.draw_legend(axes, entries, with_path=path is not None)
     return figure
 
 
 def _colours(groups: NDArray[np.object_]) -> dict[str, str]:
     """A colour per kind or cause, known kinds in their order first."""
     present = dict.fromkeys(groups.tolist())
-    return colours_of([*(name for name in KIND_COLOURS if name in present), *present])
+    return style.colours_of([*(name for name in style.KIND_COLOURS if name in present), *present])
 
 
 def _cause_entries(
@@ -211,7 +203,7 @@ def _cause_entries(
     names, inverse = np.unique(cause.astype(str), return_inverse=True)
     total = np.bincount(inverse, weights=time_us, minlength=len(names))
     order = np.argsort(-total, kind="stable")
-    colours = colours_of(names.tolist())
+    colours = style.colours_of(names.tolist())
     share_pct = 100 * total.sum() / window_us
     entries = [
         Entry(None, ""),
@@ -220,7 +212,7 @@ def _cause_entries(
     most = len(order) if len(order) <= _MAX_CAUSES + 1 else _MAX_CAUSES
     for at in order[:most].tolist():
         name = str(names[at])
-        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
+        entries.append(Entry(colours[name], f"{style.readable(name)}  {human_us(total[at])}"))
     if rest := order[most:].tolist():
         entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
     return entries
@@ -259,7 +251,7 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
         text = text if len(text) <= room[i] else text[: int(room[i]) - 1] + "…"
         axes.text(
             middle, lane.y, text, ha="center", va="center", fontsize=6.5, clip_on=True, zorder=4,
-            color=text_colour(colours[lane.group[i]]),
+            color=style.text_colour(colours[lane.group[i]]),
         )  # fmt: skip
 
 
@@ -269,8 +261,8 @@ def _draw_path(
     """The critical path as a line along the foot of the lanes it runs in."""
     from matplotlib.patheffects import Normal, Stroke
 
-    begun, ended = floats(path, "start_us"), floats(path, "end_us")
-    heights = [y_of.get(name) for name in texts(path, "resource").tolist()]
+    begun, ended = style.floats(path, "start_us"), style.floats(path, "end_us")
+    heights = [y_of.get(name) for name in style.texts(path, "resource").tolist()]
     x: list[float] = []
     y: list[float] = []
     for low, high, height in zip(begun.tolist(), ended.tolist(), heights, strict=True):
@@ -283,4 +275,6 @@ def _draw_path(
             x += [max(low, start_us) - start_us, min(high, end_us) - start_us]
             y += [foot, foot]
     halo = [Stroke(linewidth=2.6, foreground="white", alpha=0.8), Normal()]
-    axes.plot(x, y, color=INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter")
+    axes.plot(
+        x, y, color=style.INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter"
+    )
