@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -159,14 +159,20 @@ def csv_text(rows: Rows, *, inert: bool = True) -> str:
     spreadsheet takes for a formula: names in a trace are anybody's."""
     import pandas as pd
 
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), dtype=object)
-
     def cell(value: Any) -> Any:
         is_formula = isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r"
-        return f"'{value}" if is_formula else value
+        return f"'{value}" if inert and is_formula else value
 
-    texts = list(frame.select_dtypes(exclude=["number", "bool"])) if inert else []
-    return str(frame.assign(**{name: frame[name].map(cell) for name in texts}).to_csv(index=False))
+    def column(values: Iterable[Any]) -> pd.Series:
+        """Numbers stay as they are: 2 is not 2.0 where another row has 2.5."""
+        return pd.Series([cell(value) for value in values], dtype=object)
+
+    if isinstance(rows, pd.DataFrame):
+        frame, texts = rows.reset_index(drop=True), rows.select_dtypes(exclude=["number", "bool"])
+        return str(frame.assign(**{key: column(texts[key]) for key in texts}).to_csv(index=False))
+    keys = list(rows[0]) if rows else []
+    listed = {key: column(row.get(key) for row in rows) for key in keys}
+    return str(pd.DataFrame(listed).to_csv(index=False))
 
 
 def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
