@@ -61,12 +61,11 @@ def _show(console: Console, compared: Difference, top: int) -> None:
     for line in (compared.remark or "", *compared.notes):
         console.say(line)
     for group, title in zip(GROUPS, _TITLES, strict=True):
-        changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]
-        records = []
-        for change in changes:
-            share = percent(change.change_us, change.a_us)
+        every, records = compared.of(group), []
+        for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
+            share = percent(change["change_us"], change["a_us"])
             share = share if share.startswith(("-", "0")) else f"+{share}"
-            own = {"name": named(short_name(change.name)), "change_us": change.change_us}
-            records.append(vars(change) | own | {"share": share})
+            own = {"name": named(short_name(change["name"])), "share": share}
+            records.append(change | own)
         if records:
             console.show(Table(title, _COLUMNS, records))

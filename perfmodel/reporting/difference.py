@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
@@ -25,10 +26,6 @@ from perfmodel.reporting.sides import (
 )
 from perfmodel.reporting.verdict import MEMORY, Held, Outcome, step_text
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 SCHEMA = "perfmodel.diff/1"
 _ALIKE = {MEASURED, "prediction"}
 """Kinds of answers with the same figures."""
@@ -46,28 +43,15 @@ SAME_FRAC = 0.02
 
 
 @dataclass(frozen=True)
-class Change:
-    """One figure on both sides, in microseconds per step; 0 where a side has none."""
-
-    group: str
-    name: str
-    a_us: float
-    b_us: float
-    scatter_frac: float | None = None
-    """By which share the steps scatter, the larger of both sides; of figures of the step."""
-
-    @property
-    def change_us(self) -> float:
-        return self.b_us - self.a_us
-
-
-@dataclass(frozen=True)
 class Difference:
-    """Every figure that differs, the largest change first within its group."""
+    """Every figure of both sides."""
 
     a: Side
     b: Side
-    changes: list[Change]
+    changes: pd.DataFrame
+    """Microseconds per step, 0 where a side has none of it: `group`, `name`, `a_us`, `b_us`,
+    `change_us`, `scatter_frac` (by which share steps scatter, the larger of both sides; of figures
+    of the step), the largest change first within its group."""
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
     work_ratio: float = 1.0
@@ -114,9 +98,10 @@ class Difference:
     @property
     def _step(self) -> Held | None:
         """The step of the first pair."""
-        for row in self.of(STEP):
+        for row in self.of(STEP).itertuples():
             if row.name == STEP:
-                return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, row.scatter_frac, None)
+                scatter = None if np.isnan(row.scatter_frac) else row.scatter_frac
+                return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, scatter, None)
         return None
 
     def to_markdown(self) -> str:
@@ -138,16 +123,16 @@ class Difference:
         floor_us = 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
         moved = [
             f"- {_plain(f'{row.group}, {row.name}')}: {human_us(row.a_us)} to {human_us(row.b_us)}"
-            for row in sorted(self.changes, key=lambda row: -abs(row.change_us))
+            for row in self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
             if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
         ]
         notes = filter(None, (self.completeness_line, *self.notes, self.remark))
         lines += moved[:MAX_MOVED] + [f"- {_plain(text)}" for text in notes]
         return "\n".join(lines).rstrip() + "\n"
 
-    def of(self, group: str) -> list[Change]:
+    def of(self, group: str) -> pd.DataFrame:
         """The changes of one group."""
-        return [change for change in self.changes if change.group == group]
+        return self.changes[self.changes.group == group]
 
     @property
     def same_input(self) -> bool | None:
@@ -173,7 +158,7 @@ class Difference:
             silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
             return f"{of_input}; {silent} does not say what made it: it is of an older release"
         if not self.tool_changed:
-            is_moved = self.same_input and any(change.change_us for change in self.changes)
+            is_moved = self.same_input and bool(self.changes.change_us.any())
             return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
         before, after = (side.made_by or {} for side in (self.a, self.b))
         changes = [
@@ -194,7 +179,7 @@ class Difference:
         """The largest changes of each group."""
         from perfmodel.plot import table_html
 
-        frame = self.to_frame().drop(columns="scatter_frac")
+        frame = self.changes.drop(columns="scatter_frac")
         shown = frame[(frame.a_us != 0) | (frame.b_us != 0)].groupby("group").head(MAX_SHOWN)
         title = f"{self.a.source} against {self.b.source}"
         return table_html(shown.to_numpy().tolist(), list(shown), title)
@@ -220,20 +205,14 @@ class Difference:
             "work_ratio": round(self.work_ratio, 6),
             "notes": self.notes,
             "changes": [
-                {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}
-                for row in self._rows()
+                {key: None if value != value else value for key, value in row.items()}
+                for row in self.changes.round(4).to_dict("records")
             ],
         }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure."""
-        import pandas as pd
-
-        columns = ["group", "name", "a_us", "b_us", "change_us", "scatter_frac"]
-        return pd.DataFrame(self._rows(), columns=columns)
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
+        return self.changes.copy()
 
 
 def _plain(text: str) -> str:
@@ -272,20 +251,24 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
     notes += [
         f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
     ]
-    before, after = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
-    has_modules = all(any(group == MODULE for group, _ in each) for each in (before, after))
-    spread = _spread(*ranks[first])
-    changes = [
-        Change(
-            *(group, name, before.get((group, name), 0.0)),
-            after.get((group, name), 0.0) / ratios[first],
-            spread.get(name) if group == STEP else None,
-        )
-        for group, name in dict.fromkeys([*before, *after])
-        if group != MODULE or has_modules
-    ]
-    changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
-    return Difference(a, b, changes, pairs, ratios[first], notes, held)
+    sides = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
+    return Difference(
+        a, b, _joined(sides, ratios[first], *ranks[first]), pairs, ratios[first], notes, held
+    )
+
+
+def _joined(sides: Sequence[Figures], ratio: float, a: RankSteps, b: RankSteps) -> pd.DataFrame:
+    """The figures of both sides; of modules where both have some."""
+    names = list(dict.fromkeys(key for each in sides for key in each))
+    rows = pd.DataFrame(names, columns=["group", "name"])
+    for column, each, unit in zip(("a_us", "b_us"), sides, (1.0, ratio), strict=True):
+        rows[column] = [each.get(key, 0.0) / unit for key in names]
+    if not all(any(group == MODULE for group, _ in each) for each in sides):
+        rows = rows[rows.group != MODULE]
+    spread = rows.name.map(_spread(a, b)).astype(float).where(rows.group == STEP)
+    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=spread)
+    order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
+    return rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index].reset_index(drop=True)
 
 
 def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
