@@ -21,7 +21,6 @@ from perfmodel.cli.output import (
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import (
-    Column,
     Table,
     Times,
     columns,
@@ -63,7 +62,7 @@ _RATES = (
     "op=operator(shapes);device_us=time:us;count:count;rate=TFLOP/s:,.2f;gb_per_s=GB/s:,.0f;"
     "roofline_frac=roofline:share;bound_by=bound by"
 )
-_RANKS = columns(
+_RANKS = (
     "step_us=step:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;"
     "exposed_comm_us=exposed:us"
 )
@@ -317,22 +316,19 @@ class _Page:
 def _ranks(breakdown: Breakdown) -> Table:
     """One row per rank: means over the steady steps."""
     has_device, meets = breakdown.ranks[0].device != CPU, breakdown.waiting is not None
-    heads = [Column("rank", "rank"), *(_RANKS if has_device else _RANKS[:1])]
-    if meets:
-        heads += [] if has_device else columns("transfer_us=transfer:us")
-        heads += columns("waiting_us=waiting:us")
+    cause = "main idle cause" if has_device else "most of the path"
+    heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
     records = []
     for summary in (rank.summary for rank in breakdown.ranks):
         is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
-        rank = f"{summary.rank}{' *' if is_slowest else ''}"
-        cause = named(summary.main_cause) if summary.main_cause else None
         record = asdict(summary) | breakdown.meets_us(summary.rank)
-        records.append(record | {"rank": rank, "cause": cause})
+        record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
+        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
+        records.append(record)
     marked = "the others wait for it" if meets else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
-    cause = "main idle cause" if has_device else "most of the path"
     title = f"Ranks, mean of {counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, [*heads, Column("cause", cause, keep=True)], records)
+    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
 
 
 def _summary_lines(rank: RankBreakdown) -> Iterator[str]:

@@ -15,10 +15,8 @@ from perfmodel.reporting.tables import (
     GAIN,
     NULLS,
     STEADY,
-    Column,
     Record,
     Table,
-    columns,
     counted,
     error_pct,
     excluded_steps,
@@ -49,7 +47,7 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
     if demo:
         console.say(f"{demo['model']}; captured on {demo['machine']}")
     has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
-    device = DEVICE if has_device else []
+    device = DEVICE if has_device else ""
     console.show(_summary(results, answers, device))
     for result, (name, answer) in zip(results, named, strict=True):
         for line in _lines_of(source, result, answer):
@@ -136,18 +134,10 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
 
 
-def _summary(
-    results: Sequence[Result], answers: Sequence[Record], device: Sequence[Column]
-) -> Table:
+def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
     """One row for what was measured, one per result, of a what-if with the one without it above."""
     truth_us = measured_step_us(results[0])
-    heads = columns("name=;step_us=step:us")
-    if any(each["low_us"] is not None for each in answers):
-        heads += columns("low_us=low:us;high_us=high:us")
-    if truth_us is not None and any(each["mode"] != "replay" for each in answers):
-        heads += columns("against_pct=vs measured %:+.2f")
-    if any(each["baseline"] for each in answers):
-        heads += GAIN
+    is_replay = all(each["mode"] == "replay" for each in answers)
     records: list[Record] = []
     if truth_us is not None:
         measured = answers[0]["measured"] or {}
@@ -156,11 +146,11 @@ def _summary(
         before = answer["baseline"]
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
         rows += [("what-if", answer)] if before else []
-        records += [
-            {**row, "name": name, "against_pct": error_pct(row["step_us"], truth_us)}
-            for name, row in rows
-        ]
-    return Table("Per batch", [*heads, *device], records)
+        for name, row in rows:
+            error = None if is_replay else error_pct(row["step_us"], truth_us)
+            records.append({**row, "name": name, "against_pct": error})
+    bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
+    return Table("Per batch", f"name=;step_us=step:us;{bounds};{GAIN};{device}".strip(";"), records)
 
 
 def _name(result: Result) -> str:

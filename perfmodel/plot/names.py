@@ -168,9 +168,9 @@ def readable_names(names: Sequence[str]) -> list[str]:
 def _apart(names: Sequence[str]) -> list[str]:
     """Of names, the words in which they differ: without call arguments where that is enough."""
     labels = [""] * len(names)
-    for end in (r"\(.*", r"\Z"):
+    for of in (_without_call, str):
         for words in _WORDS:
-            split = [words.findall(re.sub(end, "", name)) for name in names]
+            split = [words.findall(of(name)) for name in names]
             if max(map(len, split)) == 1:  # one word each: it is the name itself
                 continue
             if len({len(each) for each in split}) == 1:
@@ -182,6 +182,16 @@ def _apart(names: Sequence[str]) -> list[str]:
             if len({*labels}) == len(names):
                 return labels
     return labels
+
+
+def _without_call(name: str) -> str:
+    """A name up to the end of its outermost template arguments."""
+    depth = 0
+    for at, char in enumerate(name):
+        depth += (char == "<") - (char == ">")
+        if char == ">" and depth == 0:
+            return name[:at]
+    return name
 
 
 def shortened(text: str, width: int) -> str:

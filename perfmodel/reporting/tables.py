@@ -71,10 +71,8 @@ def columns(text: str) -> list[Column]:
 
 
 class Table:
-    """Records, of which a page shows the columns that it has room for, those on the left first.
-
-    A title ends in the unit of its times.
-    """
+    """Records, of which a page shows the columns that it has room for, those on the left first, and
+    none that has nothing to say. A title ends in the unit of its times."""
 
     def __init__(
         self,
@@ -84,12 +82,15 @@ class Table:
         *,
         full_names: bool = False,
     ) -> None:
-        self.columns = columns(heads) if isinstance(heads, str) else list(heads)
-        keys = [each.key for each in self.columns]
-        self.values = [
-            [each.get(key) if isinstance(each, Mapping) else getattr(each, key) for key in keys]
+        listed = columns(heads) if isinstance(heads, str) else list(heads)
+        values = [
+            [each.get(c.key) if isinstance(each, Mapping) else getattr(each, c.key) for c in listed]
             for each in records
         ]
+        said = [any(cell is not None for cell in cells) for cells in zip(*values, strict=True)]
+        kept = [at for at in range(len(listed)) if not values or not at or said[at]]
+        self.columns = [listed[at] for at in kept]
+        self.values = [[row[at] for at in kept] for row in values]
         at = [place for place, each in enumerate(self.columns) if each.form == TIME]
         self._times = Times(row[place] for row in self.values for place in at)
         self._full_names = full_names
@@ -287,14 +288,11 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
     )
 
 
-DEVICE = columns(
+DEVICE = (
     "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
 )
-GAIN = columns("gain_us=gain:us;gain_frac=of step:share")
-_MEASURED = columns("measured_us=measured:us")
-_WITHOUT = columns("baseline_us=without:us")
-_ERROR = columns("error_pct=error %:+.2f")
-_MEETS = columns("transfer_us=transfer:us;waiting_us=waiting:us")
+GAIN = "gain_us=gain:us;gain_frac=of step:share"
+_MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
 NULLS = {
     "null_mean_us": "others' mean",
     "null_mean_gpu_us": "+ GPU active",
@@ -311,48 +309,42 @@ def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
 def steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
     """The slowest rank's steps and what was measured or is without the what-if; with
     `left_out_us`, also as predicted from the other steps."""
-    steps = answer["steps"]
-    is_what_if = answer["gain_us"] is not None
-    beside = [step["left_out"] for step in steps if step["left_out"]]
-    heads = columns(f"step=;step_us={'what-if' if is_what_if else 'predicted'}:us")
-    if is_what_if:
-        heads += _WITHOUT + GAIN
-    if any(step["measured_us"] for step in steps):
-        heads += _MEASURED + _ERROR
-    if left_out_us:
-        heads += columns("others_us=leave-one-out:us;others_pct=its error %:+.2f")
-    heads += [Column(key, head, TIME) for key, head in NULLS.items() if any(n[key] for n in beside)]
-    if answer["mode"] != "model" and not beside:
-        heads += columns("measured_host_frac=measured host:share")
-    records = []
+    steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
+    records: list[Record] = []
     for at, step in enumerate(steps):
         record = {**step, **(step["left_out"] or {}), "step": step_name(step["name"], step["role"])}
         if left_out_us:
             record["others_us"] = left_out_us[at]
             record["others_pct"] = error_pct(left_out_us[at], step["measured_us"])
+        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
+            record["measured_host_frac"] = None
         records.append(record)
+    nulls = ";".join(f"{key}={head}:us" for key, head in NULLS.items())
+    heads = (
+        f"step=;step_us={step_us}:us;baseline_us=without:us;{GAIN};{_MEASURED};"
+        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
+        "measured_host_frac=measured host:share"
+    )
     return Table(f"Steps{rank}", heads, records)
 
 
-def ranks_table(
-    answer: Record, title: str, slowest: int, device: Sequence[Column] = DEVICE
-) -> Table:
+def ranks_table(answer: Record, title: str, slowest: int, device: str = DEVICE) -> Table:
     """What each rank takes, and what was measured or it takes without the what-if."""
     is_what_if = answer["gain_us"] is not None
-    is_measured = any(row["measured_us"] for row in answer["per_rank"])
-    known = (_MEASURED, _ERROR) if is_measured else ([], [])
-    before, change = (_WITHOUT, GAIN) if is_what_if else known
-    meets = _MEETS if answer["straggler"] else []
     records = [
         row
         | {
             "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
-            "error_pct": error_pct(row["step_us"], row["measured_us"]),
+            "measured_us": None if is_what_if else row["measured_us"],
+            "error_pct": None if is_what_if else error_pct(row["step_us"], row["measured_us"]),
         }
         for row in answer["per_rank"]
     ]
-    heads = [*columns("rank"), *before, *columns("step_us=step:us"), *change, *device, *meets]
-    return Table(title, heads, records)
+    heads = (
+        "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
+        f"{GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
+    )
+    return Table(title, heads.replace(";;", ";"), records)
 
 
 def summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
