@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.errors import Note
-from perfmodel.reporting.tables import Table, columns, counted, folded, one_line
+from perfmodel.reporting.tables import Table, assumed_text, counted, folded, number_text, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
 """Lines of warnings below a table, where not all are wanted."""
-SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
 _STYLES = {"bold": "\x1b[1m{}\x1b[0m", "yellow": "\x1b[33m{}\x1b[0m"}
 
 
@@ -105,50 +103,24 @@ class Console:
                 self.print()
             self.say(f"{' and '.join(parts)}: -v shows them")
 
-    def say_assumed(self, name: str, figures: Iterable[Mapping[str, Any]]) -> None:
-        """Of `figures` (`Read.to_dict`) those that are assumed, with their values, or recalled;
-        with their parts where several have a figure of that name."""
-        from perfmodel.hardware.reads import ASSUMED, RECALLED
+    def say_assumed(self, name: str, figures: Sequence[Mapping[str, Any]]) -> None:
+        """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
+        self.say(assumed_text(name, figures, in_full=LINE.get().sources))
 
-        listed = list(figures)
-        count = Counter(each["figure"] for each in listed)
-        texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
-        for each in listed:
-            if each["grounds"] in texts:
-                part = f"{each['part']} " if count[each["figure"]] > 1 else ""
-                text = f"{part}{each['figure']} {number_text(each['value'])}"
-                texts[each["grounds"]].append(text)
-        if LINE.get().sources:
-            parts = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
-            if parts:
-                self.say(f"{name}: hardware values {'; '.join(parts)} ({SOURCES_HINT})")
-            return
-        guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
-        is_one = unchecked == 1
-        of = "" if guesses else " hardware value" if is_one else " hardware values"
-        verb = "was not checked against its" if is_one else "were not checked against their"
-        said = []
-        if guesses:
-            is_are = " is a guess" if guesses == 1 else "s are guesses"
-            said.append(f"{guesses} hardware value{is_are}")
-        if unchecked:
-            said.append(f"{unchecked}{of} {verb} source")
-        if said:
-            self.say(f"{name}: {', '.join(said)} (--sources)")
+    def show_blocks(self, blocks: Iterable[str | Table]) -> None:
+        """Lines and tables one below the other."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.show(block)
+                continue
+            if block.startswith("\n"):
+                self.print()
+            self.say(block)
 
     def show_read(self, title: str, read: Sequence[Mapping[str, Any]]) -> None:
         """A row for each figure or coefficient that was read, with its source."""
         if read:
             every = ("part", "figure", "name", "value", "unit", "source")
-            heads = columns(";".join(key for key in every if key in read[0]))
+            heads = ";".join(key for key in every if key in read[0])
             records = [dict(each) | {"value": number_text(each["value"])} for each in read]
             self.show(Table(title, heads, records, full_names=True))
-
-
-def number_text(value: Any) -> str:
-    """A figure in full: of a table how many values it has."""
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if not isinstance(value, int | float):
-        return f"{len(value)} values"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import US_PER_MS, human_us
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.output import (
     STDOUT,
     Output,
@@ -18,7 +20,6 @@ from perfmodel.cli.output import (
     working,
     wrote,
 )
-from perfmodel.cli.predict_tables import show_prediction, write_explanation
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Demo,
@@ -27,6 +28,8 @@ from perfmodel.cli.prediction_options import (
     refuse_conflicting,
 )
 from perfmodel.errors import UsageError
+from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 
 WORKLOADS = "perfmodel.workloads/1"
+SCHEMA = "perfmodel.explanation/1"
 LIST = "list"
 
 
@@ -143,10 +147,17 @@ def predict(
     save_figure(figure, lambda: _path_figure(prediction))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
-        write_explanation(prediction, explain, target)
+        _write_explanation(prediction, explain, target)
         return
-    show, first = partial(show_prediction, demo=demo), completeness_line(prediction.gaps)
-    target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)
+    target.write_result(
+        prediction,
+        lambda page, found: page.show_blocks(
+            prediction_blocks(found, demo, in_full=LINE.get().sources)
+        ),
+        prediction.warnings,
+        prediction.cautions,
+        completeness_line(prediction.gaps),
+    )
 
 
 def _list(target: Output) -> None:
@@ -196,7 +207,6 @@ def _serving(
 
     Raises `UsageError` where no rate has such a latency.
     """
-    from perfmodel.base.units import US_PER_MS, human_us
     from perfmodel.timeline.offered import Service, latency_under, rates_within
 
     if p99_ms is not None and not 0 < p99_ms < float("inf"):
@@ -234,3 +244,89 @@ def _path_figure(found: Prediction) -> Figure:
     first = found.results[0]
     name = first.timeline.graph.marks.name[first.median_mark]
     return comparison_figure({name: found.paths_by_cause()}, title="Critical path")
+
+
+def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:
+    """Write why `node` takes what it takes, on each hardware.
+
+    Raises `UsageError` where there is no such node.
+    """
+    answers = [result.explain(node).to_dict() for result in prediction.results]
+    reasons = [list(_reasons(answer["reason"])) for answer in answers]
+
+    def rows() -> list[dict[str, Any]]:
+        """One row per term of each reason, parts named `REASON / PART`."""
+        return [
+            {
+                "hardware": answer["hardware"],
+                "node": answer["node"]["number"],
+                "part": part,
+                "term": term,
+                "value": value,
+            }
+            for answer, listed in zip(answers, reasons, strict=True)
+            for part, reason in listed
+            for term, value in (
+                ("duration_us", reason["duration_us"]),
+                ("formula", reason["formula"]),
+                *reason["terms"].items(),
+            )
+        ]
+
+    def table(console: Console) -> None:
+        for answer, listed in zip(answers, reasons, strict=True):
+            _show_explained(console, answer, listed)
+
+    document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
+    target.write(lambda: document, rows, table, prediction.warnings)
+
+
+def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
+    """(name, reason) of a reason and of its parts, outermost first."""
+    name = f"{before}{reason['what']}"
+    yield name, reason
+    for part in reason["parts"]:
+        yield from _reasons(part, f"{name} / ")
+
+
+def _show_explained(
+    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
+) -> None:
+    """Where the node stands, its reasons from the outside in, and the values that they read."""
+    node, waits = answer["node"], answer["waits_for"]
+    if answer["matches"] > 1:
+        console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
+    op = f" of {node['op']}" if node["op"] else ""
+    console.say(f"node {node['number']}: {node['label']}{op}; {node['kind']}, {node['cause']}")
+    step = f"step {node['step']}" if node["step"] else "outside of the steps"
+    where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
+    console.say(f"{where}, {step.replace('step step', 'step')}")
+    importance = "no step waits for it"
+    if node["on_critical_path"]:
+        importance = "on the critical path of its step"
+    elif node["slack_us"] is not None:
+        importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
+    start = human_us(node["start_us"])
+    console.say(f"{human_us(node['duration_us'])}, from {start} on; {importance}")
+    if waits:
+        console.say(
+            f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
+            f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
+        )
+    figures: dict[tuple[Any, ...], Record] = {}
+    coefficients: dict[str, Record] = {}
+    for name, reason in reasons:
+        console.print()
+        console.say(f"{name}: {human_us(reason['duration_us'])}")
+        console.say(f"formula: {reason['formula']}")
+        terms = [
+            {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
+            for key, value in reason["terms"].items()
+            if value is not None
+        ]
+        if terms:
+            console.show(Table("", "term;value", terms, full_names=True))
+        figures |= {tuple(each.values()): each for each in reason["figures"]}
+        coefficients |= {each["name"]: each for each in reason["coefficients"]}
+    console.show_read("Figures read", list(figures.values()))
+    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])

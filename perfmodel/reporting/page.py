@@ -12,14 +12,15 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import human_us
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
 from perfmodel.plot.style import svg_text
 from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
-from perfmodel.reporting.tables import Record, Table, columns, error_pct, ranks_table, steps_table
+from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.tables import Record, Table, columns
 from perfmodel.timeline.critical_path import critical_path
 from perfmodel.timeline.figures import comparison_figure
 from perfmodel.timeline.schedule import measured
@@ -47,7 +48,6 @@ TITLES = {
 }
 OWN = "The machine that the trace was recorded on; nothing of it was predicted."
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
-_FAMILIES = columns("family;time_us=time:us;count:count")
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 _HARDWARE = columns("part;figure;value:,.10g;source")
@@ -64,17 +64,16 @@ def page_html(
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs. The same input gives the same bytes.
     """
-    pairs = [(result, result.to_dict()) for result in prediction.results]
     source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
     facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
     if source.get("batch"):
         facts.append(f"batch {source['batch']:,}")
     contents = {
         "gains": "".join(_gains(prediction, gains)) if gains else "",
-        "summary": "".join(_summary(*pair) for pair in pairs),
+        "summary": "".join(_block(each) for each in prediction_blocks(prediction)),
         "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
         "why": "".join(_pictures(prediction)),
-        "tables": "".join(sortable(table) for pair in pairs for table in _tables(*pair)),
+        "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "hardware": "".join(map(_machine, machines)) or _paragraph(OWN),
         "notes": "".join(_notes(prediction)),
     }
@@ -111,6 +110,10 @@ def _paragraph(text: str) -> str:
 
 def _items(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def _block(block: str | Table) -> str:
+    return sortable(block) if isinstance(block, Table) else _paragraph(block) if block else ""
 
 
 def sortable(table: Table) -> str:
@@ -174,36 +177,6 @@ def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[
         yield f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none
 
 
-def _summary(result: Result, answer: Record) -> str:
-    """Short figures with what they are."""
-    step_us = answer["step_us"]
-    cards = {"hardware": result.hardware, "mode": result.mode, "step": human_us(step_us)}
-    if answer["low_us"] is not None and answer["high_us"] is not None:
-        cards["90 % interval"] = f"{human_us(answer['low_us'])} to {human_us(answer['high_us'])}"
-    if result.gain is not None:
-        cards["without the what-if"] = human_us(result.gain.baseline_us)
-        cards["gain"] = human_us(result.gain.gain_us)
-        cards["gain of the step"] = f"{100 * (result.gain.gain_frac or 0.0):.1f} %"
-    if answer["measured"]:
-        measured_us = answer["measured"]["step_us"]
-        error = error_pct(step_us, measured_us)
-        cards["measured"] = human_us(measured_us)
-        cards["error"] = f"{error:+.1f} %" if error is not None else "none"
-    if answer["latency_us"] is not None:
-        cards["latency of one step"] = human_us(answer["latency_us"])
-    if answer["gpu_active_us"]:
-        cards["device busy"] = f"{100 * answer['gpu_active_us'] / step_us:.0f} %"
-        cards["exposed communication"] = human_us(answer["exposed_comm_us"])
-    if answer["memory"]:
-        cards["device memory"] = f"{answer['memory']['total_bytes'] / BYTES_PER_GB:.1f} GB"
-    if answer["bound_by"]:
-        cards["most of the critical path"] = next(iter(answer["bound_by"]))
-    rows = (
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in cards.items()
-    )
-    return f'<dl class="cards">{"".join(rows)}</dl>'
-
-
 def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
     shown = []
     for result in prediction.results:
@@ -233,15 +206,12 @@ def _pictures(prediction: Prediction) -> Iterator[str]:
         yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _tables(result: Result, answer: Record) -> Iterator[Table]:
+def _tables(result: Result) -> Iterator[Table]:
+    """The critical path by piece, and why its longest nodes take what they take."""
     name = result.hardware
-    if answer["families"]:
-        yield Table(f"Kernels by family, {name}", _FAMILIES, answer["families"])
-    yield ranks_table(answer, f"Ranks, {name}", result.rank.rank)
-    yield steps_table(answer, f" of rank {result.rank.rank}, {name}")
     pieces: dict[tuple[str, str], list[float]] = {}
-    for piece in answer["critical_path"]:
-        pieces.setdefault((piece["kind"], piece["name"]), []).append(piece["duration_us"])
+    for each in result.critical_path:
+        pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
     records: list[dict[str, Any]] = [
         {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}

@@ -236,34 +236,17 @@ def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, 
     return result
 
 
-_INT64_MAX = 2**63 - 1
+_KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
 
 
 def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
-    """Attributes of a Chakra message; what its types cannot hold becomes JSON text."""
+    """Attributes of a Chakra message: values of one of its types, or lists of them."""
     for name, value in attributes.items():
-        values = value if isinstance(value, list) else [value]
-        kind = _scalar_kind(values)
-        if kind is None:
-            values, value, kind = [], msgspec.json.encode(value).decode(), "string"
         attribute = message.attr.add(name=name)
         if isinstance(value, list):
-            getattr(attribute, f"{kind}_list").values.extend(values)
-            getattr(attribute, f"{kind}_list").SetInParent()
+            getattr(attribute, f"{_KINDS[type(value[0])]}_list").values.extend(value)
         else:
-            setattr(attribute, f"{kind}_val", value)
-
-
-def _scalar_kind(values: list[Any]) -> str | None:
-    types = set(map(type, values))
-    if types <= {bool}:
-        return "bool"
-    if types == {int}:
-        low, high = min(values), max(values)
-        if low >= -_INT64_MAX - 1 and high <= _INT64_MAX:
-            return "int64"
-        return "uint64" if low >= 0 and high <= 2 * _INT64_MAX + 1 else None
-    return {float: "double", str: "string"}.get(types.pop()) if len(types) == 1 else None
+            setattr(attribute, f"{_KINDS[type(value)]}_val", value)
 
 
 def encode_varint(value: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
@@ -12,7 +13,6 @@ from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.plot.names import shortened
 
 if TYPE_CHECKING:
-    from perfmodel.prediction import Result
     from perfmodel.prediction.breakdown.rank import StepBreakdown
 
 
@@ -137,7 +137,8 @@ class Table:
                 yield "─" * (sum(size + GAP for size in sizes) - GAP)
             folds = (folded(row[at], size) for at, size in zip(kept, sizes, strict=True))
             for parts in zip_longest(*folds, fillvalue=""):
-                padded = (pad(*each) for pad, *each in zip(pads, parts, sizes, strict=True))
+                cells_of = zip(pads, parts, sizes, strict=True)
+                padded = (pad(text, size) for pad, text, size in cells_of)
                 yield "  ".join(padded).rstrip()
         if width is not None and len(kept) < len(widths):
             dropped = [each.head for at, each in enumerate(self.columns) if at not in kept]
@@ -288,83 +289,37 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
     )
 
 
-DEVICE = (
-    "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
-)
-GAIN = "gain_us=gain:us;gain_frac=of step:share"
-_MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
-NULLS = {
-    "null_mean_us": "others' mean",
-    "null_mean_gpu_us": "+ GPU active",
-    "null_last_us": "last step",
-}
-"""Predictions of a step that need no model."""
+def number_text(value: Any) -> str:
+    """A figure in full: of a table how many values it has."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if not isinstance(value, int | float):
+        return f"{len(value)} values"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
 
 
-def error_pct(predicted_us: float, measured_us: float | None) -> float | None:
-    """Signed error in percent of what was measured; None without that."""
-    return 100 * (predicted_us / measured_us - 1) if measured_us else None
+def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
+    """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
+    values, and their parts where several have a figure of that name. Empty without any."""
+    from perfmodel.hardware.reads import ASSUMED, RECALLED
 
-
-def steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
-    """The slowest rank's steps and what was measured or is without the what-if; with
-    `left_out_us`, also as predicted from the other steps."""
-    steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
-    records: list[Record] = []
-    for at, step in enumerate(steps):
-        record = {**step, **(step["left_out"] or {}), "step": step_name(step["name"], step["role"])}
-        if left_out_us:
-            record["others_us"] = left_out_us[at]
-            record["others_pct"] = error_pct(left_out_us[at], step["measured_us"])
-        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
-            record["measured_host_frac"] = None
-        records.append(record)
-    nulls = ";".join(f"{key}={head}:us" for key, head in NULLS.items())
-    heads = (
-        f"step=;step_us={step_us}:us;baseline_us=without:us;{GAIN};{_MEASURED};"
-        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
-        "measured_host_frac=measured host:share"
-    )
-    return Table(f"Steps{rank}", heads, records)
-
-
-def ranks_table(answer: Record, title: str, slowest: int, device: str = DEVICE) -> Table:
-    """What each rank takes, and what was measured or it takes without the what-if."""
-    is_what_if = answer["gain_us"] is not None
-    records = [
-        row
-        | {
-            "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
-            "measured_us": None if is_what_if else row["measured_us"],
-            "error_pct": None if is_what_if else error_pct(row["step_us"], row["measured_us"]),
-        }
-        for row in answer["per_rank"]
-    ]
-    heads = (
-        "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
-        f"{GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
-    )
-    return Table(title, heads.replace(";;", ";"), records)
-
-
-def summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
-    """Microseconds of rows of an answer, by one of their texts."""
-    total: dict[str, float] = {}
-    for row in rows:
-        total[row[by]] = total.get(row[by], 0.0) + row[time_us]
-    return total
-
-
-def measured_step_us(result: Result) -> float | None:
-    """The measured median step of the rank that stands for the job, whatever was predicted; None
-    where nothing was measured."""
-    from perfmodel.timeline.schedule import measured
-    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
-
-    if result.mode == "model":
-        return result.rank.measured["step_us"] if result.rank.measured else None
-    base = result.baseline or result
-    truth = measured(base.timeline.graph)
-    own = ranks_of(truth.graph).index(base.rank.rank)
-    steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
-    return float(median(steps_us.tolist()))
+    count = Counter(each["figure"] for each in figures)
+    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    for each in figures:
+        if each["grounds"] in texts:
+            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
+            text = f"{part}{each['figure']} {number_text(each['value'])}"
+            texts[each["grounds"]].append(text)
+    said = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
+    if not said or in_full:
+        hint = "sources: perfmodel hardware NAME, or --format json"
+        return f"{name}: hardware values {'; '.join(said)} ({hint})" if said else ""
+    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
+    is_one = unchecked == 1
+    of = "" if guesses else " hardware value" if is_one else " hardware values"
+    verb = "was not checked against its" if is_one else "were not checked against their"
+    parts = [f"{unchecked}{of} {verb} source"] * bool(unchecked)
+    if guesses:
+        are = " is a guess" if guesses == 1 else "s are guesses"
+        parts.insert(0, f"{guesses} hardware value{are}")
+    return f"{name}: {', '.join(parts)} (--sources)"

@@ -1,75 +1,76 @@
-"""A prediction as tables for people, and why one of its nodes takes what it takes."""
+"""A prediction as lines and tables, from its answer in JSON: terminal and page show the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
-from perfmodel.cli.console import Console
-from perfmodel.cli.output import Output
-from perfmodel.cli.prediction_options import Demo
 from perfmodel.reporting.tables import (
-    DEVICE,
-    GAIN,
-    NULLS,
     STEADY,
     Record,
     Table,
+    assumed_text,
     counted,
-    error_pct,
     excluded_steps,
-    measured_step_us,
     parts_table,
     percent,
-    ranks_table,
     source_text,
-    steps_table,
+    step_name,
     straggler_text,
-    summed,
 )
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
 
 
-SCHEMA = "perfmodel.explanation/1"
+_DEVICE = (
+    "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
+)
+_GAIN = "gain_us=gain:us;gain_frac=of step:share"
+_MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
+_NULLS = {
+    "null_mean_us": "others' mean",
+    "null_mean_gpu_us": "+ GPU active",
+    "null_last_us": "last step",
+}
+"""Predictions of a step that need no model."""
 _MAX_COLUMNS = 4
 
 
-def show_prediction(console: Console, prediction: Prediction, demo: Demo | None = None) -> None:
-    """The results and what was measured, then steps, ranks, kernels and the critical path."""
+def prediction_blocks(
+    prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
+) -> Iterator[str | Table]:
+    """The results and what was measured, then steps, ranks, kernels and the critical path; assumed
+    hardware values `in_full`."""
     source, results = prediction.source, prediction.results
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
-    console.say(_title(source))
+    yield _title(source)
     if demo:
-        console.say(f"{demo['model']}; captured on {demo['machine']}")
+        yield f"{demo['model']}; captured on {demo['machine']}"
     has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
-    device = DEVICE if has_device else ""
-    console.show(_summary(results, answers, device))
+    device = _DEVICE if has_device else ""
+    yield _summary(results, answers, device)
     for result, (name, answer) in zip(results, named, strict=True):
-        for line in _lines_of(source, result, answer):
-            console.say(f"{name}: {line}")
-        console.say_assumed(name, answer["assumed"])
+        yield from (f"{name}: {line}" for line in _lines_of(source, result, answer))
+        yield assumed_text(name, answer["assumed"], in_full=in_full)
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
         left_out_us = demo["left_out_us"] if demo and first["mode"] == "replay" else ()
-        console.show(steps_table(first, rank, left_out_us))
-        _say_steps(console, first["steps"])
+        yield _steps_table(first, rank, left_out_us)
+        yield from _lines_of_steps(first["steps"])
     if demo:
-        console.print()
         keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
-        median, p10, p90 = (human_us(demo[key]) for key in keys)
-        console.say(
-            f"Without the profiler a step takes {median} (median; 10 to 90 %: {p10} to {p90})."
-        )
+        middle, p10, p90 = (human_us(demo[key]) for key in keys)
+        yield f"\nWithout the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
-            console.show(ranks_table(answer, f"Ranks, {name}", result.rank.rank, device))
-            console.say(straggler_text(answer["straggler"]))
+            yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
+            yield straggler_text(answer["straggler"])
     kinds = "Time by family" if first["mode"] == "model" else "GPU time by kernel family"
     for at in range(0, len(named), _MAX_COLUMNS):
         some = named[at : at + _MAX_COLUMNS]
@@ -77,9 +78,9 @@ def show_prediction(console: Console, prediction: Prediction, demo: Demo | None 
             ("Critical path of the median step", "critical_path", "kind", "duration_us"),
             (kinds, "families", "family", "time_us"),
         ):
-            parts = [(name, summed(answer[key], by, us)) for name, answer in some]
+            parts = [(name, _summed(answer[key], by, us)) for name, answer in some]
             if key == "critical_path" or any(time_us for _, time_us in parts):
-                console.show(parts_table(title, parts))
+                yield parts_table(title, parts)
 
 
 def _title(source: Record) -> str:
@@ -136,7 +137,7 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
 
 def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
     """One row for what was measured, one per result, of a what-if with the one without it above."""
-    truth_us = measured_step_us(results[0])
+    truth_us = _measured_step_us(results[0])
     is_replay = all(each["mode"] == "replay" for each in answers)
     records: list[Record] = []
     if truth_us is not None:
@@ -147,10 +148,11 @@ def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) 
         rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
         rows += [("what-if", answer)] if before else []
         for name, row in rows:
-            error = None if is_replay else error_pct(row["step_us"], truth_us)
+            error = None if is_replay else _error_pct(row["step_us"], truth_us)
             records.append({**row, "name": name, "against_pct": error})
     bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
-    return Table("Per batch", f"name=;step_us=step:us;{bounds};{GAIN};{device}".strip(";"), records)
+    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{device}"
+    return Table("Per batch", heads.strip(";"), records)
 
 
 def _name(result: Result) -> str:
@@ -160,10 +162,10 @@ def _name(result: Result) -> str:
     return PurePath(result.hardware).name
 
 
-def _say_steps(console: Console, steps: Sequence[Record]) -> None:
+def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
     """What the median of the steps leaves out; of steps left out, the errors and the nulls'."""
     rows = [(s["name"], s["role"], s["measured_us"] or s["step_us"]) for s in steps]
-    console.say(excluded_steps(rows))
+    yield excluded_steps(rows)
     left_out = [
         (step["measured_us"], step["left_out"] | {"step_us": step["step_us"]})
         for step in steps
@@ -172,95 +174,78 @@ def _say_steps(console: Console, steps: Sequence[Record]) -> None:
     if not left_out:
         return
     errors = []
-    for key, name in ({"step_us": "replay"} | NULLS).items():
+    for key, name in ({"step_us": "replay"} | _NULLS).items():
         sizes = [abs(each[key] / us - 1) for us, each in left_out if each[key] is not None]
         errors += [f"{name} {percent(sum(sizes), len(sizes))}"] if sizes else []
-    console.say(f"Mean absolute error of steps left out: {', '.join(errors)}.")
+    yield f"Mean absolute error of steps left out: {', '.join(errors)}."
     inside = sum(each["low_us"] <= us <= each["high_us"] for us, each in left_out)
-    console.say(f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}.")
+    yield f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}."
 
 
-def write_explanation(prediction: Prediction, node: str, target: Output) -> None:
-    """Write why `node` takes what it takes, on each hardware.
-
-    Raises `UsageError` where there is no such node.
-    """
-    answers = [result.explain(node).to_dict() for result in prediction.results]
-    reasons = [list(_reasons(answer["reason"])) for answer in answers]
-
-    def rows() -> list[dict[str, Any]]:
-        """One row per term of each reason, parts named `REASON / PART`."""
-        return [
-            {
-                "hardware": answer["hardware"],
-                "node": answer["node"]["number"],
-                "part": part,
-                "term": term,
-                "value": value,
-            }
-            for answer, listed in zip(answers, reasons, strict=True)
-            for part, reason in listed
-            for term, value in (
-                ("duration_us", reason["duration_us"]),
-                ("formula", reason["formula"]),
-                *reason["terms"].items(),
-            )
-        ]
-
-    def table(console: Console) -> None:
-        for answer, listed in zip(answers, reasons, strict=True):
-            _show_explained(console, answer, listed)
-
-    document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
-    target.write(lambda: document, rows, table, prediction.warnings)
+def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
+    """Signed error in percent of what was measured; None without that."""
+    return 100 * (predicted_us / measured_us - 1) if measured_us else None
 
 
-def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
-    """(name, reason) of a reason and of its parts, outermost first."""
-    name = f"{before}{reason['what']}"
-    yield name, reason
-    for part in reason["parts"]:
-        yield from _reasons(part, f"{name} / ")
+def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
+    """The slowest rank's steps and what was measured or is without the what-if; with
+    `left_out_us`, also as predicted from the other steps."""
+    steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
+    records: list[Record] = []
+    for at, step in enumerate(steps):
+        record = {**step, **(step["left_out"] or {}), "step": step_name(step["name"], step["role"])}
+        if left_out_us:
+            record["others_us"] = left_out_us[at]
+            record["others_pct"] = _error_pct(left_out_us[at], step["measured_us"])
+        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
+            record["measured_host_frac"] = None
+        records.append(record)
+    nulls = ";".join(f"{key}={head}:us" for key, head in _NULLS.items())
+    heads = (
+        f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
+        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
+        "measured_host_frac=measured host:share"
+    )
+    return Table(f"Steps{rank}", heads, records)
 
 
-def _show_explained(
-    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
-) -> None:
-    """Where the node stands, its reasons from the outside in, and the values that they read."""
-    node, waits = answer["node"], answer["waits_for"]
-    if answer["matches"] > 1:
-        console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
-    op = f" of {node['op']}" if node["op"] else ""
-    console.say(f"node {node['number']}: {node['label']}{op}; {node['kind']}, {node['cause']}")
-    step = f"step {node['step']}" if node["step"] else "outside of the steps"
-    where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
-    console.say(f"{where}, {step.replace('step step', 'step')}")
-    importance = "no step waits for it"
-    if node["on_critical_path"]:
-        importance = "on the critical path of its step"
-    elif node["slack_us"] is not None:
-        importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
-    start = human_us(node["start_us"])
-    console.say(f"{human_us(node['duration_us'])}, from {start} on; {importance}")
-    if waits:
-        console.say(
-            f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
-            f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
-        )
-    figures: dict[tuple[Any, ...], Record] = {}
-    coefficients: dict[str, Record] = {}
-    for name, reason in reasons:
-        console.print()
-        console.say(f"{name}: {human_us(reason['duration_us'])}")
-        console.say(f"formula: {reason['formula']}")
-        terms = [
-            {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
-            for key, value in reason["terms"].items()
-            if value is not None
-        ]
-        if terms:
-            console.show(Table("", "term;value", terms, full_names=True))
-        figures |= {tuple(each.values()): each for each in reason["figures"]}
-        coefficients |= {each["name"]: each for each in reason["coefficients"]}
-    console.show_read("Figures read", list(figures.values()))
-    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])
+def _ranks_table(answer: Record, title: str, slowest: int, device: str) -> Table:
+    """What each rank takes, and what was measured or it takes without the what-if."""
+    is_what_if = answer["gain_us"] is not None
+    records = [
+        row
+        | {
+            "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
+            "measured_us": None if is_what_if else row["measured_us"],
+            "error_pct": None if is_what_if else _error_pct(row["step_us"], row["measured_us"]),
+        }
+        for row in answer["per_rank"]
+    ]
+    heads = (
+        "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
+        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
+    )
+    return Table(title, heads.replace(";;", ";"), records)
+
+
+def _summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
+    """Microseconds of rows of an answer, by one of their texts."""
+    total: dict[str, float] = {}
+    for row in rows:
+        total[row[by]] = total.get(row[by], 0.0) + row[time_us]
+    return total
+
+
+def _measured_step_us(result: Result) -> float | None:
+    """The measured median step of the rank that stands for the job, whatever was predicted; None
+    where nothing was measured."""
+    from perfmodel.timeline.schedule import measured
+    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
+
+    if result.mode == "model":
+        return result.rank.measured["step_us"] if result.rank.measured else None
+    base = result.baseline or result
+    truth = measured(base.timeline.graph)
+    own = ranks_of(truth.graph).index(base.rank.rank)
+    steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
+    return float(median(steps_us.tolist()))
