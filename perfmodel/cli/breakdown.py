@@ -20,20 +20,8 @@ from perfmodel.cli.output import (
 )
 from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import (
-    Table,
-    Times,
-    columns,
-    counted,
-    excluded_steps,
-    median_step,
-    named,
-    parts_table,
-    percent,
-    source_text,
-    step_name,
-    straggler_text,
-)
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +54,7 @@ _RANKS = (
     "step_us=step:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;"
     "exposed_comm_us=exposed:us"
 )
-_STEPS = columns(
+_STEPS = tables.columns(
     "step;step_us=time:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;"
     "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
 )
@@ -146,7 +134,7 @@ def _gains(
         found = gains(
             graph,
             graph.nodes_.duration_us,
-            predict_words(graph, trace, reading=options.reading_words()),
+            predict_words(graph, trace, options=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
             periods=listed.ranks[0].steps[0].lags.periods,
@@ -171,7 +159,7 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
 def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
     """Of the first rank's median step; `whole` has the steps that were not asked for, too."""
     chosen = content.ranks[0]
-    shown = median_step(chosen.steps)
+    shown = tables.median_step(chosen.steps)
     every = next(rank.steps for rank in whole.ranks if rank.rank == chosen.rank)
     return whole.plot(chosen.rank, [each is shown for each in every].index(True))
 
@@ -200,11 +188,11 @@ class _Page:
     def show(self, breakdown: Breakdown, detailed: Sequence[RankBreakdown]) -> None:
         """The ranks in one table and what takes their time; then those in detail."""
         say, several = self.console.say, len(breakdown.ranks) > 1
-        ranks = counted(len(breakdown.ranks), "rank")
-        say(f"{source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
+        ranks = tables.counted(len(breakdown.ranks), "rank")
+        say(f"{tables.source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
         if several or breakdown.waiting is not None:
             self.console.show(_ranks(breakdown))
-            say(straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
+            say(tables.straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
         if several:
             self._hotspots(breakdown)
         for rank in detailed:
@@ -212,7 +200,7 @@ class _Page:
             if not several:
                 self._hotspots(rank)
             self._rates(rank)
-            self._overheads(median_step(rank.steps))
+            self._overheads(tables.median_step(rank.steps))
         if len(detailed) < len(breakdown.ranks):
             say(f"Rank {detailed[0].rank} in detail; others: --rank N")
 
@@ -223,12 +211,14 @@ class _Page:
         for line in _summary_lines(rank):
             console.say(line)
         records = [
-            asdict(step.accounting) | {"step": step_name(step.name, step.role)}
+            asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
             for step in rank.steps
         ]
         console.show(Table("Steps", heads, records))
-        console.say(excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps]))
-        step = median_step(rank.steps)
+        console.say(
+            tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps])
+        )
+        step = tables.median_step(rank.steps)
         if len(rank.steps) > 1:
             console.print()
             console.say(f"{step.name}, the median step")
@@ -237,7 +227,7 @@ class _Page:
             ("Critical path by kind", step.critical_path_by_kind, "of step"),
         ):
             if time_us:
-                console.show(parts_table(title, [("", time_us)], share))
+                console.show(tables.parts_table(title, [("", time_us)], share))
 
     def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
@@ -282,7 +272,7 @@ class _Page:
         if records:
             peaks = f" Roofline of {rates.device}." if rates.device else ""
             self.console.say(
-                f"{percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}"
+                f"{tables.percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}"
             )
         if rates.note:
             self.console.say(f"Rates by shape: {rates.note}")
@@ -304,12 +294,12 @@ class _Page:
                 if cell["count"]:
                     rest = free.get(kind) or {"count": 0}
                     rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
-                    records.append({"thread": thread, "type": named(kind), **cell, **rest})
+                    records.append({"thread": thread, "type": tables.named(kind), **cell, **rest})
                     thread = ""
         title = "Host overhead per op (us); right: without ops that blocked"
         self.console.show(Table(title, _OVERHEADS, records))
         if len(total_us) > len(largest):
-            more = counted(len(total_us) - len(largest), "thread")
+            more = tables.counted(len(total_us) - len(largest), "thread")
             self.console.say(f"and {more} with less")
 
 
@@ -323,11 +313,11 @@ def _ranks(breakdown: Breakdown) -> Table:
         is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
         record = asdict(summary) | breakdown.meets_us(summary.rank)
         record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
-        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
+        record |= {"cause": tables.named(summary.main_cause) if summary.main_cause else None}
         records.append(record)
     marked = "the others wait for it" if meets else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
-    title = f"Ranks, mean of {counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
+    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
     return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
 
 
@@ -336,18 +326,20 @@ def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
     from perfmodel.timeline.memory import shown_timelines
 
     summary = rank.summary
-    text = f"Rank {rank.rank}: {counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
+    text = (
+        f"Rank {rank.rank}: {tables.counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
+    )
     if summary.steps > 1:
         text += " (mean)"
     if summary.gpu_active_us:
-        text += f"; GPU active {percent(summary.gpu_active_us, summary.step_us)}"
+        text += f"; GPU active {tables.percent(summary.gpu_active_us, summary.step_us)}"
     if summary.main_cause:
         of = "GPU idle" if summary.gpu_idle_us else "the critical path"
-        share = percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
-        text += f"; most of {of} is {named(summary.main_cause)}, {share}"
+        share = tables.percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
+        text += f"; most of {of} is {tables.named(summary.main_cause)}, {share}"
     yield text
     if summary.hidden_comm_frac is not None:
-        hidden = f"{percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
+        hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
         yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
     if depths := rank.queue_depths:
         mean = sum(depth.mean_count for depth in depths) / len(depths)
@@ -355,7 +347,7 @@ def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
         most = max(depth.max_count for depth in depths)
         yield (
             f"Launch queue: {mean:,.1f} operations on average, at most {most:,}; "
-            f"empty (host-bound) {percent(empty, 1)} of the time"
+            f"empty (host-bound) {tables.percent(empty, 1)} of the time"
         )
     yield from map(_memory, shown_timelines(rank.memory))
 
@@ -384,8 +376,8 @@ def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -
         console.say(f"Largest gains: {why}")
         return
     console.say("Largest gains (simulated one at a time)", style="bold")
-    times = Times(gain.gain_us for gain in listed)
+    times = tables.Times(gain.gain_us for gain in listed)
     for gain in listed:
-        saved = f"-{times(gain.gain_us)} {times.unit}, {percent(gain.gain_frac, 1)}"
+        saved = f"-{times(gain.gain_us)} {times.unit}, {tables.percent(gain.gain_frac, 1)}"
         console.say(f"{gain.name}: {saved}: {gain.advice}")
         console.say(gain.command, whole=True, before="    ")

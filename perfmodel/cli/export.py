@@ -76,11 +76,10 @@ def report(
         machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
         content = options.content(trace)
         recorded = content if isinstance(content, Trace) else None
-        reading, settings = options.reading_words(), options.settings or ()
         prediction = options.predict(content)
-        names = options.hardware or ()
         with working("predicting"):
-            help_most = gains_of(prediction, trace, names, reading=reading, settings=settings)
+            words = options.reading_words()
+            help_most = gains_of(prediction, trace, options.hardware or (), words)
     quiet_figures()
     with working("writing the page"):
         page = page_html(prediction, machines, help_most, recorded)

@@ -97,6 +97,8 @@ class PredictionOptions:
             value = getattr(self, name)
             if value != getattr(DEFAULTS, name):
                 words += [option_name(name), str(value)]
+        for text in self.settings or ():
+            words += ["--set", text]
         return words
 
     def check(self) -> None:

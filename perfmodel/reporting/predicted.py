@@ -8,19 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
-from perfmodel.reporting.tables import (
-    STEADY,
-    Record,
-    Table,
-    assumed_text,
-    counted,
-    excluded_steps,
-    parts_table,
-    percent,
-    source_text,
-    step_name,
-    straggler_text,
-)
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import Record, Table
 
 if TYPE_CHECKING:
     from perfmodel.prediction import Prediction, Result
@@ -56,7 +45,7 @@ def prediction_blocks(
     yield _summary(results, answers, device)
     for result, (name, answer) in zip(results, named, strict=True):
         yield from (f"{name}: {line}" for line in _lines_of(source, result, answer))
-        yield assumed_text(name, answer["assumed"], in_full=in_full)
+        yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
     first = answers[0]
     if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
         rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
@@ -70,7 +59,7 @@ def prediction_blocks(
     for result, (name, answer) in zip(results, named, strict=True):
         if len(answer["per_rank"]) > 1:
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
-            yield straggler_text(answer["straggler"])
+            yield tables.straggler_text(answer["straggler"])
     kinds = "Time by family" if first["mode"] == "model" else "GPU time by kernel family"
     for at in range(0, len(named), _MAX_COLUMNS):
         some = named[at : at + _MAX_COLUMNS]
@@ -80,7 +69,7 @@ def prediction_blocks(
         ):
             parts = [(name, _summed(answer[key], by, us)) for name, answer in some]
             if key == "critical_path" or any(time_us for _, time_us in parts):
-                yield parts_table(title, parts)
+                yield tables.parts_table(title, parts)
 
 
 def _title(source: Record) -> str:
@@ -90,12 +79,13 @@ def _title(source: Record) -> str:
         software = source["implementation"]
         return f"{source['workload']} ({software}), {what}, batch {source['batch']:,}"
     if not source["ranks"]:
-        ranks = counted(len(source["execution_traces"]), "rank")
-        return f"{source_text(source['trace'])}: execution trace of {ranks}"
+        ranks = tables.counted(len(source["execution_traces"]), "rank")
+        return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
     if "operators" in source:
-        return f"{source['trace']}: {counted(source['operators'], 'operator')}"
-    counts = f"{counted(len(source['ranks']), 'rank')}, {counted(source['events'], 'event')}"
-    return f"{source_text(source['trace'])}: {source['device']}, {counts}"
+        return f"{source['trace']}: {tables.counted(source['operators'], 'operator')}"
+    ranks = tables.counted(len(source["ranks"]), "rank")
+    events = tables.counted(source["events"], "event")
+    return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
 def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
@@ -115,7 +105,7 @@ def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
-            f"{name} {percent(us, total)}"
+            f"{name} {tables.percent(us, total)}"
             for name, us in answer["bound_by"].items()
             if us >= 0.01 * total
         )
@@ -165,21 +155,21 @@ def _name(result: Result) -> str:
 def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
     """What the median of the steps leaves out; of steps left out, the errors and the nulls'."""
     rows = [(s["name"], s["role"], s["measured_us"] or s["step_us"]) for s in steps]
-    yield excluded_steps(rows)
+    yield tables.excluded_steps(rows)
     left_out = [
         (step["measured_us"], step["left_out"] | {"step_us": step["step_us"]})
         for step in steps
-        if step["left_out"] and step["measured_us"] and step["role"] == STEADY
+        if step["left_out"] and step["measured_us"] and step["role"] == tables.STEADY
     ]
     if not left_out:
         return
     errors = []
     for key, name in ({"step_us": "replay"} | _NULLS).items():
         sizes = [abs(each[key] / us - 1) for us, each in left_out if each[key] is not None]
-        errors += [f"{name} {percent(sum(sizes), len(sizes))}"] if sizes else []
+        errors += [f"{name} {tables.percent(sum(sizes), len(sizes))}"] if sizes else []
     yield f"Mean absolute error of steps left out: {', '.join(errors)}."
     inside = sum(each["low_us"] <= us <= each["high_us"] for us, each in left_out)
-    yield f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}."
+    yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
 
 
 def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
@@ -193,7 +183,11 @@ def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = 
     steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
     records: list[Record] = []
     for at, step in enumerate(steps):
-        record = {**step, **(step["left_out"] or {}), "step": step_name(step["name"], step["role"])}
+        record = {
+            **step,
+            **(step["left_out"] or {}),
+            "step": tables.step_name(step["name"], step["role"]),
+        }
         if left_out_us:
             record["others_us"] = left_out_us[at]
             record["others_pct"] = _error_pct(left_out_us[at], step["measured_us"])

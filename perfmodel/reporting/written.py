@@ -67,23 +67,19 @@ def predict_words(
     graph: ExecutionGraph,
     source: str | None,
     hardware: Sequence[str] = (),
-    *,
-    reading: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[str]:
-    """The words of `perfmodel predict` for a trace (None: the demo) read with the options `reading`
-    and without what-ifs.
+    """The words of `perfmodel predict` for a trace (None: the demo) with `options`, without
+    what-ifs.
 
     `--keep-contention` stands where collectives may slow kernels down: what they cost one another
     takes far longer to work out anew than a schedule.
     """
     from perfmodel.timeline.graph.kinds import NodeKind
 
-    words = ["perfmodel", "predict", *([source] if source is not None else []), *reading]
+    words = ["perfmodel", "predict", *([source] if source is not None else []), *options]
     for name in hardware:
         words += ["--hardware", name]
-    for text in settings:
-        words += ["--set", text]
     if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
         words.append("--keep-contention")
     return words
@@ -93,9 +89,7 @@ def gains_of(
     prediction: Prediction,
     source: str | None,
     hardware: Sequence[str] = (),
-    *,
-    reading: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[list[Gain]]:
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
     them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
@@ -112,7 +106,7 @@ def gains_of(
         timeline = before.timeline
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
-        words = predict_words(timeline.graph, source, names, reading=reading, settings=settings)
+        words = predict_words(timeline.graph, source, names, options)
         taken_us = timeline.end_us - timeline.start_us
         helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps
