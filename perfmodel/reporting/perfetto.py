@@ -24,7 +24,7 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.read.attributes import of_event
-from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step_us, lead_us, tracks_of
+from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
 from perfmodel.timeline.figures import whole_text
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -44,11 +44,12 @@ def perfetto_json(timelines: Mapping[str, Timeline]) -> bytes:
     is that much earlier in all, and `otherData.first_step_us` says when the first step starts.
     The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
     """
-    lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
+    begun = {name: first_step(timeline) for name, timeline in timelines.items()}
+    lead = max((lead_us for _, lead_us in begun.values()), default=0.0)
     events: list[dict[str, Any]] = []
     first_flow = 1
     for number, (name, timeline) in enumerate(timelines.items()):
-        tracks = tracks_of(timeline, first_step_us(timeline) - lead)
+        tracks = tracks_of(timeline, begun[name][0] - lead)
         # Viewers sort by ids: ranks in order, the timelines of a rank together; thread ids are
         # unique in the file, as some viewers need.
         ranks = sorted({rank for rank, _ in tracks.names})

@@ -43,16 +43,9 @@ class Tracks(NamedTuple):
     """`[n, 2]` rows of `boxes`: from a launch call to what it put on a stream."""
 
 
-def first_step_us(timeline: Timeline) -> float:
-    """When the first step of any rank starts (without steps: the first node)."""
-    marks = timeline.graph.marks
-    if len(marks.start):
-        return float(timeline.end_us[marks.start].min())
-    return float(timeline.start_us.min()) if len(timeline.start_us) else 0.0
-
-
-def lead_us(timeline: Timeline) -> float:
-    """How long before the first step the first node starts.
+def first_step(timeline: Timeline) -> tuple[float, float]:
+    """When the first step of any rank starts (without steps: the first node), and how long before
+    it the first node does, in microseconds.
 
     Raises `GraphError` naming the first node whose time is not a number.
     """
@@ -60,9 +53,10 @@ def lead_us(timeline: Timeline) -> float:
     if not finite.all():
         node = int(np.argmin(finite))
         raise GraphError(f"node {node} ({timeline.graph.labels[node]}) has no finite time")
-    if not len(finite):
-        return 0.0
-    return max(0.0, first_step_us(timeline) - float(timeline.start_us.min()))
+    marks = timeline.graph.marks
+    first_us = float(timeline.start_us.min()) if len(finite) else 0.0
+    step_us = float(timeline.end_us[marks.start].min()) if len(marks.start) else first_us
+    return step_us, max(0.0, step_us - first_us)
 
 
 def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> Tracks:
