@@ -32,8 +32,6 @@ from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
 
@@ -109,6 +107,7 @@ def predict(
     from perfmodel.api import hardware_part
     from perfmodel.ops.read.program import Call, program_of
     from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.timeline.figures import parts_figure
 
     check_figure(figure, roofline)
     check_target(save_overheads)
@@ -144,7 +143,7 @@ def predict(
     else:
         refuse_conflicting("a trace", of_workloads)
         prediction, demo = _of_trace(trace, options, save_overheads)
-    save_figure(figure, lambda: _path_figure(prediction))
+    save_figure(figure, lambda: parts_figure(prediction.paths_by_cause(), title="Critical path"))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
         _write_explanation(prediction, explain, target)
@@ -235,15 +234,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _path_figure(found: Prediction) -> Figure:
-    """The median step's critical path by kind: as measured, and as each result says."""
-    from perfmodel.timeline.figures import comparison_figure
-
-    first = found.results[0]
-    name = first.timeline.graph.marks.name[first.median_mark]
-    return comparison_figure({name: found.paths_by_cause()}, title="Critical path")
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:

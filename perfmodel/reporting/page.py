@@ -22,7 +22,7 @@ from perfmodel.reporting.page_timeline import Shown, timeline_data
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Record, Table, columns
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import comparison_figure
+from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
@@ -195,9 +195,7 @@ def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured and predicted; rooflines."""
-    first = prediction.results[0]
-    name = first.timeline.graph.marks.name[first.median_mark]
-    drawn = comparison_figure({name: prediction.paths_by_cause()}, title="Critical path by cause")
+    drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
     pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():

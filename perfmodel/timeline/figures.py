@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,18 +30,23 @@ def whole_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _named(of: type[IntEnum], numbers: Iterable[int]) -> list[str]:
+    """Names in lower case, empty of -1."""
+    names = [*(each.name.lower() for each in of), ""]
+    return [names[number] for number in numbers]
+
+
 def _of_nodes(graph: ExecutionGraph, node: Ints) -> pd.DataFrame:
     """What nodes are, by their numbers."""
     import pandas as pd
 
-    kind, cause, scope = ([each.name.lower() for each in of] for of in (NodeKind, Cause, Scope))
     nodes = graph.nodes_
     texts = {
         "resource": [graph.resources[at] for at in nodes.resource[node].tolist()],
         "label": [whole_text(graph.labels[at]) for at in node.tolist()],
-        "kind": [kind[at] for at in nodes.kind[node].tolist()],
-        "cause": [cause[at] for at in nodes.cause[node].tolist()],
-        "scope": [scope[at] for at in nodes.scope[node].tolist()],
+        "kind": _named(NodeKind, nodes.kind[node]),
+        "cause": _named(Cause, nodes.cause[node]),
+        "scope": _named(Scope, nodes.scope[node]),
     }
     return pd.DataFrame({"node": node, "rank": nodes.rank[node], **texts})
 
@@ -90,13 +96,11 @@ def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> pd.DataFrame:
     frame = pd.DataFrame(list(pieces), columns=names).sort_values(["start_us", "end_us"])
     types: dict[str, Any] = {"node": np.int64, "start_us": float, "end_us": float}
     frame = frame.astype(types).reset_index(drop=True)
-    edges = {int(kind): kind.name.lower() for kind in EdgeKind} | {NONE: ""}
-    causes = {int(cause): cause.name.lower() for cause in Cause}
     has_node = frame.node.to_numpy() >= 0
     of_node = _of_nodes(timeline.graph, frame.node.to_numpy())
     texts = {name: of_node[name].where(has_node, "") for name in ("resource", "label", "kind")}
-    frame = frame.assign(rank=of_node["rank"].where(has_node), **texts)
-    return frame.assign(edge=frame.edge.map(edges), cause=frame.cause.map(causes))
+    kinds = {"edge": _named(EdgeKind, frame.edge), "cause": _named(Cause, frame.cause)}
+    return frame.assign(rank=of_node["rank"].where(has_node), **texts, **kinds)
 
 
 def step_figure(
@@ -122,18 +126,10 @@ def step_figure(
     )
 
 
-def comparison_figure(
-    steps: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = ""
-) -> Figure:
-    """Stacked bars of `{step: {source: {part: microseconds}}}`, such as
-    `{"ProfilerStep#5": {"measured": path.by_cause(), "predicted": other.by_cause()}}`."""
+def parts_figure(sources: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
+    """Stacked bars of `{source: {part: microseconds}}`, such as `{"measured": path.by_cause()}`."""
     import pandas as pd
 
-    rows = [
-        (step, source, part, time_us)
-        for step, sources in steps.items()
-        for source, parts in sources.items()
-        for part, time_us in parts.items()
-    ]
-    columns = ["step", "source", "part", "time_us"]
-    return breakdown_figure(pd.DataFrame(rows, columns=columns), title=title)
+    rows = [(source, *part) for source, parts in sources.items() for part in parts.items()]
+    frame = pd.DataFrame(rows, columns=["source", "part", "time_us"])
+    return breakdown_figure(frame, title=title)
