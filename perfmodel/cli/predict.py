@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,9 @@ from perfmodel.cli.output import (
     STDOUT,
     Output,
     check_figure,
-    check_target,
     refuse_cautions,
     save_figure,
     working,
-    wrote,
 )
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
@@ -97,7 +96,6 @@ def predict(
     dtype: str | None = None,
     autocast: str | None = None,
     options: PredictionOptions = DEFAULTS,
-    save_overheads: Path | None = None,
     plan: Path | None = None,
     figure: Path | None = None,
     roofline: Path | None = None,
@@ -110,8 +108,12 @@ def predict(
     from perfmodel.timeline.figures import parts_figure
 
     check_figure(figure, roofline)
-    check_target(save_overheads)
-    program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
+    arguments = []
+    for text in init or ():  # of the constructor: JSON where it is some, else text
+        with suppress(ValueError, RecursionError):
+            text = json.loads(text)
+        arguments.append(text)
+    program = program_of(trace or "", arguments, input or ())
     if (rate is not None or p99_ms is not None) and not (workload and inference):
         raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
     of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
@@ -121,15 +123,14 @@ def predict(
         refuse_conflicting("anything but FILE.py:CLASS", of_modules)
     demo: Demo | None = None
     if program is not None:
-        of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
+        of_others = {"workload": workload, **of_workloads}
         refuse_conflicting("FILE.py:CLASS", of_others)
         call = Call(training, optimizer, dtype, autocast, options.batch)
         graph = options.traced(program, call)
         parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
         prediction = options.predict(graph, hardware=parts)
     elif workload is not None:
-        others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
-        refuse_conflicting("--workload", others)
+        refuse_conflicting("--workload", {"trace": trace, "figure": figure})
         options.refuse_beside_workload()
         if workload == LIST:
             _list(target)
@@ -142,7 +143,15 @@ def predict(
             prediction = replace(prediction, source=prediction.source | {"serving": serving})
     else:
         refuse_conflicting("a trace", of_workloads)
-        prediction, demo = _of_trace(trace, options, save_overheads)
+        options.check()
+        content, demo = options.read(trace)
+        prediction = options.predict(content)
+        if demo and prediction.results[0].mode == Mode.REPLAY:  # its steps, left out one by one
+            left_out = options.predict(content, leave_one_step_out=True).results[0]
+            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
+            prediction = replace(prediction, source=prediction.source | {"demo": demo})
+        if options.strict:
+            refuse_cautions(content.source, prediction.cautions)
     save_figure(figure, lambda: parts_figure(prediction.paths_by_cause(), title="Critical path"))
     save_figure(roofline, prediction.results[0].roofline)
     if explain is not None:
@@ -176,29 +185,6 @@ def _list(target: Output) -> None:
     target.write_list("Workloads", WORKLOADS, rows)
 
 
-def _of_trace(
-    trace: str | None, options: PredictionOptions, save_overheads: Path | None
-) -> tuple[Prediction, Demo | None]:
-    """The prediction of a trace; of the demo replayed, with its steps left out one by one."""
-    options.check()
-    content, demo = options.read(trace)
-    prediction = options.predict(content)
-    if demo and prediction.results[0].mode == Mode.REPLAY:
-        left_out = options.predict(content, leave_one_step_out=True).results[0]
-        demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
-        prediction = replace(prediction, source=prediction.source | {"demo": demo})
-    if options.strict:
-        refuse_cautions(content.source, prediction.cautions)
-    if save_overheads:
-        from perfmodel.lowering.host import Profile
-        from perfmodel.lowering.host.measure import measure
-
-        pairs = zip(content.ranks, content.links, strict=True)
-        Profile.from_samples(*(measure(rank, links) for rank, links in pairs)).save(save_overheads)
-        wrote(save_overheads, "host overheads T1 to T5; use them with --overheads")
-    return prediction, demo
-
-
 def _serving(
     prediction: Prediction, rate_per_s: float | None, p99_ms: float | None
 ) -> list[dict[str, Any]]:
@@ -226,14 +212,6 @@ def _serving(
             row |= {"p99_limit_us": p99_ms * US_PER_MS, "most_per_s": most}
         rows.append(row)
     return rows
-
-
-def _value(text: str) -> Any:
-    """A constructor's argument: JSON where it is some, else text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 WAITING_LABEL = "waiting for other ranks"
-COLLECTIVE_WAIT = Cause.COLLECTIVE_WAIT.name.lower()
 
 
 def whole_text(text: str) -> str:
@@ -64,8 +63,8 @@ def node_frame(timeline: Timeline) -> pd.DataFrame:
     transfer, arrival = graph.arrivals.T
     waiting = nodes.iloc[transfer].assign(
         label=WAITING_LABEL,
-        kind=COLLECTIVE_WAIT,
-        cause=COLLECTIVE_WAIT,
+        kind="collective_wait",
+        cause="collective_wait",
         scope="none",
         node=NONE,
         start_us=timeline.end_us[arrival],
