@@ -102,12 +102,10 @@ def kernels(
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
-    for rows_of, where in (
-        (errors, "Each device left out in turn"),
-        (tested, "On the test tables"),
-    ):
-        if rows_of:
-            show_kernel_comparison(console, rows_of, f"{where}, errors in percent")
+    heads = "Each device left out in turn", "On the tables to test on"
+    for found, where in zip((errors, tested), heads, strict=True):
+        if found:
+            show_kernel_comparison(console, found, f"{where}, errors in percent")
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
