@@ -25,7 +25,7 @@ from perfmodel.explore.axes import Machines, Points
 from perfmodel.explore.evaluate import WIDTH, TraceSteps
 from perfmodel.explore.periods import many_periods_us
 from perfmodel.plot import save
-from perfmodel.plot.style import FAINT, look, new_figure
+from perfmodel.plot.style import FAINT, panels
 from perfmodel.prediction.transferred import transfer_durations
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.types import ExecutionGraph
@@ -129,9 +129,7 @@ def draw_scaling(path: Path) -> None:
     graphs = [build_graph(read(REFERENCE / "traces" / name)) for name in LARGER]
     nodes = [len(each) for each in graphs]
     of_nodes = [scheduling_s(each, WIDTH) for each in graphs]
-    with look():
-        figure = new_figure(8.0, 3.6)
-        left, right = figure.subplots(1, 2)
+    with panels(8.0, 3.6, 1, 2) as (figure, (left, right)):
         for axes, at, seconds in ((left, counts, taken), (right, nodes, of_nodes)):
             line = np.array(at) * np.median(np.array(seconds) / np.array(at))
             axes.loglog(at, line, color=FAINT, linewidth=1.0, label="in proportion")

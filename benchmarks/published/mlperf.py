@@ -240,10 +240,16 @@ def main() -> None:
     if arguments.csv:
         rows.to_csv(arguments.csv, index=False)
     if arguments.figure:
-        from perfmodel.plot import rates_figure
+        from perfmodel.plot import curves_figure
 
-        title = "Training rates, published and predicted"
-        rates_figure(rows.to_dict("list"), title=title).savefig(arguments.figure)
+        listed = rows.melt(["group", "device", "devices"], ["published", "predicted"], "what")
+        listed["name"] = listed.group + ", " + listed.device + ", " + listed.what
+        listed["rate"] = listed.value / 1e6
+        labels, title = ("devices", "million samples per second"), "Training rates"
+        figure = curves_figure(
+            listed, "devices", "rate", "name", labels=labels, title=title, log="xy"
+        )
+        figure.savefig(arguments.figure)
     hidden = ["device", "generation", "nodes", "devices", "joined_by"]
     print(rows.drop(columns=hidden).to_string(index=False, float_format="{:,.1f}".format))
     for by in (("group",), ("group", "generation"), ("group", "devices", "joined_by")):

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, and one line on standard error for whatever goes wrong.
+"""The command line: a file per verb, and one line on standard error for whatever goes wrong.
 
 Verbs import the library inside their function, so that `perfmodel --help` loads none of it, and a
 command line loads no other verb than its own.
@@ -26,6 +26,8 @@ VERBS = (
 )
 GROUPS = ("evaluate", "fit")
 """Verbs of several nouns."""
+_FILES = {"check": "evaluate", "report": "export"}
+"""Of verbs that share one; others have one of their own."""
 
 COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
@@ -70,7 +72,7 @@ def application(word: str | None = None) -> typer.Typer:
         if name == "collect":
             app.command(context_settings=COLLECTOR)(collect)
             continue
-        module = import_module(f"perfmodel.cli.{name}")
+        module = import_module(f"perfmodel.cli.{_FILES.get(name, name)}")
         if name not in GROUPS:
             app.command(cls=Command)(described(getattr(module, name), name))
             continue

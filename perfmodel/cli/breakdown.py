@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.breakdown_tables import TableDetail, show_breakdown, show_gains
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
 from perfmodel.cli.console import Console
-from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, steps_slice
+from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, reading
 from perfmodel.cli.output import (
     STDOUT,
     Output,
     check_figure,
-    frame_csv,
     refuse_cautions,
     save_figure,
     working,
 )
-from perfmodel.cli.prediction_options import PredictionOptions
+from perfmodel.cli.prediction_options import DEMO_SOURCE, PredictionOptions, read_named
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import median_step
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.prediction.breakdown.job import Breakdown
+    from perfmodel.prediction.breakdown.rank import RankBreakdown, StepBreakdown
     from perfmodel.prediction.gains import Gain
+    from perfmodel.timeline.memory import MemoryTimeline
     from perfmodel.trace import Trace
 
 
-MAX_SHOWN = 10
-"""Rows of a table for people."""
+CPU = "cpu"
+MAX_SHOWN, MAX_THREADS = 10, 4
+"""Rows of a table for people, and threads."""
+_KERNELS = (
+    "device_us=time:us;step_frac=of step:share;device_frac=of GPU:share;count:count;"
+    "mean_us=mean us:,.1f"
+)
+_DEVICE = "device_us=GPU:us;device_frac=of GPU:share;"
+_HOST = "host_us=host:us;step_frac=of step:share;count:count"
+_COLLECTIVES = (
+    "collective;process_group=group;group_size=ranks:,d;count:count;time_us=time:us;"
+    "step_frac=of step:share;size_gb=GB:,.3f;algbw_gb_per_s=algbw:,.3f;busbw_gb_per_s=busbw:,.3f"
+)
+_RATES = (
+    "op=operator(shapes);device_us=time:us;count:count;rate=TFLOP/s:,.2f;gb_per_s=GB/s:,.0f;"
+    "roofline_frac=roofline:share;bound_by=bound by"
+)
+_RANKS = (
+    "step_us=step:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;"
+    "exposed_comm_us=exposed:us"
+)
+_STEPS = tables.columns(
+    "step;step_us=time:us;gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;"
+    "compute_us=compute:us;comm_us=comm:us;exposed_comm_us=exposed:us;memcpy_us=memcpy:us"
+)
+_OVERHEADS = (
+    "thread;type;count:,d!;mean_us=mean:,.1f;median_us=median:,.1f;total_us=total:,.1f!;"
+    "free_count=not blocked:,d!;free_mean_us=mean:,.1f;free_median_us=median:,.1f;"
+    "free_total_us=total:,.1f!"
+)
 
 
 def breakdown(
@@ -49,28 +80,21 @@ def breakdown(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Where the time of a trace went, per rank and step."""
     check_figure(figure)
     check_figure(memory_figure, option="--memory-figure")
-    limit = max_bytes(max_memory)
-    reading: dict[str, Any] = {"strict": strict, "max_bytes": limit, "context": 1}
-    reading |= {"steps": steps_slice(steps) if steps else None, "steps_by": steps_by or ""}
+    options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
+    given = reading(steps, steps_by, strict=strict, max_memory=max_memory)
 
-    from perfmodel.cli.prediction_options import DEMO_SOURCE, read_demo
+    from perfmodel.prediction.breakdown.completeness import completeness_line
     from perfmodel.prediction.breakdown.job import breakdown as break_down
     from perfmodel.prediction.breakdown.rank import MAX_ROWS
     from perfmodel.trace import read
 
-    with working(f"reading {trace or DEMO_SOURCE}"):
-        if trace is None:
-            content, _ = read_demo(**reading)
-        else:
-            content = read(trace, **reading)
+    content, _ = read_named(trace, **given, context=1)
     with working(f"breaking {trace or DEMO_SOURCE} down"):
-        eager = read(capture, max_bytes=limit) if capture else None
+        eager = read(capture, max_bytes=max_bytes(max_memory)) if capture else None
         whole = break_down(content, profiler_us_per_event=profiler_overhead, capture=eager)
         selected = _selected(whole, content.chosen, rank)
-        options = PredictionOptions(steps=steps, steps_by=steps_by, max_memory=max_memory)
         helps, lost = _gains(whole, content, trace, options)
     if strict:
         refuse_cautions(whole.source, whole.cautions)
@@ -78,22 +102,19 @@ def breakdown(
     save_figure(memory_figure, lambda: _memory_figure(selected))
 
     def table(console: Console) -> None:
-        show_breakdown(console, selected, TableDetail(top or MAX_SHOWN, full_names, bool(rank)))
+        page = _Page(console, top or MAX_SHOWN, full_names)
+        page.show(selected, [*selected.ranks] if rank else [selected.slowest])
         show_gains(console, helps, next(iter(lost), whole.unrecorded))
-
-    from perfmodel.prediction.breakdown.completeness import completeness_line
 
     def answer() -> dict[str, Any]:
         found = selected.to_dict(top or MAX_ROWS)
-        return found | {
-            "gains": [gain.to_dict() for gain in helps],
-            "warnings": [*found["warnings"], *lost],
-        }
+        gains = [gain.to_dict() for gain in helps]
+        return found | {"gains": gains, "warnings": [*found["warnings"], *lost]}
 
     target.write(
-        answer=answer,
-        csv=lambda: frame_csv(selected.to_frame()),
-        table=table,
+        answer,
+        selected.to_frame,
+        table,
         warnings=[*selected.warnings, *selected.missing, *lost],
         cautions=selected.cautions,
         first=completeness_line(selected.gaps),
@@ -113,7 +134,7 @@ def _gains(
         found = gains(
             graph,
             graph.nodes_.duration_us,
-            predict_words(graph, trace, reading=options.reading_words()),
+            predict_words(graph, trace, options=options.reading_words()),
             straggler=None if listed.waiting is None else listed.waiting.to_dict(),
             steps=content.chosen,
             periods=listed.ranks[0].steps[0].lags.periods,
@@ -136,12 +157,11 @@ def _selected(content: Breakdown, steps: slice, ranks: list[int] | None) -> Brea
 
 
 def _step_figure(whole: Breakdown, content: Breakdown) -> Figure:
-    from perfmodel.timeline.figures import step_figure
-
-    shown = median_step(content.ranks[0].steps)
-    every = [step for rank in whole.ranks for step in rank.steps]
-    mark = next(row for row, step in enumerate(every) if step is shown)
-    return step_figure(whole.timeline, mark, path=shown.critical_path, idle=shown.idle)
+    """Of the first rank's median step; `whole` has the steps that were not asked for, too."""
+    chosen = content.ranks[0]
+    shown = tables.median_step(chosen.steps)
+    every = next(rank.steps for rank in whole.ranks if rank.rank == chosen.rank)
+    return whole.plot(chosen.rank, [each is shown for each in every].index(True))
 
 
 def _memory_figure(content: Breakdown) -> Figure:
@@ -155,3 +175,209 @@ def _memory_figure(content: Breakdown) -> Figure:
         )
     title = f"Memory of rank {rank.rank}"
     return memory_figure(shown_timelines(rank.memory), rank.hot.links.steps, title)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A breakdown as tables of at most so many `rows`."""
+
+    console: Console
+    rows: int
+    full_names: bool
+
+    def show(self, breakdown: Breakdown, detailed: Sequence[RankBreakdown]) -> None:
+        """The ranks in one table and what takes their time; then those in detail."""
+        say, several = self.console.say, len(breakdown.ranks) > 1
+        ranks = tables.counted(len(breakdown.ranks), "rank")
+        say(f"{tables.source_text(breakdown.source)}: {breakdown.ranks[0].device}, {ranks}")
+        if several or breakdown.waiting is not None:
+            self.console.show(_ranks(breakdown))
+            say(tables.straggler_text(breakdown.waiting.to_dict() if breakdown.waiting else None))
+        if several:
+            self._hotspots(breakdown)
+        for rank in detailed:
+            self._rank(rank)
+            if not several:
+                self._hotspots(rank)
+            self._rates(rank)
+            self._overheads(tables.median_step(rank.steps))
+        if len(detailed) < len(breakdown.ranks):
+            say(f"Rank {detailed[0].rank} in detail; others: --rank N")
+
+    def _rank(self, rank: RankBreakdown) -> None:
+        """One rank in short, its steps, and its median step by cause."""
+        console, heads = self.console, _STEPS if rank.device != CPU else _STEPS[:2]
+        console.print()
+        for line in _summary_lines(rank):
+            console.say(line)
+        records = [
+            asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
+            for step in rank.steps
+        ]
+        console.show(Table("Steps", heads, records))
+        console.say(
+            tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in rank.steps])
+        )
+        step = tables.median_step(rank.steps)
+        if len(rank.steps) > 1:
+            console.print()
+            console.say(f"{step.name}, the median step")
+        for title, time_us, share in (
+            ("GPU idle by cause", step.idle_by_cause, "of idle"),
+            ("Critical path by kind", step.critical_path_by_kind, "of step"),
+        ):
+            if time_us:
+                console.show(tables.parts_table(title, [("", time_us)], share))
+
+    def _table(self, title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> None:
+        if records:
+            title = f"{title}, per step"
+            self.console.show(Table(title, heads, records, full_names=self.full_names))
+
+    def _hotspots(self, of: Breakdown | RankBreakdown) -> None:
+        """Kernels, operators, ranges and collectives by the time that they take."""
+        name, collectives = "name" if self.full_names else "short_name", of.collectives(self.rows)
+        kernels = of.top_kernels(self.rows)
+        operators, ranges = (
+            [{"short_name": row["name"]} | row for row in rows]
+            for rows in (of.top_operators(self.rows), of.annotations(self.rows))
+        )
+        device = _DEVICE if kernels else ""
+        has_backward = any(row.get("backward_device_us") for row in operators)
+        backward = "backward_device_us=backward:us;" if has_backward else ""
+        shown = f"{name}=operator;{device}{backward}{_HOST};host_total_us=with calls:us"
+        self._table("Top kernels", f"{name}=kernel;{_KERNELS}", kernels)
+        self._table("Top operators", shown, operators)
+        shown = f"{name}=range or module;{device}{_HOST}"
+        self._table("Annotated ranges and modules", shown, ranges)
+        for row in collectives:
+            row["size_gb"] = row["size_bytes"] and row["size_bytes"] / BYTES_PER_GB
+        self._table("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
+
+    def _rates(self, rank: RankBreakdown) -> None:
+        """What operators with shapes reached, against what the device could."""
+        rates = rank.rates
+        if rank.device == CPU:
+            return
+        records = [
+            row.to_dict()
+            | {
+                "op": f"{row.operator.removeprefix('aten::')}({row.shapes})",
+                "rate": row.tflop_per_s if row.flop else None,
+                "bound_by": row.bound_by or None,
+            }
+            for row in rates.rows[: self.rows]
+        ]
+        self._table("Rates by shape", _RATES, records)
+        if records:
+            peaks = f" Roofline of {rates.device}." if rates.device else ""
+            self.console.say(
+                f"{tables.percent(rates.rated_frac, 1)} of the kernel time has a rate.{peaks}"
+            )
+        if rates.note:
+            self.console.say(f"Rates by shape: {rates.note}")
+
+    def _overheads(self, step: StepBreakdown) -> None:
+        """Host overheads per thread and type, as recorded and without ops that blocked."""
+        total_us = {
+            thread: sum(cell["total_us"] for cell in variants["raw"].values())
+            for thread, variants in step.overheads.items()
+            if any(cell["count"] for cell in variants["raw"].values())
+        }
+        if not total_us:
+            return
+        largest = sorted(total_us, key=lambda thread: -total_us[thread])[:MAX_THREADS]
+        records: list[Mapping[str, Any]] = []
+        for thread in (each for each in total_us if each in largest):
+            raw, free = (step.overheads[thread][key] for key in ("raw", "no_blocking"))
+            for kind, cell in raw.items():
+                if cell["count"]:
+                    rest = free.get(kind) or {"count": 0}
+                    rest = {f"free_{key}": value for key, value in rest.items() if rest["count"]}
+                    records.append({"thread": thread, "type": tables.named(kind), **cell, **rest})
+                    thread = ""
+        title = "Host overhead per op (us); right: without ops that blocked"
+        self.console.show(Table(title, _OVERHEADS, records))
+        if len(total_us) > len(largest):
+            more = tables.counted(len(total_us) - len(largest), "thread")
+            self.console.say(f"and {more} with less")
+
+
+def _ranks(breakdown: Breakdown) -> Table:
+    """One row per rank: means over the steady steps."""
+    has_device, meets = breakdown.ranks[0].device != CPU, breakdown.waiting is not None
+    cause = "main idle cause" if has_device else "most of the path"
+    heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
+    records = []
+    for summary in (rank.summary for rank in breakdown.ranks):
+        is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
+        record = asdict(summary) | breakdown.meets_us(summary.rank)
+        record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
+        record |= {"cause": tables.named(summary.main_cause) if summary.main_cause else None}
+        records.append(record)
+    marked = "the others wait for it" if meets else "the slowest"
+    marked = f"; * {marked}" if len(records) > 1 else ""
+    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
+    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}!", records)
+
+
+def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
+    """A rank in a few lines: step, device, communication, launch queue, memory."""
+    from perfmodel.timeline.memory import shown_timelines
+
+    summary = rank.summary
+    text = (
+        f"Rank {rank.rank}: {tables.counted(summary.steps, 'step')} of {human_us(summary.step_us)}"
+    )
+    if summary.steps > 1:
+        text += " (mean)"
+    if summary.gpu_active_us:
+        text += f"; GPU active {tables.percent(summary.gpu_active_us, summary.step_us)}"
+    if summary.main_cause:
+        of = "GPU idle" if summary.gpu_idle_us else "the critical path"
+        share = tables.percent(summary.main_cause_us, summary.gpu_idle_us or summary.step_us)
+        text += f"; most of {of} is {tables.named(summary.main_cause)}, {share}"
+    yield text
+    if summary.hidden_comm_frac is not None:
+        hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
+        yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
+    if depths := rank.queue_depths:
+        mean = sum(depth.mean_count for depth in depths) / len(depths)
+        empty = sum(depth.empty_frac for depth in depths) / len(depths)
+        most = max(depth.max_count for depth in depths)
+        yield (
+            f"Launch queue: {mean:,.1f} operations on average, at most {most:,}; "
+            f"empty (host-bound) {tables.percent(empty, 1)} of the time"
+        )
+    yield from map(_memory, shown_timelines(rank.memory))
+
+
+def _memory(timeline: MemoryTimeline) -> str:
+    found = timeline.to_dict()
+
+    def gb(key: str) -> str:
+        return f"{found[f'{key}_bytes'] / BYTES_PER_GB:,.2f} GB"
+
+    where = f" ({found['peak_step']})" if found["peak_step"] else ""
+    reserved = "" if timeline.is_relative else f", {gb('peak_reserved')} reserved"
+    least = "above what the recording began with, " if timeline.is_relative else ""
+    return (
+        f"Memory of {timeline.device}: {least}peak {gb('peak_allocated')} allocated"
+        f"{reserved}, at {found['peak_at_us'] / US_PER_MS:,.1f} ms{where}; "
+        f"first {gb('first_allocated')}, last {gb('last_allocated')}"
+    )
+
+
+def show_gains(console: Console, listed: Sequence[Gain], unrecorded: str = "") -> None:
+    """The list, each line with its command below; or why there is none."""
+    console.print()
+    if not listed:
+        why = unrecorded or "no what-if alone gains more than 1 % of the step."
+        console.say(f"Largest gains: {why}")
+        return
+    console.say("Largest gains (simulated one at a time)", style="bold")
+    times = tables.Times(gain.gain_us for gain in listed)
+    for gain in listed:
+        saved = f"-{times(gain.gain_us)} {times.unit}, {tables.percent(gain.gain_frac, 1)}"
+        console.say(f"{gain.name}: {saved}: {gain.advice}")
+        console.say(gain.command, whole=True, before="    ")

@@ -12,10 +12,10 @@ import typer
 
 from perfmodel.api import ALL
 from perfmodel.base.units import US_PER_MS, human_us
-from perfmodel.cli.console import Console, say_assumed_figures
-from perfmodel.cli.output import STDOUT, Output, check_figure, save_drawn, working
+from perfmodel.cli.console import Console
+from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import Table, Times, columns, counted, shown
+from perfmodel.reporting.tables import Table, Times, counted, shown
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -25,6 +25,21 @@ NONE_POSSIBLE = 2
 """The exit status where no design can be; the answer says why of each."""
 LIST = "list"
 DESIGN_LIST = "perfmodel.designs/1"
+
+
+_UNDESIGNED = {
+    "default": "The workload as it is deployed: no design. All others are against it.",
+    "own": "The workload in its own software, where designs edit another (its row says which).",
+}
+_BOTTLENECKS = (
+    "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
+)
+_SERVED = (
+    "design:name;batch:,d;most_per_s=most per replica:,.0f;replicas:,d;load_frac=load:.2f;p99:s;"
+    "usd_per_hour=USD/hour:,.2f"
+)
+_TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
+_COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
 
 
 def compare(
@@ -46,14 +61,12 @@ def compare(
     latency: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Co-designs side by side: time, energy, cost, memory."""
     if p99_ms is not None:
         if not inference or rate is None:
             raise UsageError("--p99-ms: it is of inference at a rate: add --inference and --rate")
         if not 0 < p99_ms < inf:
             raise UsageError(f"--p99-ms {p99_ms:g}: expected milliseconds above 0")
-    check_figure(figure)
-    check_figure(latency)
+    check_figure(figure, latency)
     if designs == LIST or (designs is None and workload is None and hardware is None):
         _list(target)
         return
@@ -80,19 +93,13 @@ def compare(
             overheads=overheads,
             plan=plan,
         )
-    # Both are drawn before one is written: where one cannot be, there is none.
-    drawings = ((comparison.plot, figure), (comparison.latency_figure, latency))
-    for drawn, path in [(draw(), path) for draw, path in drawings if path]:
-        save_drawn(path, drawn)
+    drawn = comparison.plot() if figure else None  # both before one is written
+    save_figure(latency, comparison.latency_figure)
+    if figure and drawn:
+        save_figure(figure, lambda: drawn)
     target.write_result(comparison, _show, comparison.warnings)
     if comparison.reference is None:
         raise typer.Exit(NONE_POSSIBLE)
-
-
-_UNDESIGNED = {
-    "default": "The workload as it is deployed: no design. All others are against it.",
-    "own": "The workload in its own software, where designs edit another (its row says which).",
-}
 
 
 def _list(target: Output) -> None:
@@ -109,17 +116,6 @@ def _list(target: Output) -> None:
     target.write_list("Designs", DESIGN_LIST, listed)
 
 
-_BOTTLENECKS = columns(
-    "design:name;words=waits for;share_frac=share:.0%;gain=max gain:s;lever=by the best single fix!"
-)
-_SERVED = columns(
-    "design:name;batch:,d;most_per_s=most per replica:,.0f;replicas:,d;load_frac=load:.2f;p99:s;"
-    "usd_per_hour=USD/hour:,.2f"
-)
-_TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
-_COSTS = "power_w=power (W):,.0f;kwh_per_million_samples=kWh:.3g;usd_per_million_samples=USD:.3g"
-
-
 def _show(console: Console, comparison: Comparison) -> None:
     """Designs by time, then by what they need and cost, then those that cannot be, and why."""
     source = comparison.source
@@ -129,12 +125,22 @@ def _show(console: Console, comparison: Comparison) -> None:
     feasible = [row for row in comparison.rows if row.is_feasible]
     plain = [row.to_dict() | {"label": _label(row)} for row in feasible]
     if feasible:
-        console.show(_times(comparison, feasible, plain), _bottlenecks(plain))
+        bottlenecks = [
+            why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
+            for each in plain
+            if (why := each["bottleneck"])
+        ]
+        title = "Bottleneck, and best single fix"
+        console.show(_times(comparison, feasible, plain))
+        console.show(Table(title, _BOTTLENECKS, bottlenecks, full_names=True))
     for design, why in comparison.without_gain.items():
         console.say(f"{design} is {why}")
     console.say(comparison.remark)
     if feasible:
-        console.show(_needs(feasible, plain))
+        known = dict.fromkeys(f"{tier}:,.1f" for row in feasible for tier in row.memory_gb)
+        records = [each | row.memory_gb for row, each in zip(feasible, plain, strict=True)]
+        title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
+        console.show(Table(title, ";".join(["label=design:name", *known, _COSTS]), records))
         if "p99_limit_us" in source:
             console.show(_served(comparison, feasible))
     for row in comparison.rows:
@@ -143,9 +149,7 @@ def _show(console: Console, comparison: Comparison) -> None:
             console.say(f"{row.design} is not possible here: {why}")
         elif row.load is not None and row.load.note and row.serving is None:
             console.say(f"{row.design}: {row.load.note}")
-    say_assumed_figures(
-        console, source["hardware"], [each.to_dict() for each in comparison.assumed]
-    )
+    console.say_assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
 
 
 def _label(row: DesignResult) -> str:
@@ -160,6 +164,12 @@ def _label(row: DesignResult) -> str:
 def _times(
     comparison: Comparison, rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]
 ) -> Table:
+    """Steps with their intervals, speed-ups over the baselines, and latency at a rate."""
+
+    def ratio(value: float) -> str:
+        """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
+        return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
     times = Times(each["high_us"] for each in plain)
     rate = comparison.source["rate_per_s"]
     latency = ("p50_us", "p99_us") if rate is not None else ()
@@ -168,39 +178,16 @@ def _times(
         record = each | {"interval": f"{times(each['low_us'])} to {times(each['high_us'])}"}
         for name in comparison.baselines:
             gain, ends = comparison.speed_up(row, name), comparison.speed_up_interval(row, name)
-            record[f"over {name}"] = None if gain is None else f"{_ratio(gain)}x"
+            record[f"over {name}"] = None if gain is None else f"{ratio(gain)}x"
             if ends and row.design != name:
-                record[f"ends {name}"] = " to ".join(map(_ratio, ends))
+                record[f"ends {name}"] = " to ".join(map(ratio, ends))
         load = each["latency"] or {}
         record |= {key: "unstable" if load.get(key) is None else load[key] for key in latency}
         records.append(record)
     gains = (f"over {name}:s;ends {name}=90 %:s" for name in comparison.baselines)
     latencies = (f"{key}={key.removesuffix('_us')}:human" for key in latency)
     at_rate = "" if rate is None else f" and latency at {rate:,.6g}/s"
-    heads = columns(";".join((_TIMES, *gains, *latencies)))
-    return Table(f"Step time{at_rate}", heads, records)
-
-
-def _ratio(value: float) -> str:
-    """Two digits at least: what is hundreds of times slower is not 0.00 times as fast."""
-    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def _bottlenecks(plain: Sequence[dict[str, Any]]) -> Table:
-    records = [
-        why | {"design": each["design"], "gain": f"{shown(why['lever_speed_up'], '.2f')}x"}
-        for each in plain
-        if (why := each["bottleneck"])
-    ]
-    return Table("Bottleneck, and best single fix", _BOTTLENECKS, records, full_names=True)
-
-
-def _needs(rows: Sequence[DesignResult], plain: Sequence[dict[str, Any]]) -> Table:
-    tiers = list(dict.fromkeys(tier for row in rows for tier in row.memory_gb))
-    records = [each | row.memory_gb for row, each in zip(rows, plain, strict=True)]
-    heads = columns(";".join(("label=design:name", *(f"{tier}:,.1f" for tier in tiers), _COSTS)))
-    title = "GB of memory (hbm and dram per rank, others per node), and per million samples"
-    return Table(title, heads, records)
+    return Table(f"Step time{at_rate}", ";".join((_TIMES, *gains, *latencies)), records)
 
 
 def _served(found: Comparison, rows: Sequence[DesignResult]) -> Table:

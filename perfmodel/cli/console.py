@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.errors import Note
-from perfmodel.reporting.tables import Table, columns, counted, folded, one_line
+from perfmodel.reporting.tables import Table, assumed_text, counted, folded, number_text, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4
@@ -97,78 +96,31 @@ class Console:
             self.print()
             for note in notes:
                 self.say(f"note: {note}")
-        counts = {
-            "more warning": len(warnings) - len(shown),
-            "note": 0 if every else len(notes),
-        }
-        parts = [counted(number, what) for what, number in counts.items() if number]
-        if parts:
+        hidden = len(warnings) - len(shown), 0 if every else len(notes)
+        counts = zip(hidden, ("more warning", "note"), strict=True)
+        if parts := [counted(number, what) for number, what in counts if number]:
             if not shown:
                 self.print()
             self.say(f"{' and '.join(parts)}: -v shows them")
 
+    def say_assumed(self, name: str, figures: Sequence[Mapping[str, Any]]) -> None:
+        """Of `figures` (`Read.to_dict`) those that are guesses, or were not checked."""
+        self.say(assumed_text(name, figures, in_full=LINE.get().sources))
 
-MAX_NAMED = 6
-SOURCES_HINT = "sources: perfmodel hardware NAME, or --format json"
+    def show_blocks(self, blocks: Iterable[str | Table]) -> None:
+        """Lines and tables one below the other."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.show(block)
+                continue
+            if block.startswith("\n"):
+                self.print()
+            self.say(block)
 
-
-def say_assumed_figures(console: Console, name: str, figures: Iterable[Mapping[str, Any]]) -> None:
-    """Of `figures` (`Read.to_dict`) those that are assumed, with their values, or recalled; with
-    their parts where several have a figure of that name."""
-    from perfmodel.hardware.reads import ASSUMED, RECALLED
-
-    listed = list(figures)
-    count = Counter(each["figure"] for each in listed)
-    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
-    for each in listed:
-        if each["grounds"] in texts:
-            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
-            texts[each["grounds"]].append(f"{part}{each['figure']} {_number(each['value'])}")
-    if LINE.get().sources:
-        parts = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
-        if parts:
-            console.say(f"{name}: hardware values {'; '.join(parts)} ({SOURCES_HINT})")
-        return
-    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
-    said = []
-    if guesses:
-        of = "hardware value is a guess" if guesses == 1 else "hardware values are guesses"
-        said.append(f"{guesses} {of}")
-    if unchecked:
-        of = "" if guesses else " hardware value" if unchecked == 1 else " hardware values"
-        verb = "was not checked against its" if unchecked == 1 else "were not checked against their"
-        said.append(f"{unchecked}{of} {verb} source")
-    if said:
-        console.say(f"{name}: {', '.join(said)} (--sources)")
-
-
-def say_assumed_coefficients(
-    console: Console, name: str, coefficients: Sequence[Mapping[str, Any]]
-) -> None:
-    """Which of the coefficients that a cost model read are assumed."""
-    from perfmodel.hardware.reads import ASSUMED
-
-    assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
-    if assumed:
-        more = len(assumed) - MAX_NAMED
-        named = ", ".join(assumed[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-        words = f"{name}: coefficients assumed: {named}, of {len(coefficients)} read"
-        console.say(f"{words} (values: --format json)")
-
-
-def show_read(console: Console, title: str, read: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each figure or coefficient that was read, with its source."""
-    if not read:
-        return
-    every = ("part", "figure", "name", "value", "unit", "source")
-    heads = columns(";".join(key for key in every if key in read[0]))
-    records = [dict(each) | {"value": _number(each["value"])} for each in read]
-    console.show(Table(title, heads, records, full_names=True))
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if not isinstance(value, int | float):
-        return f"{len(value)} values"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+    def show_read(self, title: str, read: Sequence[Mapping[str, Any]]) -> None:
+        """A row for each figure or coefficient that was read, with its source."""
+        if read:
+            every = ("part", "figure", "name", "value", "unit", "source")
+            heads = ";".join(key for key in every if key in read[0])
+            records = [dict(each) | {"value": number_text(each["value"])} for each in read]
+            self.show(Table(title, heads, records, full_names=True))

@@ -11,13 +11,19 @@ import typer
 from perfmodel.cli.console import Console
 from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes
 from perfmodel.cli.output import FAILED, STDOUT, Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, columns, named, percent
+from perfmodel.reporting.tables import Table, named, percent
 
 if TYPE_CHECKING:
     from perfmodel.reporting.difference import Difference
 
 
 MAX_SHOWN = 12
+_COLUMNS = "name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s"
+_TITLES = (
+    *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
+    *("Idle time by cause", "Modules, by what they launch"),
+)
+"""Of the groups of changes."""
 
 
 def diff(
@@ -30,36 +36,19 @@ def diff(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """What became slower between two traces or predictions, and why."""
-    from perfmodel.base.files import write_text
+    from perfmodel import api
     from perfmodel.reporting.verdict import parse_limits
 
     parse_limits(fail_over or "")
-    if markdown:
-        check_target(markdown)
-    limit = max_bytes(max_memory)
-
-    from perfmodel import api
-
+    check_target(markdown)
+    limits, limit = fail_over or "", max_bytes(max_memory)
     with working("reading"):
-        compared = api.diff(
-            a, b, fail_over=fail_over or "", max_bytes=limit, steps_by=steps_by or ""
-        )
-
+        compared = api.diff(a, b, fail_over=limits, max_bytes=limit, steps_by=steps_by or "")
     if markdown:
-        write_text(markdown, compared.to_markdown())
-        wrote(markdown, "Markdown, for a comment on the pull request")
+        wrote(markdown, "Markdown, for a comment on the pull request", compared.to_markdown())
     target.write_result(compared, partial(_show, top=top), first=compared.completeness_line)
     if compared.failed:
         raise typer.Exit(FAILED)
-
-
-_COLUMNS = columns("name=;a_us=A:us;b_us=B:us;change_us=B - A:us;share=of A:s")
-_TITLES = (
-    *("Per step", "Critical path by kind", "On the critical path, by op", "Device time by family"),
-    *("Idle time by cause", "Modules, by what they launch"),
-)
-"""Of the groups of changes."""
 
 
 def _show(console: Console, compared: Difference, top: int) -> None:
@@ -72,12 +61,11 @@ def _show(console: Console, compared: Difference, top: int) -> None:
     for line in (compared.remark or "", *compared.notes):
         console.say(line)
     for group, title in zip(GROUPS, _TITLES, strict=True):
-        changes = [change for change in compared.of(group) if change.a_us or change.b_us][:top]
-        records = []
-        for change in changes:
-            share = percent(change.change_us, change.a_us)
+        every, records = compared.of(group), []
+        for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
+            share = percent(change["change_us"], change["a_us"])
             share = share if share.startswith(("-", "0")) else f"+{share}"
-            own = {"name": named(short_name(change.name)), "change_us": change.change_us}
-            records.append(vars(change) | own | {"share": share})
+            own = {"name": named(short_name(change["name"])), "share": share}
+            records.append(change | own)
         if records:
             console.show(Table(title, _COLUMNS, records))

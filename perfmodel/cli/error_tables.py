@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import Console
-from perfmodel.reporting.tables import (
-    Table,
-    columns,
-    counted,
-    interval,
-    named,
-    percent,
-)
+from perfmodel.reporting.tables import Table, counted, interval, named, percent
 
 if TYPE_CHECKING:
     from perfmodel.cli.output import Result
@@ -26,41 +19,40 @@ if TYPE_CHECKING:
 
 _KERNEL = "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f"
 _COVERAGE = "coverage_frac=coverage:.2f"
-_KERNELS = columns(f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f")
-_COMPARED = columns(f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f;plain_pct=plain trees:.1f")
-_DEVICE = columns(
+_KERNELS = f"{_KERNEL};bias_pct=bias:.1f;{_COVERAGE};width_frac=width:.2f"
+_COMPARED = f"{_KERNEL};{_COVERAGE};roofline_pct=roofline:.1f;plain_pct=plain trees:.1f"
+_DEVICE = (
     "family;kind=measured;n:,d;median_pct=median %:.1f;p90_pct=p90 %:.1f;bias_pct=bias %:+.1f;"
     "spread_pct=spread %:.1f"
 )
-_TRACE = columns(
+_TRACE = (
     "of;prediction;n:d;mape_pct=mean:.2f;median_pct=median:.2f;worst_pct=worst:.2f;"
     "bias_pct=bias:+.2f"
 )
-_COLLECTIVES = columns(
-    "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
-)
-_OPS = columns(
+_COLLECTIVES = "collective;where;curves:d;median_pct=median %:.1f;within_frac=coverage:share"
+_OPS = (
     "source=of;device;name;n:,d;gmae_pct=GMAE:.1f;mape_pct=MAPE:.1f;median_pct=median:.1f;"
     "bias_pct=bias:+.1f;total_pct=total:+.1f"
 )
 _PREDICTED = "predicted_us=predicted:human;measured_us=measured:human"
-_MODULES = columns(
+_MODULES = (
     f"program=module;mode;{_PREDICTED};error_pct=error %:+.1f;host_error_pct=host %:+.1f;"
     "device_error_pct=device %:+.1f"
 )
-_STEPS = columns(
+_STEPS = (
     f"name=configuration;ranks:d;{_PREDICTED};interval=90 % interval:s;error_pct=error %:+.1f;"
     "spread_pct=spread %:.1f"
 )
-_REFERENCED = columns(
+_REFERENCED = (
     f"name=configuration;{_PREDICTED};error_pct=raw %:+.1f;drift_ratio=moved:.2f;"
     "referenced_interval=90 % interval:s;referenced_error_pct=error %:+.1f"
 )
-_PAIRS = columns(
+_PAIRS = (
     f"name=of;{_PREDICTED};error_pct=error %:+.1f;same_error_pct=same %:+.1f;"
     "roofline_error_pct=roofline %:+.1f"
 )
-_CHANGES = columns("trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s")
+_CHANGES = "trace;kind;name;figure;baseline_text=baseline:s;present_text=now:s;by:s"
+_DESIGNS = "id=figure:name;predicted:s;published:s;error=error %:s;holds;evidence"
 _PREDICTIONS = {
     "step_replay": "replay (in-sample)",
     "step_left_out": "held out",
@@ -72,7 +64,6 @@ _PREDICTIONS = {
     "null_last": "baseline: the step before",
 }
 _OF = {"step": "step time", "gpu_active": "GPU active"}
-_OF_TABLES = "kernels"
 _MAX_CHANGES = 30
 
 
@@ -84,58 +75,54 @@ def show_kernels(console: Console, evaluation: Result) -> None:
 
 def show_kernel_comparison(console: Console, rows: Sequence[Compared], title: str) -> None:
     """One line per op and device, with what the roofline and plain trees have."""
-    records = [vars(row.errors) | vars(row) for row in rows]
-    console.show(Table(title, _COMPARED, records))
+    console.show(Table(title, _COMPARED, [vars(row.errors) | vars(row) for row in rows]))
 
 
 def show_device_fit(console: Console, fit: DeviceFit, output: Path) -> None:
     """Errors on the half that the fit had not seen, per family and kind of measurement."""
     rows = (*fit.errors, *([fit.steps] if fit.steps else []))
-    if not rows:
-        console.say(f"{output}: {fit.device.name}")
-        return
-    console.say(f"{output}: {fit.device.name}, fitted to all rows")
-    console.show(Table("Errors on a half held out", _DEVICE, rows))
+    console.say(f"{output}: {fit.device.name}{', fitted to all rows' if rows else ''}")
+    if rows:
+        console.show(Table("Errors on a half held out", _DEVICE, rows))
 
 
 def show_traces(console: Console, evaluation: Result) -> None:
     """Per trace: what it is, and its errors; then those of tables of kernels."""
     answer = evaluation.to_dict()
+    tables = dict.fromkeys(r["trace"] for r in answer["rows"] if r["kind"] == "kernels")
     for facts in answer["traces"]:
-        _say_facts(console, facts)
-        _show_errors(console, [row for row in answer["rows"] if row["trace"] == facts["trace"]])
-    tables = [row for row in answer["rows"] if row["kind"] == _OF_TABLES]
-    for name in dict.fromkeys(row["trace"] for row in tables):
+        steps = f"{counted(facts['steps'], 'step')} of {human_us(facts['step_us'])}"
+        ranks = counted(facts["ranks"], "rank")
+        console.say(f"{facts['trace']}: {facts['device']}, {ranks}, {steps}")
+        shares = {
+            "measured host time in the replay": facts["measured_host_frac"],
+            "unexplained": facts["unexplained_frac"],
+            "steps within the interval": facts["interval_coverage_frac"],
+        }
+        if facts["modelled_frac"] is not None:
+            shares["device time from shapes"] = facts["modelled_frac"]
+        texts = (f"{k}: {'-' if v is None else percent(v, 1)}" for k, v in shares.items())
+        console.say("; ".join(texts))
+        _show_errors(console, answer["rows"], facts["trace"], of_tables=False)
+    for name in tables:
         console.say(f"{name}: measured kernels")
-        _show_errors(console, [row for row in tables if row["trace"] == name])
+        _show_errors(console, answer["rows"], name, of_tables=True)
 
 
-def _show_errors(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
+def _show_errors(
+    console: Console, rows: Sequence[Mapping[str, Any]], trace: str, *, of_tables: bool
+) -> None:
     records = [
-        row
+        dict(row)
         | {
             "of": _OF.get(row["name"], f"{row['kind']} {named(row['name'])}"),
             "prediction": _PREDICTIONS.get(row["kind"], "held out"),
         }
-        for row in map(dict, rows)
+        for row in rows
+        if row["trace"] == trace and (row["kind"] == "kernels" or not of_tables)
     ]
     console.show(Table("Errors, in % of what was measured", _TRACE, records))
     console.print()
-
-
-def _say_facts(console: Console, facts: Mapping[str, Any]) -> None:
-    steps = f"{counted(facts['steps'], 'step')} of {human_us(facts['step_us'])}"
-    ranks = counted(facts["ranks"], "rank")
-    console.say(f"{facts['trace']}: {facts['device']}, {ranks}, {steps}")
-    shares = {
-        "measured host time in the replay": facts["measured_host_frac"],
-        "unexplained": facts["unexplained_frac"],
-        "steps within the interval": facts["interval_coverage_frac"],
-    }
-    if facts["modelled_frac"] is not None:
-        shares["device time from shapes"] = facts["modelled_frac"]
-    texts = {name: "-" if share is None else percent(share, 1) for name, share in shares.items()}
-    console.say("; ".join(f"{name}: {share}" for name, share in texts.items()))
 
 
 def show_collectives(console: Console, evaluation: Result) -> None:
@@ -158,9 +145,8 @@ def show_modules(console: Console, evaluation: Result) -> None:
         return f"{row['mode']}{', training' if row['is_training'] else ''}"
 
     answer = evaluation.to_dict()
-    console.show(
-        Table("Calls of modules", _MODULES, [row | {"mode": mode(row)} for row in answer["rows"]])
-    )
+    rows = [row | {"mode": mode(row)} for row in answer["rows"]]
+    console.show(Table("Calls of modules", _MODULES, rows))
     for each in answer["summary"]:
         device = each["device_median_pct"]
         console.say(
@@ -178,12 +164,10 @@ def show_modules(console: Console, evaluation: Result) -> None:
 
 def _quality(figures: Mapping[str, Any]) -> str:
     """`n 12, median 3.1 %, ...`: those of the usual figures that are there."""
-    parts = [f"n {figures['n']}", f"median {figures['median_pct']:.1f} %"]
-    for key, name in (("p90_pct", "90th percentile"), ("worst_pct", "worst")):
-        if key in figures:
-            parts.append(f"{name} {figures[key]:.1f} %")
-    parts.append(f"bias {figures['bias_pct']:+.1f} %")
-    return f"{', '.join(parts)}, coverage of 90 % intervals {figures['coverage_frac']:.0%}"
+    names = {"median_pct": "median", "p90_pct": "90th percentile", "worst_pct": "worst"}
+    parts = [f"{name} {figures[key]:.1f} %" for key, name in names.items() if key in figures]
+    inside = f"coverage of 90 % intervals {figures['coverage_frac']:.0%}"
+    return ", ".join([f"n {figures['n']}", *parts, f"bias {figures['bias_pct']:+.1f} %", inside])
 
 
 def show_steps(console: Console, evaluation: Result) -> None:
@@ -198,8 +182,8 @@ def show_steps(console: Console, evaluation: Result) -> None:
         for row in answer["rows"]
     ]
     is_referenced = any(row["referenced_us"] is not None for row in rows)
-    title = f"Steps on {answer['device']}"
-    console.show(Table(title, _REFERENCED if is_referenced else _STEPS, rows))
+    heads = _REFERENCED if is_referenced else _STEPS
+    console.show(Table(f"Steps on {answer['device']}", heads, rows))
     raw = "raw: " if is_referenced else ""
     for what, key in ((raw, "summary"), ("by reference: ", "referenced")):
         if answer[key]["n"]:
@@ -229,38 +213,37 @@ def show_check(console: Console, held: Comparison, baseline: str, *, written: bo
     from perfmodel.validate.evaluate.baseline import extent, figure_text, verdict
 
     console.say(f"{baseline}: {f'written, {extent(held)}' if written else verdict(held)}")
-    if not held.failing:
-        return
     records = []
     for change in held.failing[:_MAX_CHANGES]:
         old, new = change.baseline, change.present
-        by = change.status.value
-        if old is not None and new is not None:
-            by = f"{abs(new) - abs(old):+.2f}"
         texts = {
             "baseline_text": figure_text(change, old),
             "present_text": figure_text(change, new),
+            "by": change.status.value,
         }
-        records.append(change.to_dict() | texts | {"by": by})
-    console.show(Table("Worse than the baseline", _CHANGES, records))
+        if old is not None and new is not None:
+            texts["by"] = f"{abs(new) - abs(old):+.2f}"
+        records.append(change.to_dict() | texts)
+    if records:
+        console.show(Table("Worse than the baseline", _CHANGES, records))
     if len(held.failing) > _MAX_CHANGES:
         console.say(f"and {counted(len(held.failing) - _MAX_CHANGES, 'figure')} more")
 
 
-_DESIGNS = columns("id=figure:name;predicted:s;published:s;error=error %:s;holds;evidence")
-
-
 def show_designs(console: Console, evaluation: Any) -> None:
     """One line per published figure, and how many hold of each kind of evidence."""
+
+    def short(value: float) -> str:
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
     records = []
     counts: dict[str, list[bool]] = {}
     for row in evaluation.to_dict()["rows"]:
-        target: Any = row["target"]
-        bounds = target if isinstance(target, list) else [target]
+        bounds = row["target"] if isinstance(row["target"], list) else [row["target"]]
         tolerance = f" (±{row['tolerance_pct']:g})" if row["tolerance_pct"] else ""
         texts = {
-            "predicted": _four_digits(row["predicted"]),
-            "published": f"{' to '.join(map(_four_digits, bounds))} {row['unit']}",
+            "predicted": short(row["predicted"]),
+            "published": f"{' to '.join(map(short, bounds))} {row['unit']}",
             "error": f"{row['error_pct']:+.1f}{tolerance}",
             "holds": "yes" if row["pass"] else "no",
         }
@@ -269,7 +252,3 @@ def show_designs(console: Console, evaluation: Any) -> None:
     console.show(Table("Published designs", _DESIGNS, records))
     kinds = (f"{sum(each)} of {len(each)} {kind}" for kind, each in counts.items())
     console.say(f"hold: {', '.join(kinds)}")
-
-
-def _four_digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -1,28 +1,34 @@
-"""`perfmodel evaluate`: predicted against measured; traces, kernels, operators, modules, more."""
+"""`perfmodel evaluate` and `check`: predicted against measured, and against a baseline."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.error_tables import (
-    show_collectives,
-    show_designs,
-    show_kernels,
-    show_modules,
-    show_ops,
-    show_pairs,
-    show_steps,
-    show_traces,
-)
+import typer
+
+from perfmodel.cli import error_tables as tables
 from perfmodel.cli.options import DEFAULT_MAX_GB, kernel_models, max_bytes
-from perfmodel.cli.output import STDOUT, Output, check_figure, save_figure, working
+from perfmodel.cli.output import (
+    FAILED,
+    STDOUT,
+    Output,
+    check_figure,
+    check_target,
+    save_figure,
+    working,
+    wrote,
+)
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
     from perfmodel.validate.evaluate.results import Evaluation
+
+
+TOLERANCE_FRAC = 0.05
 
 
 def traces(
@@ -31,10 +37,8 @@ def traces(
     strict: bool = False,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far predictions are from what was measured, per step, host overhead and kernel family."""
     evaluation = evaluate_paths(paths or [], strict=strict, limit_bytes=max_bytes(max_memory))
-
-    target.write_result(evaluation, show_traces, evaluation.warnings)
+    target.write_result(evaluation, tables.show_traces, evaluation.warnings)
 
 
 def evaluate_paths(
@@ -56,16 +60,14 @@ def kernels(
     figure: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Errors of kernel models on tables of measured kernels, per op, device and dtype."""
     check_figure(figure)
 
     from perfmodel.validate.evaluate.kernels import evaluate_kernels
 
     with working("evaluating"), kernel_models(models, trusted=trust_models):
         evaluation = evaluate_kernels(data)
-
     save_figure(figure, evaluation.plot)
-    target.write_result(evaluation, show_kernels, evaluation.warnings)
+    target.write_result(evaluation, tables.show_kernels, evaluation.warnings)
 
 
 def collectives(
@@ -75,28 +77,20 @@ def collectives(
     model: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """How far predicted collectives are from measured ones, per curve, at 64 kB and more."""
-    sizes = _sizes(calibrate)
+    try:
+        sizes = [float(word) for word in (calibrate or "").split(",") if word.strip()]
+    except ValueError:
+        sizes = [-1.0]
+    if any(not 0 < size < float("inf") for size in sizes):
+        raise UsageError(f"--calibrate {calibrate}: expected sizes in bytes, as in 262144,2097152")
 
     from perfmodel.cost.collectives.learned import load
     from perfmodel.validate.evaluate.collectives import evaluate_collectives
 
     with working("evaluating"):
-        evaluation = evaluate_collectives(
-            str(curves), str(data), sizes, load(model) if model is not None else None
-        )
-
-    target.write_result(evaluation, show_collectives, evaluation.warnings)
-
-
-def _sizes(text: str | None) -> list[float]:
-    try:
-        sizes = [float(word) for word in (text or "").split(",") if word.strip()]
-    except ValueError:
-        sizes = [-1.0]
-    if any(not 0 < size < float("inf") for size in sizes):
-        raise UsageError(f"--calibrate {text}: expected sizes in bytes, as in 262144,2097152")
-    return sizes
+        learned = load(model) if model is not None else None
+        evaluation = evaluate_collectives(str(curves), str(data), sizes, learned)
+    target.write_result(evaluation, tables.show_collectives, evaluation.warnings)
 
 
 def ops(
@@ -106,7 +100,6 @@ def ops(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far each op's device time is from what its shapes alone predict, on its own device."""
     if not traces:
         raise UsageError("nothing to evaluate: give a trace or a folder")
 
@@ -115,8 +108,7 @@ def ops(
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_ops(traces, only=only, by_op=by_op, max_bytes=limit, begin=begin)
-
-    target.write_result(evaluation, show_ops, evaluation.warnings)
+    target.write_result(evaluation, tables.show_ops, evaluation.warnings)
 
 
 def modules(
@@ -127,20 +119,15 @@ def modules(
     overheads: str | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Predict calls of PyTorch modules from their source, and compare: call, host and device."""
     from perfmodel.validate.evaluate.modules import evaluate_modules, read_calls
 
     calls = read_calls(table)
+    asked: dict[str, Any] = {"hardware": hardware, "overheads": overheads}
     with working("predicting") as begin:
         evaluation = evaluate_modules(
-            calls,
-            programs,
-            hardware=hardware,
-            settings=settings or (),
-            overheads=overheads,
-            begin=begin,
+            calls, programs, settings=settings or (), begin=begin, **asked
         )
-    target.write_result(evaluation, show_modules, evaluation.warnings)
+    target.write_result(evaluation, tables.show_modules, evaluation.warnings)
 
 
 def steps(
@@ -151,8 +138,6 @@ def steps(
     blind: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """Predict un-profiled DLRM steps from their shapes, and compare."""
-
     from perfmodel.hardware import node, with_settings
     from perfmodel.validate.calibrate.tables import read_steps
     from perfmodel.validate.evaluate.step_times import evaluate_steps
@@ -166,8 +151,7 @@ def steps(
         evaluation = evaluate_steps(
             listed, on or machine, overheads=overheads, blind=blind, begin=begin
         )
-
-    target.write_result(evaluation, show_steps, evaluation.warnings)
+    target.write_result(evaluation, tables.show_steps, evaluation.warnings)
 
 
 def pairs(
@@ -175,13 +159,12 @@ def pairs(
     target: Output = STDOUT,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """How far a trace moved to another GPU is from the trace of the same program there."""
     from perfmodel.validate.evaluate.pairs import evaluate_pairs
 
     limit = max_bytes(max_memory)
     with working("evaluating") as begin:
         evaluation = evaluate_pairs(traces, max_bytes=limit, begin=begin)
-    target.write_result(evaluation, show_pairs)
+    target.write_result(evaluation, tables.show_pairs)
 
 
 def designs(
@@ -189,29 +172,60 @@ def designs(
     folder: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Recompute the figures that papers published about co-designs, each beside its tolerance."""
-    runner = _published_runner()
+    roots = (Path.cwd(), Path(__file__).resolve().parents[2])  # a checkout here, or the package's
+    root = next((each for each in roots if (each / "benchmarks" / "published").is_dir()), None)
+    if root is None:
+        raise UsageError(
+            "evaluate designs needs a checkout: there is no folder benchmarks/published"
+        )
+    sys.path.append(str(root))
+    runner = import_module("benchmarks.published.designs")
     with working("predicting") as begin:
         evaluation = runner.evaluate_designs(only=only or (), folder=folder, begin=begin)
-    target.write_result(evaluation, show_designs)
+    target.write_result(evaluation, tables.show_designs)
 
 
-def _published_runner() -> Any:
-    """`benchmarks/published/designs.py` of the checkout here, or of that of the package."""
-    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (root / "benchmarks" / "published").is_dir():
-            sys.path.append(str(root))
-            return import_module("benchmarks.published.designs")
-    raise UsageError("evaluate designs needs a checkout: there is no folder benchmarks/published")
+def check(
+    folders: list[str] | None = None,
+    baseline: Path | None = None,
+    update: bool = False,
+    tolerance: float = TOLERANCE_FRAC,
+    junit: Path | None = None,
+    markdown: Path | None = None,
+    steps_by: str | None = None,
+    target: Output = STDOUT,
+    strict: bool = False,
+    max_memory: float = DEFAULT_MAX_GB,
+) -> None:
+    if baseline is None:
+        raise UsageError(
+            "nothing to check against: give --baseline FILE; with --update it is written"
+        )
+    from perfmodel.validate.evaluate import baseline as held_by
+
+    if update:
+        check_target(baseline)
+        held_by.check_replaceable(baseline)
+    check_target(junit, markdown)
+    held_by.check_tolerance(tolerance)
+    rows = None if update else held_by.read_baseline(baseline)
+    limit = max_bytes(max_memory)
+    evaluation = evaluate_paths(
+        folders or [], strict=strict, limit_bytes=limit, steps_by=steps_by or ""
+    )
+    if rows is None:
+        rows = evaluation.rows
+        held_by.write_baseline(baseline, rows)
+        wrote(baseline, "the baseline; commit it")
+    held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
+    if junit:
+        wrote(junit, "JUnit XML, for the CI", held_by.junit(held))
+    if markdown:
+        wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
+    show = partial(tables.show_check, baseline=str(baseline), written=update)
+    target.write_result(held, show, held.warnings)
+    if not held.passed:
+        raise typer.Exit(FAILED)
 
 
-NOUNS = (
-    collectives,
-    traces,
-    kernels,
-    ops,
-    modules,
-    pairs,
-    steps,
-    designs,
-)
+NOUNS = (collectives, traces, kernels, ops, modules, pairs, steps, designs)

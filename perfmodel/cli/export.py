@@ -1,25 +1,24 @@
-"""`perfmodel export`: a timeline or a trace for other tools, or the execution graph."""
+"""`perfmodel export` and `report`: a timeline, a trace or a graph for other tools; one page."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfmodel.base.files import atomic_write
-from perfmodel.cli.output import check_target, working, wrote
-from perfmodel.cli.prediction_options import (
-    DEFAULTS,
-    OF_READING,
-    PredictionOptions,
-)
+from perfmodel.cli.output import check_target, quiet_figures, working, wrote
+from perfmodel.cli.prediction_options import DEFAULTS, OF_READING, PredictionOptions
 from perfmodel.errors import UsageError
-from perfmodel.reporting.written import What, documents, exported
+from perfmodel.reporting.written import What, documents, exported, require_page
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.gains import Gain
 
 _USES = {
     What.TIMELINE: "the timeline; open it in ui.perfetto.dev or chrome://tracing",
     What.GRAPH: "the execution graph; open it with networkx.read_graphml, Gephi or yEd",
     What.CHAKRA: "a linked Chakra trace; a simulator such as ASTRA-sim takes it",
-    What.OP: "the operator; run it with a Python that has PyTorch",
 }
 
 
@@ -27,22 +26,19 @@ def export(
     trace: str,
     output: Path | None = None,
     what: What | None = None,
-    name: str | None = None,
     options: PredictionOptions = DEFAULTS,
 ) -> None:
-    """A timeline, a linked trace or a graph for other tools."""
-    chosen = exported(output, what, name or "")
-    if output:
-        check_target(output)
+    chosen = exported(output, what)
+    check_target(output)
     if chosen is not What.TIMELINE:
         options.refuse_beside(f"a {chosen}: it is for a timeline", OF_READING)
     if options.hardware and len(options.hardware) > 1:
         raise UsageError("export takes one --hardware")
     options.check()
     content = options.content(trace)
+    source = options.predict(content) if chosen is What.TIMELINE else content
     with working("exporting"):
-        source = options.predict(content) if chosen is What.TIMELINE else content
-        written = documents(chosen, source, output, name or "")
+        written = documents(chosen, source, output)
     for path, document in written.items():
         if path:
             with atomic_write(path) as file:
@@ -51,3 +47,40 @@ def export(
         else:
             sys.stdout.buffer.write(document)
             sys.stdout.buffer.flush()
+
+
+def report(
+    trace: str | None = None,
+    output: Path = Path("report.html"),
+    workload: str | None = None,
+    options: PredictionOptions = DEFAULTS,
+) -> None:
+    require_page(output)
+    check_target(output)
+    if workload and trace:
+        raise UsageError("--workload cannot be combined with a trace")
+    from perfmodel.hardware import load
+    from perfmodel.reporting.page import page_html
+    from perfmodel.reporting.written import gains_of
+    from perfmodel.trace import Trace
+
+    help_most: list[list[Gain]] = []
+    recorded: Trace | None = None
+    if workload:
+        options.refuse_beside_workload()
+        from perfmodel.cli.predict import configuration_prediction
+
+        prediction, machines = configuration_prediction(workload, options)
+    else:
+        options.check()
+        machines = [load(each) if isinstance(each, str) else each for each in options.targets()]
+        content = options.content(trace)
+        recorded = content if isinstance(content, Trace) else None
+        prediction = options.predict(content)
+        with working("predicting"):
+            words = options.reading_words()
+            help_most = gains_of(prediction, trace, options.hardware or (), words)
+    quiet_figures()
+    with working("writing the page"):
+        page = page_html(prediction, machines, help_most, recorded)
+        wrote(output, "one page; open it in a browser, or send it", page)

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.base.files import write_text
 from perfmodel.cli.console import Console, page_width
 from perfmodel.cli.error_tables import show_device_fit, show_kernel_comparison
 from perfmodel.cli.options import DEFAULT_MAX_GB, Format, max_bytes
-from perfmodel.cli.output import Output, check_target, rows_csv, working, wrote
+from perfmodel.cli.output import Output, check_target, working, wrote
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.reporting.tables import named, one_line
 
-if TYPE_CHECKING:
-    from perfmodel.cost.collectives.calibrated import Calibrated
-    from perfmodel.cost.collectives.learned import Learned
-
-MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
 DRIFT_SCHEMA = "perfmodel.fit.drift/1"
-COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
 
 def device(
@@ -34,19 +26,15 @@ def device(
     seed: int = 0,
     format: Format | None = None,
 ) -> None:
-    """Calibrate a device on its measurements, and say how far it is off on what it has not seen."""
     target = Output(format)
     check_target(output)
 
     from perfmodel.validate.calibrate.any_device import fit_any_device
 
     with working("fitting") as begin:
-        fit, text = fit_any_device(
-            data, hardware, stem=output.stem, only=only, seed=seed, begin=begin
-        )
-    write_text(output, text)
-    wrote(output, "the device; use it with --hardware")
-
+        asked = {"stem": output.stem, "only": only, "seed": seed, "begin": begin}
+        fit, text = fit_any_device(data, hardware, **asked)  # type: ignore[arg-type]
+    wrote(output, "the device; use it with --hardware", text)
     rows = [asdict(each) for each in (*fit.errors, *([fit.steps] if fit.steps else []))]
     answer = {
         "schema": SCHEMA,
@@ -58,7 +46,7 @@ def device(
     }
     target.write(
         lambda: answer,
-        lambda: rows_csv(rows, COLUMNS),
+        lambda: rows,
         lambda console: show_device_fit(console, fit, output),
         list(fit.notes),
     )
@@ -70,10 +58,8 @@ def drift(
     output: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Whether a calibration still holds: how far the machine has moved since."""
     target = Output(format)
-    if output is not None:
-        check_target(output)
+    check_target(output)
 
     from perfmodel.hardware import device as load_device
     from perfmodel.validate.calibrate.any_device import drifted_toml
@@ -82,14 +68,13 @@ def drift(
     base = load_device(hardware)
     moved = drift_of_record(reference, base)
     if output is not None:
-        write_text(output, drifted_toml(base, moved, reference))
-        wrote(output, "the machine as it is now; use it with --hardware")
-
+        text = drifted_toml(base, moved, reference)
+        wrote(output, "the machine as it is now; use it with --hardware", text)
     line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
     row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
     target.write(
         lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        lambda: rows_csv([row], tuple(row)),
+        lambda: [row],
         lambda console: console.say(line),
     )
 
@@ -102,7 +87,6 @@ def kernels(
     seed: int = 0,
     rows: int = 6_000,
 ) -> None:
-    """Fit every kernel family that the tables hold; print the errors on each device left out."""
     if output.exists():
         raise PerfmodelError(f"{output}: exists already; name a new directory")
     if not output.parent.is_dir():
@@ -118,10 +102,10 @@ def kernels(
     save(output, fitted.models, fitted.about)
     wrote(output, "kernel models; use them with --models")
     console = Console(page_width())
-    if errors:
-        show_kernel_comparison(console, errors, "Each device left out in turn, errors in percent")
-    if tested:
-        show_kernel_comparison(console, tested, "On the tables to test on, errors in percent")
+    heads = "Each device left out in turn", "On the tables to test on"
+    for found, where in zip((errors, tested), heads, strict=True):
+        if found:
+            show_kernel_comparison(console, found, f"{where}, errors in percent")
     if console.text:
         typer.echo(console.text.rstrip())
     sizes = ", ".join(f"{name} {part['rows']:,}" for name, part in fitted.about["parts"].items())
@@ -138,7 +122,6 @@ def collectives(
     curves: list[Path] | None = None,
     data: list[Path] | None = None,
 ) -> None:
-    """Correct collectives by what a machine measured, or fit the collective model to curves."""
     inputs = [*(log or []), *(curves or []), *(data or [])]
     if not inputs or bool(log) == bool(curves) or len(curves or []) != len(data or []):
         raise UsageError("fit collectives: give --log and --hardware, or --curves and --data each")
@@ -149,21 +132,16 @@ def collectives(
         fitted = fit(
             "collectives", log or data or [], output, curves=curves or (), begin=begin, **asked
         )
-    typer.echo(one_line(f"{output}: {_said_of_logs(fitted) if log else _said_of_curves(fitted)}"))
-
-
-def _said_of_logs(fitted: Calibrated) -> str:
-    calls = fitted.calls
-    kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
-    return f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
-
-
-def _said_of_curves(model: Learned) -> str:
-    reach = ", ".join(
-        f"{name} {min(sds):.2f} to {max(sds):.2f}" for name, sds in model.spreads.items()
-    )
-    rows = model.about["rows"]
-    return f"{rows} points; spread of log time on repositories left out: {reach}"
+    if log:
+        calls = fitted.calls
+        kinds = {f"{op} among {n:g}" for op, n in zip(calls.op, calls.ranks, strict=True)}
+        said = f"{len(calls)} points ({', '.join(sorted(kinds))}); answers are {fitted.level}"
+    else:
+        sds = fitted.spreads.items()
+        reach = ", ".join(f"{name} {min(each):.2f} to {max(each):.2f}" for name, each in sds)
+        rows = fitted.about["rows"]
+        said = f"{rows} points; spread of log time on repositories left out: {reach}"
+    typer.echo(one_line(f"{output}: {said}"))
 
 
 def overheads(
@@ -175,7 +153,6 @@ def overheads(
     ops: Path | None = None,
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
-    """Take the host overheads T1 to T5 of traces, for predictions of what has no trace."""
     limit = max_bytes(max_memory)
     check_target(output)
 

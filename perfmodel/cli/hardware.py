@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.console import Console
-from perfmodel.cli.output import STDOUT, Output, rows_csv
+from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NOTHING, Table, columns
 
@@ -17,6 +16,25 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.hardware/1"
 LIST, SHOW, CHECK = ACTIONS = ("list", "show", "check")
+LISTED = {
+    "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
+    "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
+    "tdp_w=tdp|W:s",
+    "host": "cores:s;boost_mhz=boost|MHz:s;single_thread_ratio=single thread|ratio:s;"
+    "dram_gb_per_s=dram|GB/s:s",
+    "link": "gb_per_s=rate|GB/s:s",
+    "nic": "gb_per_s=rate|GB/s:s;latency_us=latency|us:s;memory_bytes=memory|GB:s;"
+    "memory_gb_per_s=memory|GB/s:s",
+    "expansion": "capacity_bytes=capacity|GB:s;read_gb_per_s=read|GB/s:s;"
+    "read_latency_us=read latency|us:s",
+    "storage": "read_gb_per_s=read|GB/s:s;write_gb_per_s=write|GB/s:s;read_iops=read iops:s;"
+    "read_latency_us=read latency|us:s",
+    "accelerator": "engines:s;memory_latency_us=memory latency|us:s;pcie_gb_per_s=pcie|GB/s:s",
+    "node": "gpus:s;sockets:s;nics:s;power_w=power|W:s;price_usd=price|USD:s",
+    "cluster": "nodes:s",
+}
+"""The figures that a list shows, per kind; bytes are shown in GB (10**9)."""
+_ASSUMED = ("assumed:", "not stated")
 
 
 def hardware(
@@ -26,46 +44,36 @@ def hardware(
     nodes: int | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """The hardware catalogue: list, show, check files of your own."""
-    action, words = _action(what or [])
+    from perfmodel.hardware import find, load
+
+    words = what or [LIST]
+    action, *names = words if words[0] in ACTIONS else (SHOW, *words)
+    if action != LIST and not names:
+        raise UsageError(f"hardware {action} needs at least one name or file")
     if kind is not None and action != LIST:
         raise UsageError(f"--kind is for `hardware {LIST}`")
     if (settings or nodes is not None) and action != SHOW:
         raise UsageError(f"--set and --nodes are for `hardware {SHOW}`")
-    from perfmodel.hardware import load
-
     if action == LIST:
-        parts, show = _listed(words, kind), _show_list
+        parts, show = find(" ".join(names), kind), _show_list
+        if not parts:
+            where = f"{kind}s" if kind else "parts"
+            raise UsageError(f"none of the catalogue's {where} holds {' and '.join(names)!r}")
     elif action == SHOW:
-        parts = [part for name in words for part in _shown(name, settings or [], nodes)]
+        parts = [part for name in names for part in _shown(name, settings or [], nodes)]
         show = _show_parts
     else:
-        parts, show = [load(name) for name in words], _show_checked
+        parts, show = [load(name) for name in names], _show_checked
+    answers = list(map(part_dict, parts))
     target.write(
-        lambda: {"schema": SCHEMA, "parts": [part_dict(part) for part in parts]},
-        lambda: _csv(parts),
+        lambda: {"schema": SCHEMA, "parts": answers},
+        lambda: [
+            {"kind": each["kind"], "name": each["name"], **figure}
+            for each in answers
+            for figure in each["figures"]
+        ],
         lambda console: show(console, parts),
     )
-
-
-def _action(words: list[str]) -> tuple[str, list[str]]:
-    """What to do, and with which names."""
-    if not words:
-        return LIST, []
-    action, names = (words[0], words[1:]) if words[0] in ACTIONS else (SHOW, words)
-    if action != LIST and not names:
-        raise UsageError(f"hardware {action} needs at least one name or file")
-    return action, names
-
-
-def _listed(words: list[str], kind: str | None) -> list[Part]:
-    from perfmodel.hardware import find
-
-    parts = find(" ".join(words), kind)
-    if not parts:
-        where = f"{kind}s" if kind else "parts"
-        raise UsageError(f"none of the catalogue's {where} holds {' and '.join(words)!r}")
-    return parts
 
 
 def _shown(name: str, settings: list[str], nodes: int | None) -> list[Part]:
@@ -101,62 +109,46 @@ def part_dict(part: Part) -> dict[str, Any]:
     }
 
 
-def _csv(parts: list[Part]) -> str:
-    """One row per figure."""
-    rows = [
-        {"kind": each["kind"], "name": each["name"], **figure}
-        for each in map(part_dict, parts)
-        for figure in each["figures"]
-    ]
-    return rows_csv(rows, ("kind", "name", "key", "value", "source"))
+def _within(part: Part, path: str = "") -> Iterator[tuple[str, Figure]]:
+    """Every figure of a part and of the parts within it, with its path there."""
+    from perfmodel.hardware import figures
+    from perfmodel.hardware.parts import parts_of
 
-
-LISTED = {
-    "device": "sm_count=sm count:s;hbm_bytes=hbm|GB:s;hbm_gb_per_s=hbm|GB/s:s;"
-    "fp32_tflop_per_s=fp32|TFLOP/s:s;fp16_tflop_per_s=fp16|TFLOP/s:s;link_gb_per_s=link|GB/s:s;"
-    "tdp_w=tdp|W:s",
-    "host": "cores:s;boost_mhz=boost|MHz:s;single_thread_ratio=single thread|ratio:s;"
-    "dram_gb_per_s=dram|GB/s:s",
-    "link": "gb_per_s=rate|GB/s:s",
-    "nic": "gb_per_s=rate|GB/s:s;latency_us=latency|us:s;memory_bytes=memory|GB:s;"
-    "memory_gb_per_s=memory|GB/s:s",
-    "expansion": "capacity_bytes=capacity|GB:s;read_gb_per_s=read|GB/s:s;"
-    "read_latency_us=read latency|us:s",
-    "storage": "read_gb_per_s=read|GB/s:s;write_gb_per_s=write|GB/s:s;read_iops=read iops:s;"
-    "read_latency_us=read latency|us:s",
-    "accelerator": "engines:s;memory_latency_us=memory latency|us:s;pcie_gb_per_s=pcie|GB/s:s",
-    "node": "gpus:s;sockets:s;nics:s;power_w=power|W:s;price_usd=price|USD:s",
-    "cluster": "nodes:s",
-}
-"""The figures that a list shows, per kind; bytes are shown in GB (10**9)."""
-_ASSUMED = ("assumed:", "not stated")
+    yield from ((f"{path}{figure.key}", figure) for figure in figures(part))
+    for key, inner in parts_of(part).items():
+        yield from _within(inner, f"{path}{key}.")
 
 
 def _show_list(console: Console, parts: Sequence[Part]) -> None:
-    """One table per kind, in it the makers one after the other."""
+    """One table per kind, in it the makers one after the other; bytes in GB."""
     from perfmodel.hardware import KINDS, kind_of
     from perfmodel.hardware.parts import parts_of
+
+    def brief(key: str, value: float | None) -> str | None:
+        if value is None:
+            return None
+        return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else _whole(value)
 
     for kind in KINDS:
         of_kind = [part for part in parts if kind_of(part) == kind]
         if not of_kind:
             continue
         inner = [key for key in ("device", "host", "node") if key in parts_of(of_kind[0])]
-        listed = columns(LISTED[kind])
+        heads = columns(";".join(["maker", "name:name", *inner, LISTED[kind]]))
         records, last = [], ""
         for part in of_kind:
             maker = part.maker or NOTHING
-            record = {each.key: _brief(each.key, getattr(part, each.key)) for each in listed}
+            shown = heads[2 + len(inner) :]
+            record = {each.key: brief(each.key, getattr(part, each.key)) for each in shown}
             record |= {key: parts_of(part)[key].name for key in inner}
             records.append(record | {"maker": "" if maker == last else maker, "name": part.name})
             last = maker
-        heads = columns(";".join(["maker", "name:name", *inner]))
-        console.show(Table(kind, [*heads, *listed], records))
+        console.show(Table(kind, heads, records))
 
 
 def _show_parts(console: Console, parts: Sequence[Part]) -> None:
-    """Every figure of each part, with its source."""
-    from perfmodel.hardware import figures, kind_of
+    """Every figure of each part, and those of the parts within that a user gave, with sources."""
+    from perfmodel.hardware import kind_of
     from perfmodel.hardware.parts import parts_of, texts_of
 
     for part in parts:
@@ -167,14 +159,14 @@ def _show_parts(console: Console, parts: Sequence[Part]) -> None:
         }
         words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
         console.say(f"{part.name}: {'; '.join([kind_of(part), *held, *words])}")
-        rows = [
-            (key, text, part.sources[key]) for key, text in texts.items() if key in part.sources
+        rows = [(key, texts[key], part.sources[key]) for key in texts if key in part.sources]
+        rows += [
+            (path, _whole(figure.value), figure.source)
+            for path, figure in _within(part)
+            if path == figure.key or figure.source.startswith("given in")
         ]
-        every = (*figures(part), *_given_within(part))
-        rows += [(figure.key, _whole(figure.value), figure.source) for figure in every]
         records = [dict(zip(("figure", "value", "source"), row, strict=True)) for row in rows]
-        heads = columns("figure:name;value:s;source")
-        console.show(Table("", heads, records, full_names=True))
+        console.show(Table("", "figure:name;value:s;source", records, full_names=True))
         if part is not parts[-1]:
             console.print()
 
@@ -184,39 +176,12 @@ def _show_checked(console: Console, parts: Sequence[Part]) -> None:
     from perfmodel.hardware import kind_of
 
     for part in parts:
-        every = list(_all_figures(part))
-        guessed = sum(figure.source.startswith(_ASSUMED) for figure in every)
+        sources = [figure.source for _, figure in _within(part)]
+        guessed = sum(source.startswith(_ASSUMED) for source in sources)
         console.say(
-            f"{part.name}: a valid {kind_of(part)} of {len(every)} figures, "
+            f"{part.name}: a valid {kind_of(part)} of {len(sources)} figures, "
             f"{guessed} of them assumed or without a source"
         )
-
-
-def _given_within(part: Part) -> list[Figure]:
-    """The figures of the parts within a part that a user has given, each with its path there."""
-    from perfmodel.hardware import figures
-    from perfmodel.hardware.parts import parts_of
-
-    listed = []
-    for key, inner in parts_of(part).items():
-        given = [each for each in figures(inner) if each.source.startswith("given in")]
-        listed += [replace(each, key=f"{key}.{each.key}") for each in given + _given_within(inner)]
-    return listed
-
-
-def _all_figures(part: Part) -> Iterator[Figure]:
-    from perfmodel.hardware import figures
-    from perfmodel.hardware.parts import parts_of
-
-    yield from figures(part)
-    for inner in parts_of(part).values():
-        yield from _all_figures(inner)
-
-
-def _brief(key: str, value: float | None) -> str | None:
-    if value is None:
-        return None
-    return f"{value / 1e9:,.1f}" if key.endswith("_bytes") else _whole(value)
 
 
 def _whole(value: float) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console, say_assumed_coefficients, say_assumed_figures
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import kernel_models
-from perfmodel.cli.output import STDOUT, Output, rows_csv
+from perfmodel.cli.output import STDOUT, Output
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.hardware import Part
@@ -20,6 +20,13 @@ SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
 NESTED = ("terms", "figures", "coefficients")
 _TEXTS = ("dtype", "direction", "timing", "framework")
+_KERNEL = (
+    "hardware=device;bound_by=bound by;duration_us=kernel:us;low_us=low:us;high_us=high:us;"
+    "utilisation_frac=of peak:share"
+)
+_BYTES_PER_MB, _FLOP_PER_GFLOP = 1e6, 1e9
+MAX_TIMES, MAX_FACTORS, MAX_NAMED = 5, 3, 6
+"""Terms of a duration, and assumed coefficients, that a line names."""
 
 
 def kernel(
@@ -30,7 +37,6 @@ def kernel(
     trust_models: bool = False,
     target: Output = STDOUT,
 ) -> None:
-    """How long one kernel takes on a device, and why."""
     if op is None:
         _list(target)
         return
@@ -43,11 +49,10 @@ def kernel(
     rows = Rows.of([_row(op, settings or [])])
     with kernel_models(models, trusted=trust_models):
         answers = [_answer(rows, load(name)) for name in hardware]
-
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
     target.write(
         lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        lambda: rows_csv([{k: v for k, v in a.items() if k not in NESTED} for a in answers]),
+        lambda: [{k: v for k, v in each.items() if k not in NESTED} for each in answers],
         lambda console: _show(console, title, answers),
     )
 
@@ -73,15 +78,10 @@ def _row(op: str, settings: list[str]) -> dict[str, Any]:
     missing = [name for name in spec.dims if name not in row]
     if missing:
         raise UsageError(f"kernel {op}: {missing[0]} is missing; it needs {', '.join(spec.dims)}")
-    if row.get("framework", FRAMEWORKS[0]) not in FRAMEWORKS:
-        raise UsageError(
-            f"kernel {op}: framework {row['framework']!r}; one of {', '.join(FRAMEWORKS)}"
-        )
-    usual = "fwd" if "fwd" in spec.directions else spec.directions[0]
-    if row.setdefault("direction", usual) not in spec.directions:
-        raise UsageError(
-            f"kernel {op}: direction {row['direction']!r}; one of {', '.join(spec.directions)}"
-        )
+    row.setdefault("direction", "fwd" if "fwd" in spec.directions else spec.directions[0])
+    for name, allowed in (("framework", FRAMEWORKS), ("direction", spec.directions)):
+        if row.get(name, allowed[0]) not in allowed:
+            raise UsageError(f"kernel {op}: {name} {row[name]!r}; one of {', '.join(allowed)}")
     return row
 
 
@@ -94,11 +94,10 @@ def _answer(rows: Rows, part: Part) -> dict[str, Any]:
         raise UsageError(f"--hardware {part.name}: expected a device, a node or a cluster")
     reason = model_reason(rows, part)
     durations, (why,) = reason.durations, reason.why
+    times = ("duration_us", "low_us", "high_us")
     return {
         "hardware": part.name,
-        "duration_us": round(float(durations.duration_us[0]), DECIMALS),
-        "low_us": round(float(durations.low_us[0]), DECIMALS),
-        "high_us": round(float(durations.high_us[0]), DECIMALS),
+        **{name: round(float(getattr(durations, name)[0]), DECIMALS) for name in times},
         "model": durations.model[0],
         "source": durations.source[0],
         "bound_by": why.bound_by,
@@ -117,7 +116,7 @@ def _list(target: Output) -> None:
     """The vocabulary: each op, its family, dims and directions."""
     from perfmodel.ops.spec import OPS
 
-    ops = [
+    ops: list[dict[str, Any]] = [
         {
             "op": name,
             "family": OPS[name].family,
@@ -127,27 +126,28 @@ def _list(target: Output) -> None:
         }
         for name in OPS
     ]
-
     joined = ("dims", "optional", "directions")
+
+    def table(console: Console) -> None:
+        """By family."""
+        records = []
+        for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
+            optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
+            dims, directions = " ".join([*op["dims"], *optional]), " ".join(op["directions"])
+            records.append(op | {"dims": dims, "directions": directions})
+        console.show(Table("Ops", "op:name;family;dims;directions", records, full_names=True))
+
     target.write(
         lambda: {"schema": SCHEMA, "ops": ops},
-        lambda: rows_csv([op | {key: " ".join(op[key]) for key in joined} for op in ops]),
-        lambda console: _show_ops(console, ops),
+        lambda: [op | {key: " ".join(op[key]) for key in joined} for op in ops],
+        table,
     )
-
-
-_KERNEL = columns(
-    "hardware=device;bound_by=bound by;duration_us=kernel:us;low_us=low:us;high_us=high:us;"
-    "utilisation_frac=of peak:share"
-)
-_BYTES_PER_MB = 1e6
-_FLOP_PER_GFLOP = 1e9
-MAX_TIMES = 5
-MAX_FACTORS = 3
 
 
 def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     """One line per device, and below it what each duration is made of."""
+    from perfmodel.hardware.reads import ASSUMED
+
     console.say(title)
     first = answers[0]
     read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
@@ -155,11 +155,17 @@ def _show(console: Console, title: str, answers: list[dict[str, Any]]) -> None:
     console.say(f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB")
     console.show(Table("Duration", _KERNEL, answers))
     for answer in answers:
+        name, coefficients = answer["hardware"], answer["coefficients"]
         model = f"{answer['model']} ({answer['source']})"
         for line in filter(None, (model, _terms(answer["terms"]), answer["formula"])):
-            console.say(f"{answer['hardware']}: {line}")
-        say_assumed_figures(console, answer["hardware"], answer["figures"])
-        say_assumed_coefficients(console, answer["hardware"], answer["coefficients"])
+            console.say(f"{name}: {line}")
+        console.say_assumed(name, answer["figures"])
+        assumed = [each["name"] for each in coefficients if each["grounds"] == ASSUMED]
+        if assumed:
+            more = len(assumed) - MAX_NAMED
+            listed = ", ".join(assumed[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+            words = f"{name}: coefficients assumed: {listed}, of {len(coefficients)} read"
+            console.say(f"{words} (values: --format json)")
 
 
 def _terms(terms: dict[str, float]) -> str:
@@ -172,14 +178,3 @@ def _terms(terms: dict[str, float]) -> str:
     more = len(terms) - len(shown)
     text = ", ".join(f"{name} {terms[name]:,.3f}" for name in shown)
     return text + (f" and {more} more (--format json)" if more else "")
-
-
-def _show_ops(console: Console, ops: list[dict[str, Any]]) -> None:
-    """The vocabulary, by family."""
-    records = []
-    for op in sorted(ops, key=lambda op: (op["family"], op["op"])):
-        optional = [f"[{name}={value:g}]" for name, value in op["optional"].items()]
-        record = {"dims": " ".join([*op["dims"], *optional])}
-        records.append(op | record | {"directions": " ".join(op["directions"])})
-    heads = columns("op:name;family;dims;directions")
-    console.show(Table("Ops", heads, records, full_names=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from enum import Enum, StrEnum
@@ -21,8 +21,28 @@ from perfmodel.base.files import DEFAULT_MAX_BYTES
 from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.errors import UsageError
 
-_PLAIN = (str, Path)
-"""Types whose values are made of any text."""
+_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
+DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
+_NAMES = {
+    "format": ("--format", "-f"),
+    "output": ("-o", "--output"),
+    "settings": ("--set",),
+    "source_device": ("--source",),
+}
+"""Options that are not called as the argument is."""
+_TRACES = ("trace", "traces", "a", "b")
+"""Arguments that name traces."""
+
+
+class Format(StrEnum):
+    """How an answer is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "md"
+    PARQUET = "parquet"
+    WORKBOOK = "xlsx"
 
 
 class _WithoutPydantic:
@@ -56,24 +76,13 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
     converted: Any
     if source is not None and source.name == "DEFAULT" and not option.required:
         converted = () if value is None and (option.multiple or option.nargs == -1) else value
-    elif isinstance(value, str) and (kind in _PLAIN or value in words):
+    elif isinstance(value, str) and (kind in (str, Path) or value in words):
         converted = kind(value)
     elif kind == list[str] and isinstance(value, tuple | list):
         converted = list(value)
     else:
         return by_typer(context, value)
     return option.callback(context, option, converted) if option.callback else converted
-
-
-_NAMES = {
-    "format": ("--format", "-f"),
-    "output": ("-o", "--output"),
-    "settings": ("--set",),
-    "source_device": ("--source",),
-}
-"""Options that are not called as the argument is."""
-_TRACES = ("trace", "traces", "a", "b")
-"""Arguments that name traces."""
 
 
 @cache
@@ -93,29 +102,29 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
     """`verb` as Typer takes it: its help and its parameters with the texts of `options.toml`, where
     `path` leads to its own; a parameter that is a dataclass is given as all fields of that,
     and made of them."""
-    own = texts_of(*path)
-    hints = get_type_hints(verb)
-    parameters: list[Parameter] = []
+    own, hints = texts_of(*path), get_type_hints(verb)
     bundles: dict[str, Any] = {}
-    for each in signature(verb).parameters.values():
-        kind: Any = hints[each.name]
-        if not (isinstance(kind, type) and is_dataclass(kind)):
-            parameters.append(_parameter(each.name, kind, each.default, own))
-            continue
-        bundles[each.name] = kind
-        inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
-        for field in fields(kind):
-            parameters.append(_parameter(field.name, inner[field.name], field.default, texts))
+
+    def listed() -> Iterator[Parameter]:
+        for each in signature(verb).parameters.values():
+            kind: Any = hints[each.name]
+            if not (isinstance(kind, type) and is_dataclass(kind)):
+                yield _parameter(each.name, kind, each.default, own)
+                continue
+            bundles[each.name] = kind
+            inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
+            for field in fields(kind):
+                yield _parameter(field.name, inner[field.name], field.default, texts)
+
+    parameters = list(listed())
 
     @wraps(verb)
     def run(**given: Any) -> None:
         for name, kind in bundles.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         chosen: Any = given.get("options")
-        if chosen is None:
-            verb(**given)
-            return
-        with kernel_models(chosen.models, trusted=chosen.trust_models):
+        folder, trusted = (chosen.models, chosen.trust_models) if chosen else (None, False)
+        with kernel_models(folder, trusted=trusted):
             verb(**given)
 
     del run.__wrapped__
@@ -136,25 +145,13 @@ def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Par
     else:
         names = (more["name"],) if "name" in more else _NAMES.get(name, (option_name(name),))
         about = typer.Option(*names, **shared)
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
-    )
+    annotation = Annotated[kind, about]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def option_name(name: str) -> str:
     """`--steps-by` of the argument `steps_by`."""
     return _NAMES[name][-1] if name in _NAMES else f"--{name.replace('_', '-')}"
-
-
-class Format(StrEnum):
-    """How an answer is written."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    MARKDOWN = "md"
-    PARQUET = "parquet"
-    WORKBOOK = "xlsx"
 
 
 def no_configuration(named: Any) -> Any:
@@ -163,22 +160,18 @@ def no_configuration(named: Any) -> Any:
     Raises `UsageError` for a model's configuration.
     """
     for each in [named] if isinstance(named, str) else named or ():
-        if _is_configuration(each):
+        path = Path(each)
+        is_there = path.exists()
+        is_configuration = path.suffix == ".toml" and (path.is_file() or not is_there)
+        if path.suffix != ".toml" and not is_there:
+            from perfmodel.workload import workloads
+
+            is_configuration = each in workloads()
+        if is_configuration:
             raise UsageError(
                 f"{each}: a configuration, no trace; it goes to perfmodel predict --workload {each}"
             )
     return named
-
-
-def _is_configuration(named: str) -> bool:
-    path = Path(named)
-    if path.suffix == ".toml":
-        return path.is_file() or not path.exists()
-    if path.exists():
-        return False
-    from perfmodel.workload import workloads
-
-    return named in workloads()
 
 
 def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManager[None]:
@@ -191,10 +184,6 @@ def kernel_models(folder: Path | None, *, trusted: bool) -> AbstractContextManag
     from perfmodel.cost.learned.store import using_models
 
     return using_models(folder, trusted=trusted)
-
-
-_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
-DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
 
 
 def steps_slice(text: str) -> slice:
@@ -210,3 +199,12 @@ def max_bytes(limit_gb: float) -> int:
     if not 0 < limit_gb < sys.maxsize / BYTES_PER_GB:
         raise UsageError(f"--max-memory {limit_gb}: expected a number of GB above 0")
     return int(limit_gb * BYTES_PER_GB)
+
+
+def reading(
+    steps: str | None, steps_by: str | None, *, strict: bool, max_memory: float
+) -> dict[str, Any]:
+    """What `read` is given. Raises `UsageError`."""
+    chosen = steps_slice(steps) if steps else None
+    limit = max_bytes(max_memory)
+    return {"strict": strict, "max_bytes": limit, "steps": chosen, "steps_by": steps_by or ""}

@@ -8,15 +8,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of
+from perfmodel.base.files import atomic_write, check_writable, is_stdout, suffix_of, write_text
 from perfmodel.base.progress import Begin, silent
 from perfmodel.cli.console import LINE, Console, page_width, terminal_console
 from perfmodel.cli.options import Format
@@ -27,29 +26,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 FAILED = 1
 """Exit status where a check says no."""
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _OTHER_SUFFIXES = (*FIGURE_SUFFIXES, ".html", ".tsv", ".xls", ".ods", ".xml", ".yaml", ".zip")
 """Of files that are no text for people, and that no answer is written as."""
-
-
-_WRITTEN = {Format.TABLE: "the table, as text", Format.JSON: "JSON (docs/schemas describes it)"}
-_WRITTEN |= {
-    form: f"{name}, a row per line of the table"
-    for form, name in {
-        Format.CSV: "CSV",
-        Format.MARKDOWN: "Markdown",
-        Format.PARQUET: "Parquet",
-        Format.WORKBOOK: "a workbook",
-    }.items()
+_ROWS = "a row per line of the table"
+_WRITTEN = {
+    Format.TABLE: "the table, as text",
+    Format.JSON: "JSON (docs/schemas describes it)",
+    Format.CSV: f"CSV, {_ROWS}",
+    Format.MARKDOWN: f"Markdown, {_ROWS}",
+    Format.PARQUET: f"Parquet, {_ROWS}",
+    Format.WORKBOOK: f"a workbook, {_ROWS}",
 }
-
-
-def wrote(path: Path, what: str) -> None:
-    """Say on standard error what was written where, and what to do with it."""
-    print(one_line(f"perfmodel: wrote {path}: {what}"), file=sys.stderr)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Result(Protocol):
@@ -97,7 +90,7 @@ class Output:
     def write(
         self,
         answer: Callable[[], dict[str, Any]],
-        csv: Callable[[], str],
+        rows: Callable[[], Rows],
         table: Callable[[Console], object],
         warnings: Sequence[str] = (),
         cautions: Sequence[str] = (),
@@ -111,30 +104,29 @@ class Output:
         (`cautions`) above it; with CSV and its like they go to standard error. Lines that only
         inform (`Note`) are shown with `-v`.
         """
+        notes = LINE.get().notes
         if self.form is Format.TABLE:
-            self._put(self._page(table, warnings, cautions, first), hint)
-            return
-        if self.form is Format.JSON:
-            self._put(json_text(answer()).encode(), hint)
-            return
-        self._put(FORMS[self.form](csv()) if self.form in FORMS else csv().encode(), hint)
-        if first:
-            print(one_line(f"perfmodel: {first}"), file=sys.stderr)
-        for warning in warnings:
-            if LINE.get().notes or not isinstance(warning, Note):
-                print(one_line(f"perfmodel: warning: {warning}"), file=sys.stderr)
+            to_terminal = not self.path and sys.stdout.isatty()
+            console = terminal_console() if to_terminal else Console(page_width())
+            console.say(first)
+            console.show_cautions(cautions)
+            table(console)
+            console.show_warnings([line for line in warnings if line not in cautions], every=notes)
+            self._put((console.text or "\n").encode(), hint)
+        elif self.form is Format.JSON:  # NaN and infinities are errors, never written
+            self._put((json.dumps(answer(), allow_nan=False) + "\n").encode(), hint)
+        else:
+            self._put(_FORMS[self.form](rows()), hint)
+            lines = [f"warning: {line}" for line in warnings if notes or not isinstance(line, Note)]
+            for line in [first] * bool(first) + lines:
+                print(one_line(f"perfmodel: {line}"), file=sys.stderr)
 
     def write_result(
         self, result: R, show: Callable[[Console, R], object], *lines: Any, **more: Any
     ) -> None:
         """Write an answer that can make its own dictionary and frame; the rest as of `write`."""
-        self.write(
-            result.to_dict,
-            lambda: frame_csv(result.to_frame()),
-            lambda console: show(console, result),
-            *lines,
-            **more,
-        )
+        table = lambda console: show(console, result)  # noqa: E731
+        self.write(result.to_dict, result.to_frame, table, *lines, **more)
 
     def write_list(self, title: str, schema: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write what there is to choose from; the first column is what one types."""
@@ -143,13 +135,13 @@ class Output:
         texts = [{key: str(value) for key, value in row.items()} for row in rows]
         self.write(
             lambda: {"schema": schema, title.lower(): rows},
-            lambda: rows_csv(rows),
+            lambda: rows,
             lambda console: console.show(Table(title, heads, texts, full_names=True)),
         )
 
     def _put(self, content: bytes, hint: str) -> None:
         """To the file, or to standard output."""
-        if self.path is None and self.form not in FORMS:
+        if self.path is None and self.form not in (Format.PARQUET, Format.WORKBOOK):
             sys.stdout.write(content.decode())
             sys.stdout.flush()
             return
@@ -158,97 +150,69 @@ class Output:
         if self.path:
             wrote(self.path, hint or _WRITTEN[self.form])
 
-    def _page(
-        self,
-        table: Callable[[Console], object],
-        warnings: Sequence[str],
-        cautions: Sequence[str],
-        first: str,
-    ) -> bytes:
-        to_terminal = not self.path and sys.stdout.isatty()
-        console = terminal_console() if to_terminal else Console(page_width())
-        console.say(first)
-        console.show_cautions(cautions)
-        table(console)
-        below = [line for line in warnings if line not in cautions]
-        console.show_warnings(below, every=LINE.get().notes)
-        return (console.text or "\n").encode()
-
 
 STDOUT = Output()
 
 
-def json_text(answer: dict[str, Any]) -> str:
-    """One line of JSON; NaN and infinities are errors, never written."""
-    return json.dumps(answer, allow_nan=False) + "\n"
-
-
-def rows_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """CSV of rows with the same keys, a header first; `columns` where there may be no row."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def frame_csv(frame: pd.DataFrame) -> str:
-    """CSV of a frame."""
-    inert_frame = frame.copy(deep=False)
-    for name in frame.select_dtypes(exclude=["number", "bool"]):
-        inert_frame[name] = frame[name].map(_inert)
-    return str(inert_frame.to_csv(index=False))
-
-
-def _inert(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: names in a trace are anybody's."""
-    is_formula = isinstance(cell, str) and len(cell) > 1 and cell[0] in "=+-@\t\r"
-    return f"'{cell}" if is_formula else cell
-
-
-_MADE_INERT = re.compile(r"\A'(?=[=+\-@\t\r].)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-
-
-def _frame(text: str) -> pd.DataFrame:
-    """The frame of a CSV; of texts, only an empty cell is missing."""
+def csv_text(rows: Rows, *, inert: bool = True) -> str:
+    """CSV of a frame or of rows with the same keys, a header first; `inert` cells are none that a
+    spreadsheet takes for a formula: names in a trace are anybody's."""
     import pandas as pd
 
+    def cell(value: Any) -> Any:
+        is_formula = isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r"
+        return f"'{value}" if inert and is_formula else value
+
+    def column(values: Iterable[Any]) -> pd.Series:
+        """Numbers stay as they are: 2 is not 2.0 where another row has 2.5."""
+        return pd.Series([cell(value) for value in values], dtype=object)
+
+    if isinstance(rows, pd.DataFrame):
+        frame, texts = rows.reset_index(drop=True), rows.select_dtypes(exclude=["number", "bool"])
+        return str(frame.assign(**{key: column(texts[key]) for key in texts}).to_csv(index=False))
+    keys = list(rows[0]) if rows else []
+    listed = {key: column(row.get(key) for row in rows) for key in keys}
+    return str(pd.DataFrame(listed).to_csv(index=False))
+
+
+def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
+    """The frame of the CSV, each column of one type; of texts, only an empty cell is missing."""
+    import pandas as pd
+
+    text = _CONTROL.sub("?", csv_text(rows, inert=inert))
     if not text.strip():
         return pd.DataFrame()
     return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
 
 
-def _markdown(text: str) -> bytes:
-    rows = [[_markdown_cell(each) for each in row] for row in csv.reader(io.StringIO(text)) if row]
-    rows[1:1] = [["---"] * len(row) for row in rows[:1]]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows).encode()
+def _markdown(rows: Rows) -> bytes:
+    def cell(text: str) -> str:
+        return re.sub(r"([|<`*])", r"\\\1", " ".join(text.split()).replace("\\", "\\\\"))
+
+    read = csv.reader(io.StringIO(csv_text(rows, inert=False)))
+    lines = [[cell(each) for each in row] for row in read if row]
+    lines[1:1] = [["---"] * len(row) for row in lines[:1]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines).encode()
 
 
-def _markdown_cell(text: str) -> str:
-    cell = " ".join(_MADE_INERT.sub("", text).split()).replace("\\", "\\\\")
-    return re.sub(r"([|<`*])", r"\\\1", cell)
-
-
-def _parquet(text: str) -> bytes:
-    frame, content = _frame(text), io.BytesIO()
-    for name in frame.select_dtypes(exclude=["number", "bool"]):
-        cells = frame[name].tolist()
-        frame[name] = [_MADE_INERT.sub("", x) if isinstance(x, str) else x for x in cells]
-    frame.to_parquet(content, index=False)
-    return content.getvalue()
-
-
-def _workbook(text: str) -> bytes:
+def _parquet(rows: Rows) -> bytes:
     content = io.BytesIO()
-    _frame(_CONTROL.sub("?", text)).to_excel(content, index=False, engine="openpyxl")
+    _reread(rows, inert=False).to_parquet(content, index=False)
     return content.getvalue()
 
 
-FORMS: Mapping[Format, Callable[[str], bytes]] = MappingProxyType(
-    {Format.MARKDOWN: _markdown, Format.PARQUET: _parquet, Format.WORKBOOK: _workbook}
-)
-"""The CSV of an answer as files that other programs read."""
+def _workbook(rows: Rows) -> bytes:
+    content = io.BytesIO()
+    _reread(rows, inert=True).to_excel(content, index=False, engine="openpyxl")
+    return content.getvalue()
+
+
+_FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
+    Format.CSV: lambda rows: csv_text(rows).encode(),
+    Format.MARKDOWN: _markdown,
+    Format.PARQUET: _parquet,
+    Format.WORKBOOK: _workbook,
+}
 
 
 @contextmanager
@@ -261,20 +225,13 @@ def working(what: str) -> Iterator[Begin]:
     if not sys.stderr.isatty():
         yield silent
         return
-    import rich.console
-    from rich.progress import (
-        Progress,
-        SpinnerColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.console import Console as Screen
+    from rich.progress import Progress, TaskProgressColumn
 
     share = TaskProgressColumn("{task.percentage:.0f} % done,", text_format_no_percentage="")
-    left = TimeRemainingColumn(compact=True)
-    parts = SpinnerColumn(), TextColumn("{task.description}"), share, left, TimeElapsedColumn()
-    with Progress(*parts, console=rich.console.Console(stderr=True), transient=True) as bar:
+    text, _, _, left = Progress.get_default_columns()
+    screen = Screen(stderr=True)
+    with Progress(text, share, left, console=screen, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def begin(part: str, done: int, total: int) -> None:
@@ -285,6 +242,14 @@ def working(what: str) -> Iterator[Begin]:
         yield begin
 
 
+def wrote(path: Path, what: str, text: str | None = None) -> None:
+    """Say on standard error what was written where, and what to do with it; write `text` there
+    first, where it is given."""
+    if text is not None:
+        write_text(path, text)
+    print(one_line(f"perfmodel: wrote {path}: {what}"), file=sys.stderr)
+
+
 def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
     """Raise `TraceError` with the first of them: what `--strict` asks for."""
     for line in cautions:
@@ -292,17 +257,12 @@ def refuse_cautions(source: str, cautions: Sequence[str]) -> None:
 
 
 def save_figure(path: Path | None, draw: Callable[[], Figure]) -> None:
-    """Draw and write a figure where an option asks for it."""
+    """Draw and write a figure where an option asks for it, and say so."""
     if path is not None:
-        save_drawn(path, draw())
+        from perfmodel.plot import save
 
-
-def save_drawn(path: Path, figure: Figure) -> None:
-    """Write a figure and say so."""
-    from perfmodel.plot import save
-
-    save(figure, path)
-    wrote(path, "the figure")
+        save(draw(), path)
+        wrote(path, "the figure")
 
 
 def quiet_figures() -> None:
@@ -312,14 +272,15 @@ def quiet_figures() -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
-def check_target(path: Path) -> None:
-    """Raise `PerfmodelError` where a file at `path` cannot be written, or is what another word of
-    the command line names: an input, or another output."""
-    if is_stdout(path):
-        return
-    check_writable(path, None)
-    if sum(_is_named(word, path) for word in LINE.get().words) > 1:
-        raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
+def check_target(*paths: Path | None) -> None:
+    """Raise `PerfmodelError` where a file cannot be written, or is what another word of the command
+    line names: an input, or another output."""
+    for path in paths:
+        if path is None or is_stdout(path):
+            continue
+        check_writable(path, None)
+        if sum(_is_named(word, path) for word in LINE.get().words) > 1:
+            raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 
 
 def _is_named(word: str, path: Path) -> bool:
@@ -334,13 +295,11 @@ def _is_named(word: str, path: Path) -> bool:
     return False
 
 
-def check_figure(path: Path | None, option: str = "--figure") -> None:
-    """Raise `PerfmodelError` where no figure can be written to `path`; said before any is drawn."""
-    if path is None:
-        return
-    quiet_figures()
-    if path.suffix.lower() not in FIGURE_SUFFIXES:
-        raise UsageError(
-            f"{option} {path}: a figure is one of {', '.join(FIGURE_SUFFIXES)}, by its suffix"
-        )
-    check_target(path)
+def check_figure(*paths: Path | None, option: str = "--figure") -> None:
+    """Raise `PerfmodelError` where no figure can be written; said before any is drawn."""
+    for path in filter(None, paths):
+        quiet_figures()
+        if path.suffix.lower() not in FIGURE_SUFFIXES:
+            known = ", ".join(FIGURE_SUFFIXES)
+            raise UsageError(f"{option} {path}: a figure is one of {known}, by its suffix")
+        check_target(path)

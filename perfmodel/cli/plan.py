@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.files import write_text
 from perfmodel.base.units import human_us
-from perfmodel.cli.console import Console, say_assumed_figures
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import Format
 from perfmodel.cli.output import STDOUT, Output, check_target, working, wrote
-from perfmodel.reporting.tables import Table, columns, counted, interval
+from perfmodel.reporting.tables import Table, counted, interval
 
 if TYPE_CHECKING:
     from perfmodel.explore.planner import Plan
 
 
 SHOWN, SHOWN_LAYOUTS = 40, 5
+_TRIED = "mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us"
+_TABLES = (
+    "table:name;size=rows x dim x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
+    "why"
+)
 
 
 class Estimator(StrEnum):
@@ -40,50 +45,31 @@ def plan(
     torchrec: Path | None = None,
     target: Output = STDOUT,
 ) -> None:
-    """Where each table should lie so that a step takes least time."""
-    if torchrec is not None:
-        check_target(torchrec)
+    check_target(torchrec)
 
     from perfmodel import api
 
+    asked: dict[str, Any] = {"settings": settings or [], "nodes": nodes, "batch": batch}
     with working("planning") as begin:
-
-        def planned(by: Estimator) -> Plan:
-            return api.plan(
-                workload,
-                hardware,
-                settings=settings or [],
-                nodes=nodes,
-                batch=batch,
-                train=not inference,
-                estimator=by.value,
-                begin=begin,
+        found, *others = (
+            api.plan(
+                workload, hardware, train=not inference, estimator=by.value, begin=begin, **asked
             )
-
-        found = planned(estimator)
-        other = planned(against) if against else None
+            for by in filter(None, (estimator, against))
+        )
+    other = others[0] if others else None
     if torchrec is not None:
-        import json
-
         from perfmodel.explore.planner.document import torchrec_document
 
         planned_for = found.deployment
         linked = planned_for.machine.linked_gpus
         document = torchrec_document(found.placement, planned_for.workload, linked)
-        write_text(torchrec, json.dumps(document, indent=1))
-        wrote(torchrec, "TorchRec's sharding plan")
+        wrote(torchrec, "TorchRec's sharding plan", json.dumps(document, indent=1))
     show = partial(_show, other=other)
     if target.path and target.form is not Format.TABLE:  # the plan goes to a file: show it too
         STDOUT.write_result(found, show, found.deployment.notes)
     hint = "the plan; use it with --plan of predict and compare"
     target.write_result(found, show, found.deployment.notes, hint=hint)
-
-
-_TRIED = columns("mix=tables by sharding;step_us=step:us;surrogate_us=quick estimate:us")
-_TABLES = columns(
-    "table:name;size=rows x dim x pooling:name;sharding:name;where=ranks:name;tier=in:name;gb=GB:s;"
-    "why"
-)
 
 
 def _show(console: Console, planned: Plan, other: Plan | None) -> None:
@@ -96,7 +82,7 @@ def _show(console: Console, planned: Plan, other: Plan | None) -> None:
         f"the busiest rank looks up {planned.imbalance:.2f} times the mean; "
         f"at most {planned.gap_frac:.1%} from the optimum, by the estimate"
     )
-    say_assumed_figures(console, result.hardware, [each.to_dict() for each in result.assumed])
+    console.say_assumed(result.hardware, [each.to_dict() for each in result.assumed])
     for line in differences(planned, other) if other else ():
         console.say(line)
     fastest = sorted(planned.tried, key=lambda each: float(each["step_us"]))[:SHOWN_LAYOUTS]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import US_PER_MS, human_us
+from perfmodel.cli.console import LINE, Console
 from perfmodel.cli.output import (
     STDOUT,
     Output,
     check_figure,
-    check_target,
     refuse_cautions,
     save_figure,
     working,
-    wrote,
 )
-from perfmodel.cli.predict_tables import show_prediction, write_explanation
 from perfmodel.cli.prediction_options import (
     DEFAULTS,
     Demo,
@@ -26,16 +27,16 @@ from perfmodel.cli.prediction_options import (
     refuse_conflicting,
 )
 from perfmodel.errors import UsageError
+from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.tables import Record, Table, counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.hardware import Part
     from perfmodel.prediction.types import Prediction
-    from perfmodel.trace import Trace
 
 
 WORKLOADS = "perfmodel.workloads/1"
+SCHEMA = "perfmodel.explanation/1"
 LIST = "list"
 
 
@@ -57,13 +58,13 @@ def configuration_prediction(
 
     if not options.hardware:
         raise UsageError(f"--workload {name}: name the machine: --hardware dgx-h100")
-    settings = options.settings or ()
+    settings, train = options.settings or (), not inference
     workload = changed_workload(name, settings)
     parts = [hardware_part(each, settings) for each in options.hardware]
     if plan is None:
-        train = not inference
         request = options.request(workload, hardware=parts, train=train, every_rank=every_rank)
-        return predicted(request), parts
+        with working("predicting"):
+            return predicted(request), parts
 
     from perfmodel.designs import deployment_of
     from perfmodel.explore.planner.document import read_plan
@@ -74,10 +75,97 @@ def configuration_prediction(
     if not isinstance(parts[0], (Node, Cluster)):
         raise UsageError(f"--plan: {parts[0].name} is not a node or a cluster")
     machine = cluster(parts[0], options.nodes)
-    deployment = deployment_of(workload, machine, options.batch, train=not inference)
+    deployment = deployment_of(workload, machine, options.batch, train=train)
     deployment = deployment.with_(placement=read_plan(plan, workload, machine))
-    edit, overheads = options.edit or (), options.overheads
-    return predict(deployment, edit=edit, overheads=overheads, every_rank=every_rank), parts
+    asked: dict[str, Any] = {"edit": options.edit or (), "overheads": options.overheads}
+    with working("predicting"):
+        return predict(deployment, every_rank=every_rank, **asked), parts
+
+
+def predict(
+    trace: str | None = None,
+    workload: str | None = None,
+    inference: bool = False,
+    rate: float | None = None,
+    p99_ms: float | None = None,
+    every_rank: bool = False,
+    init: list[str] | None = None,
+    input: list[str] | None = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    dtype: str | None = None,
+    autocast: str | None = None,
+    options: PredictionOptions = DEFAULTS,
+    plan: Path | None = None,
+    figure: Path | None = None,
+    roofline: Path | None = None,
+    explain: str | None = None,
+    target: Output = STDOUT,
+) -> None:
+    from perfmodel.api import hardware_part
+    from perfmodel.ops.read.program import Call, program_of
+    from perfmodel.prediction.breakdown.completeness import completeness_line
+    from perfmodel.timeline.figures import parts_figure
+
+    check_figure(figure, roofline)
+    arguments = []
+    for text in init or ():  # of the constructor: JSON where it is some, else text
+        with suppress(ValueError, RecursionError):
+            text = json.loads(text)
+        arguments.append(text)
+    program = program_of(trace or "", arguments, input or ())
+    if (rate is not None or p99_ms is not None) and not (workload and inference):
+        raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
+    of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
+    of_modules |= {"dtype": dtype, "autocast": autocast}
+    of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
+    if program is None:
+        refuse_conflicting("anything but FILE.py:CLASS", of_modules)
+    demo: Demo | None = None
+    if program is not None:
+        of_others = {"workload": workload, **of_workloads}
+        refuse_conflicting("FILE.py:CLASS", of_others)
+        call = Call(training, optimizer, dtype, autocast, options.batch)
+        graph = options.traced(program, call)
+        parts = [hardware_part(each, options.settings or ()) for each in options.hardware or ()]
+        prediction = options.predict(graph, hardware=parts)
+    elif workload is not None:
+        refuse_conflicting("--workload", {"trace": trace, "figure": figure})
+        options.refuse_beside_workload()
+        if workload == LIST:
+            _list(target)
+            return
+        prediction, _ = configuration_prediction(
+            workload, options, inference=inference, every_rank=every_rank, plan=plan
+        )
+        if rate is not None or p99_ms is not None:
+            serving = _serving(prediction, rate, p99_ms)
+            prediction = replace(prediction, source=prediction.source | {"serving": serving})
+    else:
+        refuse_conflicting("a trace", of_workloads)
+        options.check()
+        content, demo = options.read(trace)
+        prediction = options.predict(content)
+        if demo and prediction.results[0].mode == Mode.REPLAY:  # its steps, left out one by one
+            left_out = options.predict(content, leave_one_step_out=True).results[0]
+            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
+            prediction = replace(prediction, source=prediction.source | {"demo": demo})
+        if options.strict:
+            refuse_cautions(content.source, prediction.cautions)
+    save_figure(figure, lambda: parts_figure(prediction.paths_by_cause(), title="Critical path"))
+    save_figure(roofline, prediction.results[0].roofline)
+    if explain is not None:
+        _write_explanation(prediction, explain, target)
+        return
+    target.write_result(
+        prediction,
+        lambda page, found: page.show_blocks(
+            prediction_blocks(found, demo, in_full=LINE.get().sources)
+        ),
+        prediction.warnings,
+        prediction.cautions,
+        completeness_line(prediction.gaps),
+    )
 
 
 def _list(target: Output) -> None:
@@ -97,97 +185,6 @@ def _list(target: Output) -> None:
     target.write_list("Workloads", WORKLOADS, rows)
 
 
-def predict(
-    trace: str | None = None,
-    workload: str | None = None,
-    inference: bool = False,
-    rate: float | None = None,
-    p99_ms: float | None = None,
-    every_rank: bool = False,
-    init: list[str] | None = None,
-    input: list[str] | None = None,
-    training: bool = False,
-    optimizer: str | None = None,
-    dtype: str | None = None,
-    autocast: str | None = None,
-    options: PredictionOptions = DEFAULTS,
-    save_overheads: Path | None = None,
-    plan: Path | None = None,
-    figure: Path | None = None,
-    roofline: Path | None = None,
-    explain: str | None = None,
-    target: Output = STDOUT,
-) -> None:
-    """How long a batch of a trace, a configuration or a module takes."""
-    from perfmodel.ops.read.program import Call, program_of
-
-    check_figure(figure)
-    check_figure(roofline)
-    if save_overheads:
-        check_target(save_overheads)
-    program = program_of(trace or "", [_value(text) for text in init or ()], input or ())
-    if (rate is not None or p99_ms is not None) and not (workload and inference):
-        raise UsageError("--rate, --p99-ms: they are of --workload with --inference")
-    of_modules = {"init": init, "input": input, "training": training, "optimizer": optimizer}
-    of_modules |= {"dtype": dtype, "autocast": autocast}
-    of_workloads = {"inference": inference, "every_rank": every_rank, "plan": plan}
-    if program is None:
-        refuse_conflicting("anything but FILE.py:CLASS", of_modules)
-    demo: Demo | None = None
-    if program is not None:
-        of_others = {"workload": workload, "save_overheads": save_overheads, **of_workloads}
-        refuse_conflicting("FILE.py:CLASS", of_others)
-        call = Call(training, optimizer, dtype, autocast, options.batch)
-        prediction = options.predict_module(program, call)
-    elif workload is not None:
-        others = {"trace": trace, "save_overheads": save_overheads, "figure": figure}
-        refuse_conflicting("--workload", others)
-        options.refuse_beside_workload()
-        if workload == LIST:
-            _list(target)
-            return
-        with working("predicting"):
-            prediction, _ = configuration_prediction(
-                workload, options, inference=inference, every_rank=every_rank, plan=plan
-            )
-        if rate is not None or p99_ms is not None:
-            serving = _serving(prediction, rate, p99_ms)
-            prediction = replace(prediction, source=prediction.source | {"serving": serving})
-    else:
-        refuse_conflicting("a trace", of_workloads)
-        prediction, demo = _of_trace(trace, options, save_overheads)
-    save_figure(figure, lambda: _path_figure(prediction))
-    save_figure(roofline, prediction.results[0].roofline)
-    if explain is not None:
-        write_explanation(prediction, explain, target)
-        return
-
-    show = partial(show_prediction, demo=demo)
-    from perfmodel.prediction.breakdown.completeness import completeness_line
-
-    first = completeness_line(prediction.gaps)
-    target.write_result(prediction, show, prediction.warnings, prediction.cautions, first)
-
-
-def _of_trace(
-    trace: str | None, options: PredictionOptions, save_overheads: Path | None
-) -> tuple[Prediction, Demo | None]:
-    """The prediction of a trace; of the demo replayed, with its steps left out one by one."""
-    options.check()
-    content, demo = options.read(trace)
-    with working("predicting"):
-        prediction = options.predict(content)
-        if demo and prediction.results[0].mode == Mode.REPLAY:
-            left_out = options.predict(content, leave_one_step_out=True).results[0]
-            demo["left_out_us"] = tuple(round(step.step_us, 4) for step in left_out.rank.steps)
-            prediction = replace(prediction, source=prediction.source | {"demo": demo})
-    if options.strict:
-        refuse_cautions(content.source, prediction.cautions)
-    if save_overheads:
-        _save_profile(content, save_overheads)
-    return prediction, demo
-
-
 def _serving(
     prediction: Prediction, rate_per_s: float | None, p99_ms: float | None
 ) -> list[dict[str, Any]]:
@@ -195,7 +192,6 @@ def _serving(
 
     Raises `UsageError` where no rate has such a latency.
     """
-    from perfmodel.base.units import US_PER_MS, human_us
     from perfmodel.timeline.offered import Service, latency_under, rates_within
 
     if p99_ms is not None and not 0 < p99_ms < float("inf"):
@@ -218,29 +214,87 @@ def _serving(
     return rows
 
 
-def _value(text: str) -> Any:
-    """A constructor's argument: JSON where it is some, else text."""
-    import json
+def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:
+    """Write why `node` takes what it takes, on each hardware.
 
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    Raises `UsageError` where there is no such node.
+    """
+    answers = [result.explain(node).to_dict() for result in prediction.results]
+    reasons = [list(_reasons(answer["reason"])) for answer in answers]
+
+    def rows() -> list[dict[str, Any]]:
+        """One row per term of each reason, parts named `REASON / PART`."""
+        return [
+            {
+                "hardware": answer["hardware"],
+                "node": answer["node"]["number"],
+                "part": part,
+                "term": term,
+                "value": value,
+            }
+            for answer, listed in zip(answers, reasons, strict=True)
+            for part, reason in listed
+            for term, value in (
+                ("duration_us", reason["duration_us"]),
+                ("formula", reason["formula"]),
+                *reason["terms"].items(),
+            )
+        ]
+
+    def table(console: Console) -> None:
+        for answer, listed in zip(answers, reasons, strict=True):
+            _show_explained(console, answer, listed)
+
+    document = {"schema": SCHEMA, "results": answers, "warnings": prediction.warnings}
+    target.write(lambda: document, rows, table, prediction.warnings)
 
 
-def _save_profile(trace: Trace, path: Path) -> None:
-    from perfmodel.lowering.host import Profile
-    from perfmodel.lowering.host.measure import measure
+def _reasons(reason: Record, before: str = "") -> Iterator[tuple[str, Record]]:
+    """(name, reason) of a reason and of its parts, outermost first."""
+    name = f"{before}{reason['what']}"
+    yield name, reason
+    for part in reason["parts"]:
+        yield from _reasons(part, f"{name} / ")
 
-    samples = [measure(rank, links) for rank, links in zip(trace.ranks, trace.links, strict=True)]
-    Profile.from_samples(*samples).save(path)
-    wrote(path, "host overheads T1 to T5; use them with --overheads")
 
-
-def _path_figure(found: Prediction) -> Figure:
-    """The median step's critical path by kind: as measured, and as each result says."""
-    from perfmodel.timeline.figures import comparison_figure
-
-    first = found.results[0]
-    name = first.timeline.graph.marks.name[first.median_mark]
-    return comparison_figure({name: found.paths_by_cause()}, title="Critical path")
+def _show_explained(
+    console: Console, answer: Record, reasons: Sequence[tuple[str, Record]]
+) -> None:
+    """Where the node stands, its reasons from the outside in, and the values that they read."""
+    node, waits = answer["node"], answer["waits_for"]
+    if answer["matches"] > 1:
+        console.say(f"{counted(answer['matches'], 'node')} match {answer['asked']}; the longest:")
+    op = f" of {node['op']}" if node["op"] else ""
+    console.say(f"node {node['number']}: {node['label']}{op}; {node['kind']}, {node['cause']}")
+    step = f"step {node['step']}" if node["step"] else "outside of the steps"
+    where = f"{answer['hardware']}, {answer['mode']}: rank {node['rank']}, {node['resource']}"
+    console.say(f"{where}, {step.replace('step step', 'step')}")
+    importance = "no step waits for it"
+    if node["on_critical_path"]:
+        importance = "on the critical path of its step"
+    elif node["slack_us"] is not None:
+        importance = f"not on the critical path: {human_us(node['slack_us'])} of slack"
+    start = human_us(node["start_us"])
+    console.say(f"{human_us(node['duration_us'])}, from {start} on; {importance}")
+    if waits:
+        console.say(
+            f"starts after node {waits['number']} ({waits['label']}) by its {waits['edge']} edge, "
+            f"lag {human_us(waits['lag_us'])}: {waits['lag_source']}"
+        )
+    figures: dict[tuple[Any, ...], Record] = {}
+    coefficients: dict[str, Record] = {}
+    for name, reason in reasons:
+        console.print()
+        console.say(f"{name}: {human_us(reason['duration_us'])}")
+        console.say(f"formula: {reason['formula']}")
+        terms = [
+            {"term": key, "value": value if isinstance(value, str) else f"{value:,.10g}"}
+            for key, value in reason["terms"].items()
+            if value is not None
+        ]
+        if terms:
+            console.show(Table("", "term;value", terms, full_names=True))
+        figures |= {tuple(each.values()): each for each in reason["figures"]}
+        coefficients |= {each["name"]: each for each in reason["coefficients"]}
+    console.show_read("Figures read", list(figures.values()))
+    console.show_read("Coefficients read", [coefficients[name] for name in sorted(coefficients)])

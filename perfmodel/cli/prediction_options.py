@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import DEFAULT_MAX_GB, max_bytes, option_name, steps_slice
+from perfmodel.cli.options import DEFAULT_MAX_GB, option_name, reading
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -24,19 +24,21 @@ if TYPE_CHECKING:
 
 DEMO_NAME = "dlrm_cpu"
 DEMO_SOURCE = "bundled demo"
-
-
 Demo = dict[str, Any]
 """What the demo's trace itself does not say, as JSON has it: `left_out_us` are its steps, each
 predicted with the host costs of the others; `unprofiled` ones are of the same run."""
 
 
-def read_demo(**options: Any) -> tuple[Trace, Demo]:
-    """The demo's trace, and what was written down when it was captured; `options` of `read`."""
+def read_named(trace: str | None, **options: Any) -> tuple[Trace, Demo | None]:
+    """The trace, or the bundled demo and what was written down when it was captured; `options` of
+    `read`."""
     from perfmodel.trace import read
 
-    folder = Path(__file__).parents[1] / "demo"
-    trace = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
+    with working(f"reading {trace or DEMO_SOURCE}"):
+        if trace is not None:
+            return read(trace, **options), None
+        folder = Path(__file__).parents[1] / "demo"
+        content = read(folder / f"{DEMO_NAME}_kineto.json.gz", **options)
     facts = json.loads((folder / f"{DEMO_NAME}.json").read_text(encoding="utf-8"))
     workload, machine, unprofiled = facts["workload"], facts["machine"], facts["unprofiled"]
     threads = f"{machine['intra_op_threads']} threads"
@@ -48,7 +50,7 @@ def read_demo(**options: Any) -> tuple[Trace, Demo]:
         "unprofiled_p90_us": unprofiled["p90_us"],
         "left_out_us": (),
     }
-    return replace(trace, source=DEMO_SOURCE), demo
+    return replace(content, source=DEMO_SOURCE), demo
 
 
 class Mode(StrEnum):
@@ -95,6 +97,8 @@ class PredictionOptions:
             value = getattr(self, name)
             if value != getattr(DEFAULTS, name):
                 words += [option_name(name), str(value)]
+        for text in self.settings or ():
+            words += ["--set", text]
         return words
 
     def check(self) -> None:
@@ -103,12 +107,13 @@ class PredictionOptions:
 
         if self.replay and self.mode not in (None, Mode.REPLAY):
             raise UsageError(f"--replay is --mode replay, but --mode {self.mode} was given as well")
-        max_bytes(self.max_memory)
-        if self.steps:
-            steps_slice(self.steps)
+        self._reading()
         self.request("")
         if self.overheads:
             load_profile(self.overheads)
+
+    def _reading(self) -> dict[str, Any]:
+        return reading(self.steps, self.steps_by, strict=self.strict, max_memory=self.max_memory)
 
     def targets(self) -> list[str | Node]:
         """The hardware asked for: by name, or as nodes with what `--set` changes in them."""
@@ -142,39 +147,20 @@ class PredictionOptions:
         with working(f"tracing {program.name}"):
             return as_run(graph_of_program(program, call), self.mode or Mode.EAGER)
 
-    def predict_module(self, program: Program, call: Call) -> Prediction:
-        """The prediction of one call of a class in a Python file, which is executed."""
-        from perfmodel.api import hardware_part
-
-        graph = self.traced(program, call)
-        parts = [hardware_part(each, self.settings or ()) for each in self.hardware or ()]
-        with working("predicting"):
-            return self.predict(graph, hardware=parts)
-
     def read(self, trace: str | None) -> tuple[Trace, Demo | None]:
         """The trace, or the bundled demo and what is known about it."""
-        from perfmodel.trace import read
-
-        limit = max_bytes(self.max_memory)
-        reading: dict[str, Any] = {"strict": self.strict, "max_bytes": limit}
-        reading |= {"steps": steps_slice(self.steps) if self.steps else None}
-        reading |= {"steps_by": self.steps_by or ""}
-        demo = None
-        with working(f"reading {trace or 'the bundled demo'}"):
-            if trace is None:
-                content, demo = read_demo(**reading)
-            else:
-                content = read(trace, **reading)
-            if self.et:
-                content = content.with_execution_trace(self.et, strict=self.strict, max_bytes=limit)
+        given = self._reading()
+        content, demo = read_named(trace, **given)
+        if self.et:
+            limits = {key: given[key] for key in ("strict", "max_bytes")}
+            content = content.with_execution_trace(self.et, **limits)
         return content, demo
 
     def request(self, source: Source, **changes: Any) -> Request:
         """What is asked of `source`: the options that have a value, under `changes`."""
         from perfmodel.prediction import Request
 
-        names = [each.name for each in fields(Request)]
-        given = {name: getattr(self, name, None) for name in names} | changes
+        given = {each.name: getattr(self, each.name, None) for each in fields(Request)} | changes
         if self.replay:
             given["mode"] = Mode.REPLAY
         if "hardware" not in changes:
@@ -189,7 +175,8 @@ class PredictionOptions:
 
         if isinstance(content, OpGraph):  # what they say of it is in it
             changes = {"batch": None, "mode": None} | changes
-        prediction = predicted(self.request(content, **changes))
+        with working("predicting"):
+            prediction = predicted(self.request(content, **changes))
         if self.models and all(each.mode == Mode.REPLAY for each in prediction.results):
             raise UsageError(
                 "--models cannot be combined with a replay, whose kernels were measured"
@@ -199,14 +186,12 @@ class PredictionOptions:
     def refuse_beside(self, what: str, but: Sequence[str]) -> None:
         """Raise `UsageError` where one is given that means nothing beside `what`: all `but` some,
         named as the fields are."""
-        refuse_conflicting(
-            what,
-            {
-                each.name: getattr(self, each.name)
-                for each in fields(self)
-                if each.name not in but and getattr(self, each.name) != each.default
-            },
-        )
+        given = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in but and getattr(self, each.name) != each.default
+        }
+        refuse_conflicting(what, given)
 
     def refuse_beside_workload(self) -> None:
         """Raise `UsageError` for what a model's configuration cannot be asked."""

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.console import Console, say_assumed_figures
+from perfmodel.cli.console import Console
 from perfmodel.cli.options import Format
-from perfmodel.cli.output import Output, check_figure, frame_csv, save_figure, working, wrote
+from perfmodel.cli.output import Output, check_figure, save_figure, working, wrote
 from perfmodel.errors import UsageError
 from perfmodel.reporting.tables import NAME, TIME, Column, Table, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
 
+Records = Sequence[Mapping[str, Any]]
 UNASKED_POINTS = 10_000_000
 """More take hours: they are swept with `--yes` alone."""
+MAX_ROWS = 20
+"""Points of a sweep that are shown; up to so many, all."""
+J_PER_KWH = 3.6e6
+_UNITS = {
+    "step_us": ("step", TIME, 1.0),
+    "samples_per_s": ("samples/s", "s", 1.0),
+    "cost_usd_per_million": ("USD per\nmillion", "s", 1.0),
+    "energy_j_per_sample": ("kWh per\nmillion", "s", 1e6 / J_PER_KWH),
+    "power_w": ("power (W)", "s", 1.0),
+}
+"""Heads and forms of objectives, in the units of `compare`, and their factors."""
 
 
 def sweep(
@@ -33,7 +46,6 @@ def sweep(
     figure: Path | None = None,
     format: Format | None = None,
 ) -> None:
-    """Predict many machines and designs: Pareto front, sensitivities."""
     if workers and scheduler:
         raise UsageError("--workers starts its own cluster: give --workers or --scheduler")
     if reach and not along:
@@ -55,12 +67,8 @@ def sweep(
         raise UsageError(f"{spec}: {swept.warnings[0]} ({folder} holds why of each)")
     elasticities = explore.sensitivity(wanted) if sensitivity else None
     reached = explore.reach(wanted, reach, along) if reach and along else None
-    if elasticities:
-        save_figure(figure, elasticities.plot)
-    elif along and not reach:
-        save_figure(figure, lambda: swept.scaling(along))
-    else:
-        save_figure(figure, swept.plot)
+    drawn = swept.plot if reach or not along else partial(swept.scaling, along)
+    save_figure(figure, elasticities.plot if elasticities else drawn)
     answer = swept.to_dict() | {
         "sensitivity": elasticities.to_dict() if elasticities else None,
         "reach": reached.to_dict() if reached else None,
@@ -69,49 +77,50 @@ def sweep(
     wrote(folder, "every point, in Parquet; read it with pandas.read_parquet")
     target.write(
         lambda: answer,
-        lambda: frame_csv(swept.to_frame()),
+        swept.to_frame,
         lambda console: _show(console, swept, answer),
         swept.warnings,
     )
 
 
-MAX_ROWS = 20
-"""Points of a sweep that are shown; up to so many, all."""
-J_PER_KWH = 3.6e6
-_UNITS = {
-    "step_us": ("step", TIME, 1.0),
-    "samples_per_s": ("samples/s", "s", 1.0),
-    "cost_usd_per_million": ("USD per\nmillion", "s", 1.0),
-    "energy_j_per_sample": ("kWh per\nmillion", "s", 1e6 / J_PER_KWH),
-    "power_w": ("power (W)", "s", 1.0),
-}
-"""Heads and forms of objectives, in the units of `compare`, and their factors."""
-
-
 def _show(console: Console, swept: Sweep, answer: Mapping[str, Any]) -> None:
     """What was swept, its front or its rows, and what else was wanted."""
+
+    def show(title: str, records: Records, heads: Sequence[Column] = ()) -> None:
+        heads = heads or _axis_columns(records[0], list(records[0]))
+        console.show(Table(title, heads, records[:MAX_ROWS]))
+        if len(records) > MAX_ROWS:
+            console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
+
     console.say(f"{swept.spec.input}: {counted(answer['points'], 'point')} in {swept.folder}")
-    say_assumed_figures(console, "its best point", answer["assumed"])
+    console.say_assumed("its best point", answer["assumed"])
     if answer["pareto"]:
-        _show_points(console, swept, [row["point"] for row in answer["pareto"]])
+        show(*_points(swept, [row["point"] for row in answer["pareto"]]))
     elif swept.objectives:
-        _show_rows(console, "Means per file", list(_means(swept)))
+        means = swept.frame[list(swept.objectives)].agg(["mean", "min", "max"]).T
+        means.columns, means.index.name = ["mean", "least", "largest"], "figure"
+        show("Means per file", means[means.abs().max(axis=1) > 0].reset_index().to_dict("records"))
     if answer["sensitivity"]:
         keys = ("axis", "objective", "base", "at_base", "elasticity")
         rows = [{key: row[key] for key in keys} for row in answer["sensitivity"]["elasticities"]]
-        _show_rows(console, "Elasticities", rows)
-    if answer["reach"]:
-        _say_target(console, answer["reach"])
+        show("Elasticities", rows)
+    if reached := answer["reach"]:
+        axis, wanted = reached["axis"], f"{reached['objective']} = {reached['wanted']:,.6g}"
+        where = f"{axis} ({reached['base'][axis]:,.6g} gives {reached['at_base']:,.6g}) at"
+        there = f"{wanted} needs {where} {reached['value'] or 0:,.6g}"
+        if reached["value"] is None:
+            near = f"nearest is {reached['objective_there']:,.6g}"
+            there = f"{wanted} is out of reach: {near}, with {where} {reached['closest']:,.6g}"
+        console.say(there)
     if answer["sobol"]:
-        _show_rows(console, "Sobol indices", answer["sobol"])
+        show("Sobol indices", answer["sobol"])
 
 
-def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
+def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:
     """Every point where they are few, the best ones marked; of many the best ones alone."""
     several = len(found.objectives) > 1
     rows = [found.row(at) for at in range(len(found.frame))]
-    title = f"Points; * {'Pareto front' if several else 'best'}"
-    is_marked = len(rows) > 1
+    title, is_marked = f"Points; * {'Pareto front' if several else 'best'}", len(rows) > 1
     if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title, is_marked = "Pareto front" if several else "Best point", False
@@ -121,11 +130,12 @@ def _show_points(console: Console, found: Sweep, front: Sequence[int]) -> None:
         record = dict(row) | {"mark": "*" if row["point"] in front else ""}
         for name, (_, form, factor) in units.items():
             if form != TIME and row[name] is not None:
-                record[name] = _scaled(row[name] * factor)
+                size = row[name] * factor
+                record[name] = f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
         records.append(record)
     heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
     heads += [Column(name, head, form) for name, (head, form, _) in units.items()]
-    _show_first(console, title, heads, records)
+    return title, records, heads
 
 
 def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
@@ -133,37 +143,3 @@ def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
     forms = {name: NAME if isinstance(row[name], str) else ",.6g" for name in axes}
     ordered = sorted(axes, key=lambda name: forms[name] != NAME)
     return [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]
-
-
-def _show_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    _show_first(console, title, _axis_columns(rows[0], list(rows[0])), rows)
-
-
-def _show_first(
-    console: Console, title: str, heads: Sequence[Column], records: Sequence[Any]
-) -> None:
-    console.show(Table(title, heads, records[:MAX_ROWS]))
-    if len(records) > MAX_ROWS:
-        console.say(f"… {len(records) - MAX_ROWS} more (--format json)")
-
-
-def _scaled(size: float) -> str:
-    return f"{size:,.0f}" if abs(size) >= 1000 else f"{size:.3g}"
-
-
-def _means(swept: Sweep) -> Iterator[dict[str, Any]]:
-    table = swept.frame[list(swept.objectives)].agg(["mean", "min", "max"])
-    for name in swept.objectives:
-        if table[name].abs().max() > 0:
-            mean, least, largest = map(float, table[name])
-            yield {"figure": name, "mean": mean, "least": least, "largest": largest}
-
-
-def _say_target(console: Console, target: Mapping[str, Any]) -> None:
-    axis, wanted = target["axis"], f"{target['objective']} = {target['wanted']:,.6g}"
-    where = f"{axis} ({target['base'][axis]:,.6g} gives {target['at_base']:,.6g}) at"
-    if target["value"] is None:
-        there = f"nearest is {target['objective_there']:,.6g}"
-        console.say(f"{wanted} is out of reach: {there}, with {where} {target['closest']:,.6g}")
-    else:
-        console.say(f"{wanted} needs {where} {target['value']:,.6g}")

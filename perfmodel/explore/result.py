@@ -175,7 +175,7 @@ class Sweep:
 
         Raises `UsageError` for objectives that the sweep has not.
         """
-        from perfmodel.plot.scatter import pareto_figure
+        from perfmodel.plot import pareto_figure
 
         names = objectives or self.objectives[:2]
         for name in names:

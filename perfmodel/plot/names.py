@@ -6,34 +6,29 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
-from math import isfinite
+from math import isfinite, nan
 from numbers import Integral, Real
 
 Row = Sequence[object] | Mapping[str, object]
-
-MISSING = "–"
 
 
 def table_html(rows: Iterable[Row], columns: Sequence[str], caption: str = "") -> str:
     """An HTML table of `rows` (sequences in the order of `columns`, or mappings by column).
 
-    Numbers stand right with thousands separated: whole ones as they are, others with one decimal,
-    small ones that are no percentages with three figures. None and NaN show as a dash.
+    Thousands are separated: whole numbers as they are, others with one decimal, small ones that are
+    no percentages with three figures. None and NaN show as a dash.
     """
     from html import escape  # with all names of characters: only notebooks need it
 
-    head = "".join(
-        f"<th{_RIGHT if name.endswith(_UNITS) else _LEFT}>{escape(name)}</th>" for name in columns
-    )
-    listed = (
-        [row.get(name) for name in columns] if isinstance(row, Mapping) else row for row in rows
-    )
-    body = "".join(f"<tr>{''.join(map(_cell, values, columns))}</tr>" for values in listed)
-    title = f'<caption style="{_CAPTION}">{escape(caption)}</caption>' if caption else ""
-    return (
-        f'<table class="perfmodel" style="border-collapse:collapse">{title}'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    def row_of(tag: str, texts: Iterable[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"
+
+    listed = ([row.get(k) for k in columns] if isinstance(row, Mapping) else row for row in rows)
+    body = "".join(row_of("td", map(_text, row, columns)) for row in listed)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    head = row_of("th", columns)
+    start = f'<table class="dataframe perfmodel">{title}'
+    return f"{start}<thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 def list_html(lines: Iterable[str], title: str) -> str:
@@ -41,46 +36,27 @@ def list_html(lines: Iterable[str], title: str) -> str:
     from html import escape
 
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return (
-        f"<details open><summary>{escape(title)}</summary><ul>{items}</ul></details>"
-        if items
-        else ""
-    )
+    heading = f"<summary>{escape(title)}</summary>"
+    return f"<details open>{heading}<ul>{items}</ul></details>" if items else ""
 
 
-def text_of(value: object, column: str = "") -> str:
+def _text(value: object, column: str) -> str:
     """A value as a table shows it in a column of that name."""
-    if value is None:
-        return MISSING
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not (value is None or isinstance(value, Real)):
         return str(value)
     if isinstance(value, Integral):
         return f"{int(value):,}"
-    number = float(value)
+    number = nan if value is None else float(value)
     if not isfinite(number):
-        return MISSING
+        return "–"
     if column == "count":
         return f"{number:,.4g}" if number < _WHOLE else f"{number:,.0f}"
-    if number == 0 or abs(number) >= 1 or column.endswith("_pct"):
-        return f"{number:,.1f}"
-    return f"{number:.3g}"
+    is_plain = number == 0 or abs(number) >= 1 or column.endswith("_pct")
+    return f"{number:,.1f}" if is_plain else f"{number:.3g}"
 
 
 _WHOLE = 1e4
 """From this count on, a mean over steps is shown without decimals."""
-_CAPTION = "text-align:left;font-weight:bold;caption-side:top"
-_RIGHT = ' style="text-align:right"'
-_LEFT = ' style="text-align:left"'
-_UNITS = ("_us", "_ms", "_pct", "_frac", "_bytes", "_flop", "_per_s", "_w", "_usd")
-
-
-def _cell(value: object, column: str) -> str:
-    from html import escape
-
-    is_number = value is None or (isinstance(value, Real) and not isinstance(value, bool))
-    return f"<td{_RIGHT if is_number else _LEFT}>{escape(text_of(value, column))}</td>"
-
-
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
 _RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
 _LAST_PART = re.compile(r"[\w$~]+$")
@@ -107,7 +83,6 @@ _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _LENGTH = re.compile(r"\d+")
 _ARGUMENT = re.compile(r"I(?:L\w\d+E)*N(?:S\d*_)?(?=\d)")
 _TRITON = re.compile(r"^(triton_[a-z]+)_fused_(.+?)(_\d+)?$")
-_CUT = "…"
 
 
 @lru_cache(maxsize=65_536)
@@ -200,11 +175,10 @@ def _apart(names: Sequence[str]) -> list[str]:
                 continue
             if len({len(each) for each in split}) == 1:
                 differs = [len({*column}) > 1 for column in zip(*split, strict=True)]
-                kept = [list(compress(each, differs)) for each in split]
+                labels = [", ".join(compress(each, differs)) for each in split]
             else:
                 common = set(split[0]).intersection(*split)
-                kept = [[word for word in each if word not in common] for each in split]
-            labels = [", ".join(each) for each in kept]
+                labels = [", ".join(w for w in each if w not in common) for each in split]
             if len({*labels}) == len(names):
                 return labels
     return labels
@@ -225,7 +199,7 @@ def shortened(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
-    return text[: width - 1 - tail] + _CUT + (text[-tail:] if tail else "")
+    return text[: width - 1 - tail] + "…" + (text[-tail:] if tail else "")
 
 
 def _demangled(name: str, at: int) -> str:

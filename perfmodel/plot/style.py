@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.files import atomic_write
-from perfmodel.base.units import US_PER_MS, US_PER_S, human_us
+from perfmodel.base.units import US_PER_MS, US_PER_S
 from perfmodel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ CAUSE_COLOURS = _palette(
     "#000000 waiting_for_input #C7E9C0"
 )
 """Colour of a stretch of time, by what it is due to."""
-SCOPE_COLOURS = _palette(
-    "comm #D55E00 exposed_comm #D55E00 overlapped_comm #E9A877 host #B5CBDD idle #EDEDED"
-)
-"""Colour of a scope of what-ifs or a row of an accounting, where no cause has that name."""
 FAMILY_COLOURS = _palette(
     "matmul #0072B2 convolution #2A4B8D attention #7B5EA7 embedding #E69F00 elementwise #56B4E9 "
     "optimizer #CC79A7 memcpy_host #009E73 memset #A6DBC8 reduction #9AC7D9 norm #B8A9C9 "
@@ -85,47 +81,6 @@ FURTHER_COLOURS = (
     *("#8C510A", "#8FD1C3", "#5A5A5A", "#F4A582", "#CFC0E0", "#01665E", "#DFC27D"),
 )
 """What names that have no colour of their own take, in order."""
-
-_LOOK = Path(__file__).with_name("perfmodel.mplstyle")
-
-
-def readable(name: str) -> str:
-    """The text of a legend for a cause, kind, scope or family."""
-    return TEXTS.get(name, name.replace("_", " "))
-
-
-def look() -> AbstractContextManager[None]:
-    """A context in which matplotlib draws in this style; what was set before returns after it."""
-    import matplotlib
-
-    return matplotlib.rc_context(fname=_LOOK)
-
-
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour per name: its own if it is a known cause, scope, kind or family.
-
-    Any other name takes the next colour that no name before it has; the answer depends on the
-    names and their order alone.
-    """
-    names = list(dict.fromkeys(names))
-    known = FAMILY_COLOURS | KIND_COLOURS | SCOPE_COLOURS | CAUSE_COLOURS
-    chosen = {name: known[name] for name in names if name in known}
-    free = [colour for colour in FURTHER_COLOURS if colour not in chosen.values()]
-    rest = [name for name in names if name not in known]
-    spare = free or list(FURTHER_COLOURS)
-    chosen |= {name: spare[i % len(spare)] for i, name in enumerate(rest)}
-    return {name: chosen[name] for name in names}
-
-
-def is_dark(colour: str) -> bool:
-    """Whether white text reads better on a `#rrggbb` colour than dark text.
-
-    Source: relative luminance of sRGB (WCAG 2.1), with an exponent of 2.2.
-    """
-    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.25)
-
-
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -134,18 +89,40 @@ _METADATA: dict[str, dict[str, Any]] = {
 """Per format that can be written: what keeps two runs alike, byte by byte."""
 
 
-def new_figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure in this project's style, drawn without pyplot and without a display.
+def readable(name: str) -> str:
+    """The text of a legend for a cause, kind or family."""
+    return TEXTS.get(name, name.replace("_", " "))
 
-    It shows itself in a notebook also where pyplot was never imported. Call within `look()`.
+
+def look() -> AbstractContextManager[None]:
+    """A context in which matplotlib draws in this style; what was set before returns after it."""
+    import matplotlib
+
+    return matplotlib.rc_context(fname=Path(__file__).with_name("perfmodel.mplstyle"))
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """A colour per name: its own if it is a known cause, kind or family.
+
+    Any other name takes the next colour that no name before it has; the answer depends on the
+    names and their order alone.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    names = list(dict.fromkeys(names))
+    known = FAMILY_COLOURS | KIND_COLOURS | CAUSE_COLOURS
+    taken = {known[name] for name in names if name in known}
+    spare = [each for each in FURTHER_COLOURS if each not in taken] or list(FURTHER_COLOURS)
+    rest = [name for name in names if name not in known]
+    chosen = known | {name: spare[at % len(spare)] for at, name in enumerate(rest)}
+    return {name: chosen[name] for name in names}
 
-    figure = Figure(figsize=(width_in, height_in), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
-    return figure
+
+def text_colour(background: str) -> str:
+    """White, or dark where that reads better on a `#rrggbb` colour.
+
+    Source: relative luminance of sRGB (WCAG 2.1), with an exponent of 2.2.
+    """
+    red, green, blue = (int(background[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return "white" if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.25 else INK
 
 
 @contextmanager
@@ -153,11 +130,23 @@ def panels(
     width_in: float, height_in: float, rows: int = 1, columns: int = 1, **shape: Any
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """A new figure and its axes, to be drawn on in this project's style; `shape` as of
-    `Figure.subplots`."""
+    `Figure.subplots`. It needs no display, and shows itself in a notebook without pyplot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with look():
-        figure = new_figure(width_in, height_in)
-        grid = figure.subplots(rows, columns, squeeze=False, **shape)
-        yield figure, grid.ravel().tolist()
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(figure)
+        shown = partial(_drawn, figure, "png", dpi=figure.dpi)
+        figure._repr_png_ = shown  # type: ignore[attr-defined]
+        yield figure, figure.subplots(rows, columns, squeeze=False, **shape).ravel().tolist()
+
+
+def _drawn(figure: Figure, form: str, **more: Any) -> bytes:
+    content = BytesIO()
+    with look():
+        figure.savefig(content, format=form, metadata=_METADATA[form], **more)
+    return content.getvalue()
 
 
 def save(figure: Figure, path: Path | str) -> None:
@@ -170,25 +159,15 @@ def save(figure: Figure, path: Path | str) -> None:
     if suffix not in _METADATA:
         known = ", ".join(f".{name}" for name in _METADATA)
         raise UsageError(f"{path}: figures are written as one of {known}; found '{path.suffix}'")
-    with look(), atomic_write(path) as file:
-        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+    with atomic_write(path) as file:
+        file.write(_drawn(figure, suffix))
 
 
 def svg_text(figure: Figure) -> str:
     """`figure` as an `<svg>` element, no wider than its place; its height follows, texts stay."""
-    content = BytesIO()
-    with look():
-        figure.savefig(content, format="svg", metadata=_METADATA["svg"])
-    document = content.getvalue().decode()
+    document = _drawn(figure, "svg").decode()
     head, rest = document[document.index("<svg") :].strip().split(">", 1)
     return re.sub(r' height="[^"]*"', "", head) + ' role="img">' + rest
-
-
-def _png(figure: Figure) -> bytes:
-    content = BytesIO()
-    with look():
-        figure.savefig(content, format="png", dpi=figure.dpi)
-    return content.getvalue()
 
 
 class Frame(Protocol):
@@ -223,12 +202,7 @@ def time_unit(span_us: float) -> tuple[float, str]:
     """(microseconds per unit, name) of the unit in which a span reads best on an axis."""
     if span_us >= 10 * US_PER_S:
         return US_PER_S, "s"
-    if span_us >= 2 * US_PER_MS:
-        return US_PER_MS, "ms"
-    return 1.0, "us"
-
-
-_MAX_CAUSES = 8
+    return (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")
 
 
 class Entry(NamedTuple):
@@ -238,40 +212,16 @@ class Entry(NamedTuple):
     text: str
 
 
-def cause_entries(
-    heading: str, cause: NDArray[np.object_], time_us: NDArray[np.float64], window_us: float
-) -> list[Entry]:
-    """The causes of a lane, longest first, each with its time; the shortest ones together."""
-    names, inverse = np.unique(cause.astype(str), return_inverse=True)
-    total = np.bincount(inverse, weights=time_us, minlength=len(names))
-    order = np.argsort(-total, kind="stable")
-    colours = colours_of(names.tolist())
-    share_pct = 100 * total.sum() / window_us
-    entries = [
-        Entry(None, ""),
-        Entry(None, f"{heading}: {human_us(total.sum())}, {share_pct:.0f} %"),
-    ]
-    shown = order if len(order) <= _MAX_CAUSES + 1 else order[:_MAX_CAUSES]
-    for at in shown.tolist():
-        name = str(names[at])
-        entries.append(Entry(colours[name], f"{readable(name)}  {human_us(total[at])}"))
-    if len(shown) < len(order):
-        rest = order[len(shown) :]
-        entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
-    return entries
-
-
 def draw_legend(axes: Axes, entries: list[Entry], *, with_path: bool = False) -> None:
-    """Draw the entries beside the axes, on the right."""
+    """Draw the entries beside the axes, on the right; the critical path before the headings."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Patch(facecolor=e.colour or "none", label=e.text) for e in entries]
     if with_path:
         first_heading = next((i for i, e in enumerate(entries) if e.colour is None), len(entries))
-        handles.insert(
-            first_heading, Line2D([], [], color=INK, linewidth=1.1, label="critical path")
-        )
+        path = Line2D([], [], color=INK, linewidth=1.1, label="critical path")
+        handles.insert(first_heading, path)
     if not handles:
         return
     legend = axes.legend(
@@ -311,26 +261,16 @@ def open_frame(axes: Axes, *, grid: Literal["both", "x"] = "both", left: bool = 
         axes.spines[side].set_visible(False)
 
 
-def write_numbers(axes: Axes, form: str, letters: str = "xy") -> None:
-    """Write the ticks of these axes as numbers of a format, without powers of ten."""
-    from matplotlib.ticker import FuncFormatter
+def write_numbers(axes: Axes, form: str, letters: str = "xy", log: str = "") -> None:
+    """Write the ticks of the axes `letters` as numbers of a format, without powers of ten; those of
+    `log` are logarithmic, with ticks at 1, 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    for letter in letters:
-        axis = axes.xaxis if letter == "x" else axes.yaxis
-        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
-
-
-def log_axes(axes: Axes, letters: str) -> None:
-    """Make these axes logarithmic, with ticks at 1, 2 and 5."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    for letter in letters:
+    for letter in log:
         getattr(axes, f"set_{letter}scale")("log")
         axis = getattr(axes, f"{letter}axis")
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())
-
-
-def title_above(figure: Figure, title: str) -> None:
-    """A heading of several axes."""
-    figure.suptitle(title, fontsize=10.0, fontweight="bold", x=0.01, ha="left")
+    for letter in letters:
+        axis = getattr(axes, f"{letter}axis")
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))

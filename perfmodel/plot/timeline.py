@@ -8,29 +8,18 @@ coloured area is the time itself at every zoom.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats
+from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
+from perfmodel.plot import style
 from perfmodel.plot.names import short_name
-from perfmodel.plot.style import (
-    INK,
-    KIND_COLOURS,
-    Entry,
-    Frame,
-    cause_entries,
-    colours_of,
-    draw_legend,
-    floats,
-    is_dark,
-    panels,
-    readable,
-    texts,
-    time_axis,
-)
+from perfmodel.plot.style import Entry, Frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,51 +56,6 @@ def step_polygon(edges: Floats, base: Floats, top: Floats) -> Floats:
 
 
 _STREAM = re.compile(r"(^|/)(gpu|stream)")
-_NUMBER = re.compile(r"(\d+)")
-
-
-def is_stream(resource: str) -> bool:
-    """Whether a resource is a device's stream; else it is a host thread."""
-    return _STREAM.search(resource) is not None
-
-
-def lanes(resource: NDArray[np.object_]) -> list[list[str]]:
-    """The resources that have pieces, in groups: per rank its threads (main first), then its
-    streams by number."""
-
-    def natural(name: str) -> list[tuple[int, str]]:
-        return [(int(p), "") if p.isdigit() else (-1, p) for p in _NUMBER.split(name)]
-
-    by_rank: dict[str, list[str]] = {}
-    for name in sorted(set(resource.tolist()), key=natural):
-        by_rank.setdefault(name.split("/")[0] if "/" in name else "", []).append(name)
-    groups = []
-    for names in by_rank.values():
-        threads = [name for name in names if not is_stream(name)]
-        threads.sort(key=lambda name: not name.endswith("main"))
-        groups += [threads, [name for name in names if is_stream(name)]]
-    return [group for group in groups if group]
-
-
-def lane_texts(names: list[str]) -> dict[str, str]:
-    """Per resource (`rank/thread`, `rank/device/stream`) its label: what all share is left out."""
-    parts = {name: name.split("/") for name in names}
-    ranks = {part[0] for part in parts.values() if len(part) > 1}
-    devices = {(part[0], part[1]) for part in parts.values() if len(part) > 2}
-    shown: dict[str, str] = {}
-    for name, part in parts.items():
-        words = [f"rank {part[0]}"] if len(ranks) > 1 else []
-        if len(part) > 2 and len(devices) > len(ranks):
-            words.append(_spaced(part[1]))
-        words.append(_spaced(part[-1]))
-        shown[name] = " ".join(words)
-    return shown
-
-
-def _spaced(word: str) -> str:
-    return re.sub(r"^(stream|gpu)(\d+)$", r"\1 \2", word)
-
-
 WIDTH_IN = 13.0
 _LANE_IN = 0.42
 _MANY_LANES = 16
@@ -121,6 +65,36 @@ _BINS = 3000
 _HALF_HEIGHT = 0.38
 _CHARACTER_IN = 0.056
 _MAX_LABELS = 250
+_MAX_CAUSES = 8
+
+
+def _is_stream(resource: str) -> bool:
+    """Whether a resource is a device's stream; else it is a host thread."""
+    return _STREAM.search(resource) is not None
+
+
+def _place(resource: str) -> tuple[Any, bool, bool, Any]:
+    """What lanes are ordered by: rank, threads before streams, the main one first, by number."""
+    rank = resource.split("/")[0] if "/" in resource else ""
+    natural = (
+        [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+        for text in (rank, resource)
+    )
+    first, last = natural
+    return first, _is_stream(resource), not resource.endswith("main"), last
+
+
+def _lane_texts(names: list[str]) -> list[str]:
+    """Per resource (`rank/thread`, `rank/device/stream`) its label: what all share is left out."""
+    parts = [name.split("/") for name in names]
+    ranks = {part[0] for part in parts if len(part) > 1}
+    devices = {(part[0], part[1]) for part in parts if len(part) > 2}
+    shown = []
+    for part in parts:
+        words = [part[1]] if len(part) > 2 and len(devices) > len(ranks) else []
+        words = [re.sub(r"^(stream|gpu)(\d+)$", r"\1 \2", word) for word in (*words, part[-1])]
+        shown.append(" ".join([f"rank {part[0]}"] * (len(ranks) > 1) + words))
+    return shown
 
 
 class _Lane(NamedTuple):
@@ -160,75 +134,88 @@ def timeline_figure(
     """
     if not end_us > start_us:
         raise UsageError(f"the window from {start_us:g} us to {end_us:g} us is empty")
-    resource, kind, label = (texts(frame, name) for name in ("resource", "kind", "label"))
-    begun, ended = floats(frame, "start_us"), floats(frame, "end_us")
-    seen = (ended > start_us) & (begun < end_us) & (ended > begun)
+    span_us = end_us - start_us
+    resource, kind, label = (style.texts(frame, name) for name in ("resource", "kind", "label"))
+    begun, ended = (
+        style.floats(frame, key).clip(start_us, end_us) for key in ("start_us", "end_us")
+    )
+    seen = ended > begun
     resource, kind, label = resource[seen], kind[seen], label[seen]
-    begun, ended = begun[seen].clip(start_us, end_us), ended[seen].clip(start_us, end_us)
-    groups = lanes(resource)
-    names = [name for group in groups for name in group]
+    begun, ended = begun[seen], ended[seen]
+    names = sorted(set(resource.tolist()), key=_place)
     y_of: dict[str, float] = {}
-    y = 0.0
-    for group in groups:
-        y_of |= {name: y - at for at, name in enumerate(group)}
-        y -= len(group) + 0.4
-    if idle is not None and not len(texts(idle, "cause")) and not any(map(is_stream, names)):
+    bottom = 0.4
+    for _, group in groupby(names, key=lambda name: _place(name)[:2]):
+        bottom -= 0.4
+        for name in group:
+            y_of[name] = bottom
+            bottom -= 1.0
+    if idle is not None and not len(style.texts(idle, "cause")) and not any(map(_is_stream, names)):
         idle = None
-    drawn = []
-    for name in names:
+    drawn, ticks = [], _lane_texts(names)
+    for at, name in enumerate(names):
         on = np.flatnonzero(resource == name)
         drawn.append(_Lane(y_of[name], begun[on], ended[on], kind[on], label[on]))
-    ticks = _tick_texts(drawn, names, end_us - start_us)
-    present = set(kind.tolist())
-    order = [name for name in KIND_COLOURS if name in present]
-    order += sorted(present - set(order))
-    entries = [Entry(colour, readable(name)) for name, colour in colours_of(order).items()]
+        if _is_stream(name):
+            window = np.array([start_us, end_us])
+            busy_pct = 100 * coverage(begun[on], ended[on], window)[0]
+            ticks[at] += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
+    entries = [Entry(colour, style.readable(name)) for name, colour in _colours(kind).items()]
     bottom = min(y_of.values(), default=0.0)
     for heading, causes in (("GPU idle", idle), ("critical path", path)):
         if causes is not None:
             bottom -= 1.5 if heading == "GPU idle" or idle is None else 1.0
-            lane = _cause_lane(causes, bottom, start_us, end_us)
-            drawn.append(lane)
+            cause = style.texts(causes, "cause")
+            low, high = (
+                style.floats(causes, k).clip(start_us, end_us) for k in ("start_us", "end_us")
+            )
+            on = np.flatnonzero(high > low)
+            shown = np.array([style.readable(name) for name in cause[on]], dtype=object)
+            drawn.append(_Lane(bottom, low[on], high[on], cause[on], shown))
             ticks.append(f"{heading}\nby cause")
-            time_us = lane.end_us - lane.start_us
-            entries += cause_entries(heading, lane.group, time_us, end_us - start_us)
+            entries += _cause_entries(heading, cause[on], high[on] - low[on], span_us)
     lane_in = _LANE_IN if len(drawn) <= _MANY_LANES else 0.75 * _LANE_IN
     height_in = max(lane_in * len(drawn) + 1.3, 0.168 * len(entries) + 0.9, 2.2)
-    with panels(WIDTH_IN, height_in) as (figure, (axes,)):
+    with style.panels(WIDTH_IN, height_in) as (figure, (axes,)):
         for lane in drawn:
             _draw_lane(axes, lane, start_us, end_us)
         if path is not None:
             _draw_path(axes, path, y_of, start_us, end_us)
-        time_axis(axes, end_us - start_us, "time in the window", most_ticks=12, room_frac=0)
+        style.time_axis(axes, span_us, "time in the window", most_ticks=12, room_frac=0)
         heights = [lane.y for lane in drawn]
         axes.set_ylim(min(heights, default=0.0) - 0.6, max(heights, default=0.0) + 0.6)
         axes.set_yticks(heights, ticks)
         axes.set_title(title)
-        draw_legend(axes, entries, with_path=path is not None)
+        style.draw_legend(axes, entries, with_path=path is not None)
     return figure
 
 
-def _tick_texts(drawn: list[_Lane], names: list[str], span_us: float) -> list[str]:
-    """The name of each lane, and how busy each stream was."""
-    shown = lane_texts(names)
-    labels = []
-    for lane, name in zip(drawn, names, strict=True):
-        text = shown[name]
-        if is_stream(name):
-            whole = lane.start_us.min() + np.array([0.0, span_us])
-            busy_pct = 100 * coverage(lane.start_us, lane.end_us, whole)[0]
-            text += "\n<1 % busy" if busy_pct < 1 else f"\n{busy_pct:.0f} % busy"
-        labels.append(text)
-    return labels
+def _colours(groups: NDArray[np.object_]) -> dict[str, str]:
+    """A colour per kind or cause, known kinds in their order first."""
+    present = dict.fromkeys(groups.tolist())
+    return style.colours_of([*(name for name in style.KIND_COLOURS if name in present), *present])
 
 
-def _cause_lane(causes: Frame, y: float, start_us: float, end_us: float) -> _Lane:
-    begun, ended = floats(causes, "start_us"), floats(causes, "end_us")
-    begun, ended = begun.clip(start_us, end_us), ended.clip(start_us, end_us)
-    cause = texts(causes, "cause")
-    seen = ended > begun
-    shown = np.array([readable(name) for name in cause[seen]], dtype=object)
-    return _Lane(y, begun[seen], ended[seen], cause[seen], shown)
+def _cause_entries(
+    heading: str, cause: NDArray[np.object_], time_us: Floats, window_us: float
+) -> list[Entry]:
+    """The causes of a lane, longest first, each with its time; the shortest ones together."""
+    names, inverse = np.unique(cause.astype(str), return_inverse=True)
+    total = np.bincount(inverse, weights=time_us, minlength=len(names))
+    order = np.argsort(-total, kind="stable")
+    colours = style.colours_of(names.tolist())
+    share_pct = 100 * total.sum() / window_us
+    entries = [
+        Entry(None, ""),
+        Entry(None, f"{heading}: {human_us(total.sum())}, {share_pct:.0f} %"),
+    ]
+    most = len(order) if len(order) <= _MAX_CAUSES + 1 else _MAX_CAUSES
+    for at in order[:most].tolist():
+        name = str(names[at])
+        entries.append(Entry(colours[name], f"{style.readable(name)}  {human_us(total[at])}"))
+    if rest := order[most:].tolist():
+        entries.append(Entry("none", f"{len(rest)} more  {human_us(total[rest].sum())}"))
+    return entries
 
 
 def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
@@ -236,38 +223,35 @@ def _draw_lane(axes: Axes, lane: _Lane, start_us: float, end_us: float) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
 
     edges = np.linspace(start_us, end_us, _BINS + 1)
-    groups = list(dict.fromkeys(lane.group.tolist()))
-    order = [k for k in KIND_COLOURS if k in groups] + [g for g in groups if g not in KIND_COLOURS]
-    colours = colours_of(order)
-    base = np.zeros(_BINS)
+    colours, base = _colours(lane.group), np.zeros(_BINS)
+    low, high = lane.y - _HALF_HEIGHT, lane.y + _HALF_HEIGHT
     areas = []
-    for group in order:
+    for group in colours:
         on = lane.group == group
         top = np.minimum(base + coverage(lane.start_us[on], lane.end_us[on], edges), 1.0)
-        height = lane.y - _HALF_HEIGHT + 2 * _HALF_HEIGHT * np.stack([base, top])
+        height = low + 2 * _HALF_HEIGHT * np.stack([base, top])
         areas.append(step_polygon(edges - start_us, height[0], height[1]))
         base = top
     if areas:
-        faces = [colours[group] for group in order]
-        axes.add_collection(
-            PolyCollection(areas, facecolors=faces, linewidths=0, snap=False, zorder=2)
-        )
-    per_in = _AXES_WIDTH_IN / (end_us - start_us)
-    width_in = (lane.end_us - lane.start_us) * per_in
+        shape: dict[str, Any] = {
+            "facecolors": list(colours.values()),
+            "linewidths": 0,
+            "snap": False,
+        }
+        axes.add_collection(PolyCollection(areas, zorder=2, **shape))
+    width_in = (lane.end_us - lane.start_us) * _AXES_WIDTH_IN / (end_us - start_us)
     wide = np.flatnonzero(width_in >= 0.05)
-    low, high = lane.y - _HALF_HEIGHT, lane.y + _HALF_HEIGHT
     cuts = [[(x, low), (x, high)] for x in (lane.start_us[wide] - start_us).tolist()]
     axes.add_collection(LineCollection(cuts, colors="white", linewidths=0.5, zorder=3))
     room = (width_in / _CHARACTER_IN).astype(int) - 1
     named = np.flatnonzero(room >= 5)
     for i in named[np.argsort(-width_in[named], kind="stable")][:_MAX_LABELS].tolist():
         middle = (lane.start_us[i] + lane.end_us[i]) / 2 - start_us
-        colour = "white" if is_dark(colours[lane.group[i]]) else INK
         text = short_name(lane.label[i])
         text = text if len(text) <= room[i] else text[: int(room[i]) - 1] + "…"
         axes.text(
-            middle, lane.y, text,
-            ha="center", va="center", fontsize=6.5, color=colour, clip_on=True, zorder=4,
+            middle, lane.y, text, ha="center", va="center", fontsize=6.5, clip_on=True, zorder=4,
+            color=style.text_colour(colours[lane.group[i]]),
         )  # fmt: skip
 
 
@@ -277,8 +261,8 @@ def _draw_path(
     """The critical path as a line along the foot of the lanes it runs in."""
     from matplotlib.patheffects import Normal, Stroke
 
-    begun, ended = floats(path, "start_us"), floats(path, "end_us")
-    heights = [y_of.get(name) for name in texts(path, "resource").tolist()]
+    begun, ended = style.floats(path, "start_us"), style.floats(path, "end_us")
+    heights = [y_of.get(name) for name in style.texts(path, "resource").tolist()]
     x: list[float] = []
     y: list[float] = []
     for low, high, height in zip(begun.tolist(), ended.tolist(), heights, strict=True):
@@ -291,4 +275,6 @@ def _draw_path(
             x += [max(low, start_us) - start_us, min(high, end_us) - start_us]
             y += [foot, foot]
     halo = [Stroke(linewidth=2.6, foreground="white", alpha=0.8), Normal()]
-    axes.plot(x, y, color=INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter")
+    axes.plot(
+        x, y, color=style.INK, linewidth=1.1, zorder=5, path_effects=halo, solid_joinstyle="miter"
+    )

@@ -2,60 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from perfmodel.base.units import human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import completeness_line
-from perfmodel.reporting.measured_ranks import SHARED_FRAC, work_ratio
-from perfmodel.reporting.sides import ALIKE, GROUPS, MODULE, PIECE, PLACE, STEP, Figures, Side
-from perfmodel.reporting.verdict import (
-    MEMORY,
-    Held,
-    Outcome,
-    markdown,
-    verdict,
+from perfmodel.prediction.breakdown.tables import NamedSums
+from perfmodel.reporting.sides import (
+    GROUPS,
+    MEASURED,
+    MODULE,
+    PIECE,
+    PLACE,
+    STEP,
+    Figures,
+    RankSteps,
+    Side,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from perfmodel.reporting.verdict import MEMORY, Held, Outcome, step_text
 
 SCHEMA = "perfmodel.diff/1"
+_ALIKE = {MEASURED, "prediction"}
+"""Kinds of answers with the same figures."""
 _SAME_INPUT = "same input as far as they say"
 """Of what-ifs and settings of a workload they do not."""
-MAX_SHOWN = 12
-"""Changes of each group, for people."""
-MAX_MOVED = 5
-"""Changes that a comment names."""
-_OF_PARTS = GROUPS[1:]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One figure on both sides, in microseconds per step; 0 where a side has none."""
-
-    group: str
-    name: str
-    a_us: float
-    b_us: float
-    scatter_frac: float | None = None
-    """By which share the steps scatter, the larger of both sides; of figures of the step."""
-
-    @property
-    def change_us(self) -> float:
-        return self.b_us - self.a_us
+MAX_SHOWN, MAX_MOVED = 12, 5
+"""Changes of each group for people, and changes that a comment names."""
+MAX_OVER, MAX_ROWS = 4, 12
+"""Figures over their limit that a verdict names, and rows of a comment."""
+SHARED_FRAC, ALIKE_FRAC, AGREE_FRAC = 1 / 2, 0.1, 2 / 3
+"""assumed: work is alike where names of half the time are on both sides, and one is more of it
+where the counts of two thirds of that grew by one factor, to a tenth."""
+SAME_FRAC = 0.02
+"""Closer to 1 the amounts are the same."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Every figure that differs, the largest change first within its group."""
+    """Every figure of both sides."""
 
     a: Side
     b: Side
-    changes: list[Change]
+    changes: pd.DataFrame
+    """Microseconds per step, 0 where a side has none of it: `group`, `name`, `a_us`, `b_us`,
+    `change_us`, `scatter_frac` (by which share steps scatter, the larger of both sides; of figures
+    of the step), the largest change first within its group."""
     pairs: list[tuple[int, int]]
     """The ranks that were compared; the first is the one that `changes` are of."""
     work_ratio: float = 1.0
@@ -74,7 +70,20 @@ class Difference:
     @property
     def verdict(self) -> str:
         """Slower, faster or neither, in one line, and what crossed its limit."""
-        return verdict(self._step, self.held)
+        parts = [] if self._step is None else [step_text(self._step)]
+        over = [each for each in self.held if each.outcome is Outcome.OVER]
+        several = len({each.rank for each in self.held}) > 1
+        named = [
+            f"{each.figure}{f' of rank {each.rank}' if several else ''} {each.change_text} "
+            f"(limit {100 * (each.limit_frac or 0):g} %)"
+            for each in over[:MAX_OVER]
+        ]
+        named += [f"{len(over) - MAX_OVER} more"] * (len(over) > MAX_OVER)
+        if named:
+            parts.append(f"over the limit: {', '.join(named)}")
+        elif self.held:
+            parts.append("no limit crossed")
+        return "; ".join(parts)
 
     @property
     def completeness_line(self) -> str:
@@ -89,30 +98,41 @@ class Difference:
     @property
     def _step(self) -> Held | None:
         """The step of the first pair."""
-        row = next((each for each in self.of(STEP) if each.name == STEP), None)
-        if row is None:
-            return None
-        return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, row.scatter_frac, None)
+        for row in self.of(STEP).itertuples():
+            if row.name == STEP:
+                scatter = None if np.isnan(row.scatter_frac) else row.scatter_frac
+                return Held(STEP, self.pairs[0][0], row.a_us, row.b_us, scatter, None)
+        return None
 
     def to_markdown(self) -> str:
-        """A comment for a pull request; its first line is the verdict."""
+        """A comment for a pull request: the verdict, limits, what moved most, and notes."""
+        lines = [f"**{_plain(self.verdict)}**", ""]
+        first = self.pairs[0][0]
+        shown = [each for each in self.held if each.rank == first or each.outcome is Outcome.OVER]
+        if shown:
+            lines += ["| figure | rank | A | B | change | scatter | limit | |", "|---" * 8 + "|"]
+            for each in shown[:MAX_ROWS]:
+                shares = (
+                    "-" if share is None else f"{100 * share:.3g} %"
+                    for share in (each.scatter_frac, each.limit_frac)
+                )
+                cells = [each.figure, str(each.rank), *each.size_texts, each.change_text, *shares]
+                lines.append(f"| {' | '.join(map(_plain, [*cells, each.outcome.value]))} |")
+            lines.append("")
+        step = self._step  # what changed less than the step scatters is not worth a line
+        floor_us = 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
         moved = [
-            (f"{row.group}, {row.name}", f"{human_us(row.a_us)} to {human_us(row.b_us)}")
-            for row in sorted(self.changes, key=lambda row: -abs(row.change_us))
-            if row.group in _OF_PARTS and row.group != PIECE and abs(row.change_us) > self._floor_us
-        ][:MAX_MOVED]
-        notes = [*filter(None, (self.completeness_line, *self.notes, self.remark))]
-        return markdown(self.verdict, self.held, moved, notes)
+            f"- {_plain(f'{row.group}, {row.name}')}: {human_us(row.a_us)} to {human_us(row.b_us)}"
+            for row in self.changes.sort_values("change_us", key=lambda us: -abs(us)).itertuples()
+            if row.group not in (STEP, PIECE) and abs(row.change_us) > floor_us
+        ]
+        notes = filter(None, (self.completeness_line, *self.notes, self.remark))
+        lines += moved[:MAX_MOVED] + [f"- {_plain(text)}" for text in notes]
+        return "\n".join(lines).rstrip() + "\n"
 
-    @property
-    def _floor_us(self) -> float:
-        """Below it, a change is not worth a line: what the step changed by scatter alone."""
-        step = self._step
-        return 0.0 if step is None else max(step.scatter_frac or 0.0, 0.01) * (step.a or 0.0)
-
-    def of(self, group: str) -> list[Change]:
+    def of(self, group: str) -> pd.DataFrame:
         """The changes of one group."""
-        return [change for change in self.changes if change.group == group]
+        return self.changes[self.changes.group == group]
 
     @property
     def same_input(self) -> bool | None:
@@ -138,40 +158,31 @@ class Difference:
             silent = next(side.source for side in (self.a, self.b) if side.made_by is None)
             return f"{of_input}; {silent} does not say what made it: it is of an older release"
         if not self.tool_changed:
-            is_moved = self.same_input and any(change.change_us for change in self.changes)
+            is_moved = self.same_input and bool(self.changes.change_us.any())
             return f"{of_input}, same tool" + (": what differs was asked otherwise" * is_moved)
         before, after = (side.made_by or {} for side in (self.a, self.b))
         changes = [
             f"{key.replace('_', ' ')} {before.get(key, 'none')} to {after.get(key, 'none')}"
             for key in self.tool_changed
         ]
-        moved = (
-            ": what differs is the tool's doing, or was asked otherwise"
-            if self.same_input
-            else ", and so does the tool"
-        )
+        moved = ", and so does the tool"
+        if self.same_input:
+            moved = ": what differs is the tool's doing, or was asked otherwise"
         return f"{of_input}{moved} ({', '.join(changes)})"
 
     def __repr__(self) -> str:
-        steps = ", ".join(
-            f"{human_us(change.a_us)} to {human_us(change.b_us)}"
-            for change in self.of(STEP)
-            if change.name == STEP
-        )
-        return f"Difference({self.a.source!r}, {self.b.source!r}: step {steps})"
+        step = self._step
+        said = f"step {' to '.join(step.size_texts)}" if step else "no step"
+        return f"Difference({self.a.source!r}, {self.b.source!r}: {said})"
 
     def _repr_html_(self) -> str:
         """The largest changes of each group."""
         from perfmodel.plot import table_html
 
-        columns = ["group", "name", "a_us", "b_us", "change_us"]
-        rows = [
-            [change.group, change.name, change.a_us, change.b_us, change.change_us]
-            for group in GROUPS
-            for change in self.of(group)[:MAX_SHOWN]
-            if change.a_us or change.b_us
-        ]
-        return table_html(rows, columns, f"{self.a.source} against {self.b.source}")
+        frame = self.changes.drop(columns="scatter_frac")
+        shown = frame[(frame.a_us != 0) | (frame.b_us != 0)].groupby("group").head(MAX_SHOWN)
+        title = f"{self.a.source} against {self.b.source}"
+        return table_html(shown.to_numpy().tolist(), list(shown), title)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as `docs/schemas/diff.json` describes it."""
@@ -194,20 +205,19 @@ class Difference:
             "work_ratio": round(self.work_ratio, 6),
             "notes": self.notes,
             "changes": [
-                {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}
-                for row in self._rows()
+                {key: None if value != value else value for key, value in row.items()}
+                for row in self.changes.round(4).to_dict("records")
             ],
         }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure."""
-        import pandas as pd
+        return self.changes.copy()
 
-        columns = ["group", "name", "a_us", "b_us", "change_us", "scatter_frac"]
-        return pd.DataFrame(self._rows(), columns=columns)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        return [asdict(change) | {"change_us": change.change_us} for change in self.changes]
+def _plain(text: str) -> str:
+    """Nothing that a name in a trace could break a table or a line with."""
+    return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")
 
 
 def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:
@@ -216,74 +226,49 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
 
     Raises `UsageError` where they have no figure in common, or not one that has a limit.
     """
-    if a.kind != b.kind and not {a.kind, b.kind} <= set(ALIKE):
+    if a.kind != b.kind and not {a.kind, b.kind} <= _ALIKE:
         raise UsageError(
             f"{a.source} is a {a.kind}, {b.source} a {b.kind}: they have no figures in common"
         )
     pairs, notes = _like_ranks(a, b)
-    measured = [side.measured for side in (a, b) if side.measured is not None]
-    held_work = dict.fromkeys(pairs, 1.0)
-    if len(measured) == 2:
-        held_work = {
-            pair: work_ratio(*(each.work(rank) for each, rank in zip(measured, pair, strict=True)))
-            for pair in pairs
-        }
-    first = pairs[0]
-    is_window = any(each.is_window for each in measured)
-    ratios = held_work if is_window else dict.fromkeys(pairs, 1.0)
-    if held_work[first] != 1:
+    first, limits, is_window = pairs[0], limits or {}, a.is_window or b.is_window
+    work = dict.fromkeys(pairs, 1.0)
+    if a.work_of is not None and b.work_of is not None:
+        work = {pair: _work_ratio(a.work_of(pair[0]), b.work_of(pair[1])) for pair in pairs}
+    if work[first] != 1:
         unit = "figures of B are for as much work as A's" if is_window else "figures are per step"
         which = "" if is_window else "A step of "
-        notes.append(
-            f"{which}B holds {held_work[first]:.3g} times the work of A, by the counts of what "
-            f"both ran: {unit}"
-        )
-    limits = limits or {}
+        more = f"{which}B holds {work[first]:.3g} times the work of A, by the counts of what"
+        notes.append(f"{more} both ran: {unit}")
+    ratios = work if is_window else dict.fromkeys(pairs, 1.0)
     known = dict.fromkeys([*a.ranks[first[0]].medians_us, *b.ranks[first[1]].medians_us, MEMORY])
     for name in limits:
         if name not in known:
             raise UsageError(f"--fail-over {name}: no such figure; one of {', '.join(known)}")
-    held = [each for pair in pairs for each in _held(a, b, pair, ratios[pair], limits)]
+    ranks = {pair: (a.ranks[pair[0]], b.ranks[pair[1]]) for pair in pairs}
+    held = [each for pair in pairs for each in _held(pair[0], *ranks[pair], ratios[pair], limits)]
     unknown = dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
     notes += [
         f"{name} was not recorded on both sides: its limit was not checked" for name in unknown
     ]
-    before, after = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
-    has_modules = all(any(group == MODULE for group, _ in each) for each in (before, after))
-    spread = _spread(a, b, first)
-    changes = [
-        Change(
-            group,
-            name,
-            before.get((group, name), 0.0),
-            after.get((group, name), 0.0) / ratios[first],
-            spread.get(name) if group == STEP else None,
-        )
-        for group, name in dict.fromkeys([*before, *after])
-        if group != MODULE or has_modules
-    ]
-    changes.sort(key=lambda change: (GROUPS.index(change.group), -abs(change.change_us)))
-    return Difference(a, b, changes, pairs, ratios[first], notes, held)
+    sides = _modules_aligned(a.figures_of(first[0]), b.figures_of(first[1]))
+    return Difference(
+        a, b, _joined(sides, ratios[first], *ranks[first]), pairs, ratios[first], notes, held
+    )
 
 
-def _modules_aligned(*sides: Figures) -> list[Figures]:
-    """Both sides with modules by place where half of the time of each has its like, else by class.
-
-    Modules that hold others count again, on both sides.
-    """
-    places = [{name: us for (group, name), us in each.items() if group == PLACE} for each in sides]
-    shared = places[0].keys() & places[1].keys()
-    least = [SHARED_FRAC * sum(each.values()) for each in places]
-    alike = [sum(each[name] for name in shared) for each in places]
-    dropped = MODULE if all(a >= b > 0 for a, b in zip(alike, least, strict=True)) else PLACE
-    return [
-        {
-            (MODULE if group == PLACE else group, name): us
-            for (group, name), us in each.items()
-            if group != dropped
-        }
-        for each in sides
-    ]
+def _joined(sides: Sequence[Figures], ratio: float, a: RankSteps, b: RankSteps) -> pd.DataFrame:
+    """The figures of both sides; of modules where both have some."""
+    names = list(dict.fromkeys(key for each in sides for key in each))
+    rows = pd.DataFrame(names, columns=["group", "name"])
+    for column, each, unit in zip(("a_us", "b_us"), sides, (1.0, ratio), strict=True):
+        rows[column] = [each.get(key, 0.0) / unit for key in names]
+    if not all(any(group == MODULE for group, _ in each) for each in sides):
+        rows = rows[rows.group != MODULE]
+    spread = rows.name.map(_spread(a, b)).astype(float).where(rows.group == STEP)
+    rows = rows.assign(change_us=rows.b_us - rows.a_us, scatter_frac=spread)
+    order = {"group": rows.group.map(GROUPS.index), "size": -rows.change_us.abs()}
+    return rows.loc[pd.DataFrame(order).sort_values(["group", "size"]).index].reset_index(drop=True)
 
 
 def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
@@ -294,39 +279,77 @@ def _like_ranks(a: Side, b: Side) -> tuple[list[tuple[int, int]], list[str]]:
     """
     common = [rank for rank in a.ranks if rank in b.ranks]
     pairs = [(rank, rank) for rank in common] or list(zip(a.ranks, b.ranks, strict=False))
-    chosen = b.rank if a.measured and not b.measured and b.rank in common else a.rank
+    chosen = b.rank if a.work_of and not b.work_of and b.rank in common else a.rank
     pairs.sort(key=lambda pair: pair[0] != chosen)
     first, notes = pairs[0], []
     if len(a.ranks) > 1 or len(b.ranks) > 1 or first[0] != first[1]:
         notes.append(f"rank {first[0]} of A with rank {first[1]} of B")
     if b.rank != first[1]:
         notes.append(f"the slowest of B is rank {b.rank}")
-    for side, other, name in ((0, b, "A"), (1, a, "B")):
-        every = (a, b)[side].ranks
-        alone = [str(rank) for rank in every if rank not in {pair[side] for pair in pairs}]
-        if alone and other.ranks:
+    for side, paired, name in zip((a, b), zip(*pairs, strict=True), "AB", strict=True):
+        alone = [str(rank) for rank in side.ranks if rank not in paired]
+        if alone:
             notes.append(f"rank{'s' * (len(alone) > 1)} {', '.join(alone)} of {name} alone")
     return pairs, notes
 
 
-def _spread(a: Side, b: Side, pair: tuple[int, int]) -> dict[str, float]:
+def _spread(*sides: RankSteps) -> dict[str, float]:
     """By which share each figure of the step scatters, the larger of both sides."""
-    sides = a.ranks[pair[0]].scatter_frac, b.ranks[pair[1]].scatter_frac
-    names = dict.fromkeys([*sides[0], *sides[1]])
-    return {name: max(side.get(name, 0.0) for side in sides) for name in names}
+    names = dict.fromkeys(name for side in sides for name in side.scatter_frac)
+    return {name: max(side.scatter_frac.get(name, 0.0) for side in sides) for name in names}
 
 
 def _held(
-    a: Side, b: Side, pair: tuple[int, int], ratio: float, limits: Mapping[str, float]
+    rank: int, before: RankSteps, after: RankSteps, ratio: float, limits: Mapping[str, float]
 ) -> Iterator[Held]:
     """The figures of a pair of ranks that have a limit."""
-    before, after = a.ranks[pair[0]], b.ranks[pair[1]]
-    spread = _spread(a, b, pair)
+    spread = _spread(before, after)
     for name, limit in limits.items():
-        values: tuple[float | None, float | None]
-        if name == MEMORY:
-            values = before.memory_bytes, after.memory_bytes
-        else:
+        values: tuple[float | None, float | None] = before.memory_bytes, after.memory_bytes
+        if name != MEMORY:
             us = after.medians_us.get(name)
             values = before.medians_us.get(name), None if us is None else us / ratio
-        yield Held(name, pair[0], *values, spread.get(name), limit)
+        yield Held(name, rank, *values, spread.get(name), limit)
+
+
+def _modules_aligned(*sides: Figures) -> list[Figures]:
+    """Both sides with modules by place where half of the time of each has its like, else by class.
+
+    Modules that hold others count again, on both sides.
+    """
+    places = [{name: us for (group, name), us in each.items() if group == PLACE} for each in sides]
+    shared = places[0].keys() & places[1].keys()
+    alike = [
+        sum(each[name] for name in shared) >= SHARED_FRAC * sum(each.values()) > 0
+        for each in places
+    ]
+    dropped = MODULE if all(alike) else PLACE
+    return [
+        {
+            (MODULE if group == PLACE else group, name): us
+            for (group, name), us in each.items()
+            if group != dropped
+        }
+        for each in sides
+    ]
+
+
+def _work_ratio(a: NamedSums, b: NamedSums) -> float:
+    """How many times the work of `a` a step of `b` holds, by counts of what both ran; 1 where the
+    two run other work."""
+    by = "host_us" if "host_us" in a.columns and "host_us" in b.columns else "device_us"
+    _, mine, other = np.intersect1d(a.names, b.names, return_indices=True)
+    if not len(mine) or not (a.step_count and b.step_count):
+        return 1.0
+    weights = [side.columns[by] / side.step_count for side in (a, b)]
+    weight = weights[0][mine] + weights[1][other]
+    least = SHARED_FRAC * sum(float(each.sum()) for each in weights)
+    if not weight.sum() or weight.sum() < least:
+        return 1.0
+    ratios = b.columns["count"][other] / b.step_count / (a.columns["count"][mine] / a.step_count)
+    order = np.argsort(ratios, kind="stable")
+    passed = np.cumsum(weight[order])
+    ratio = float(ratios[order[np.searchsorted(passed, passed[-1] / 2)]])
+    agrees = weight[np.abs(ratios / ratio - 1) <= ALIKE_FRAC].sum() / weight.sum()
+    is_same = agrees < AGREE_FRAC or abs(ratio - 1) <= SAME_FRAC
+    return 1.0 if is_same else ratio

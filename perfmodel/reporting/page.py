@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -12,29 +12,26 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import human_us
 from perfmodel.hardware import Part
 from perfmodel.hardware.catalogue import figures
 from perfmodel.hardware.parts import parts_of
 from perfmodel.plot.style import svg_text
+from perfmodel.prediction.shapes import MODEL
 from perfmodel.reporting.page_timeline import Shown, timeline_data
-from perfmodel.reporting.prediction_tables import Record, error_pct, ranks_table, steps_table
-from perfmodel.reporting.tables import Table, columns
+from perfmodel.reporting.predicted import prediction_blocks
+from perfmodel.reporting.tables import Record, Table, columns
 from perfmodel.timeline.critical_path import critical_path
-from perfmodel.timeline.figures import comparison_figure
+from perfmodel.timeline.figures import parts_figure
 from perfmodel.timeline.schedule import measured
 from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from perfmodel.prediction import Prediction, Result
     from perfmodel.prediction.gains import Gain
     from perfmodel.trace import Trace
 
 
-MODEL = "model"
-"""The mode whose graphs hold nothing that was measured."""
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
 EXPLAINED = 10
@@ -51,7 +48,6 @@ TITLES = {
 }
 OWN = "The machine that the trace was recorded on; nothing of it was predicted."
 ASSUMED = "hardware values that are guesses, or were not checked against their source:"
-_FAMILIES = columns("family;time_us=time:us;count:count")
 _PATH = columns("us=time:us;frac=share:share;count:count;kind;piece")
 _BOUNDS = columns("us=time:us;node:d;by;bound=bound by;source;piece;formula")
 _HARDWARE = columns("part;figure;value:,.10g;source")
@@ -68,43 +64,39 @@ def page_html(
     `gains` is what would help each result most, without its what-ifs; of the `trace` behind it,
     boxes of the timeline say their operators and inputs. The same input gives the same bytes.
     """
-    answers = [result.to_dict() for result in prediction.results]
-    headline = "; ".join(map(_headline, prediction.results))
-    pairs = list(zip(prediction.results, answers, strict=True))
+    source, headline = prediction.source, "; ".join(map(_headline, prediction.results))
+    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
+    if source.get("batch"):
+        facts.append(f"batch {source['batch']:,}")
     contents = {
-        "gains": _gains(prediction, gains) if gains else "",
-        "summary": "".join(_summary(*pair) for pair in pairs),
+        "gains": "".join(_gains(prediction, gains)) if gains else "",
+        "summary": "".join(_block(each) for each in prediction_blocks(prediction)),
         "timeline": _asset("timeline.html") + data("timeline-data", _timeline(prediction, trace)),
         "why": "".join(_pictures(prediction)),
-        "tables": "".join(sortable(table) for pair in pairs for table in _tables(*pair)),
+        "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
         "hardware": "".join(map(_machine, machines)) or _paragraph(OWN),
         "notes": "".join(_notes(prediction)),
     }
-    kept = [name for name in contents if contents[name]]
-    links = (f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept)
+    kept = {name: text for name, text in contents.items() if text}
     sections = (
-        f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{contents[name]}</section>'
-        for name in kept
+        f'<section id="{name}"><h2>{escape(TITLES[name])}</h2>{text}</section>'
+        for name, text in kept.items()
     )
     script = _asset("page.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     return Template(_asset("page.html")).substitute(
-        policy=_policy(script),
-        title=escape(f"{prediction.source['trace']}: {headline}"),
+        # A browser runs this script and no other, and loads nothing: names in a trace cannot.
+        policy=(
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        title=escape(f"{source['trace']}: {headline}"),
         style=_asset("page.css"),
         headline=escape(headline),
-        about=_about(prediction.source),
-        links="".join(links),
+        about=_paragraph(", ".join(facts)),
+        links="".join(f'<a href="#{name}">{escape(TITLES[name])}</a>' for name in kept),
         sections="".join(sections),
         script=script,
-    )
-
-
-def _policy(script: str) -> str:
-    """A browser runs this script and no other, and loads nothing: names in a trace cannot."""
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -120,29 +112,34 @@ def _items(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
+def _block(block: str | Table) -> str:
+    return sortable(block) if isinstance(block, Table) else _paragraph(block) if block else ""
+
+
 def sortable(table: Table) -> str:
     """A table whose headings are buttons that sort it; numbers keep their full value to sort by."""
+
+    def cell(value: object, text: str) -> str:
+        about = ""
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            about = f' class="number" data-value="{value!r}"'
+        elif value is not None and str(value) != text:
+            about = f' title="{escape(str(value))}"'
+        return f"<td{about}>{escape(text)}</td>"
+
     head = "".join(
         '<th scope="col" aria-sort="none">'
         f'<button type="button">{escape(column.head) or "&nbsp;"}</button></th>'
         for column in table.columns
     )
     body = "".join(
-        f"<tr>{''.join(map(_cell, values, texts))}</tr>"
+        f"<tr>{''.join(map(cell, values, texts))}</tr>"
         for values, texts in zip(table.values, table.rows(), strict=True)
     )
     return (
         f'<div class="wide"><table class="sortable"><caption>{escape(table.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _cell(value: object, text: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f'<td class="number" data-value="{value!r}">{escape(text)}</td>'
-    if value is None or str(value) == text:
-        return f"<td>{escape(text)}</td>"
-    return f'<td title="{escape(str(value))}">{escape(text)}</td>'
 
 
 def data(name: str, value: Any) -> str:
@@ -163,14 +160,13 @@ def _headline(result: Result) -> str:
     return f"{text}, {saved} than the {human_us(change.baseline_us)} without the what-if"
 
 
-def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
+def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> Iterator[str]:
     """Per result the list; each line is the step's gain by one what-if, and its command."""
-    parts = []
     for result, listed in zip(prediction.results, gains, strict=True):
         base = result.baseline or result
         given = ", without the what-ifs of this page" if result.baseline else ""
         of = f"a step of {human_us(base.step_us)} on {result.hardware}{given}"
-        parts.append(_paragraph(f"Simulated one at a time, of {of}:"))
+        yield _paragraph(f"Simulated one at a time, of {of}:")
         lines = [
             f"<li>{escape(f'{each.name}: -{human_us(each.gain_us)}')}, "
             f"{100 * each.gain_frac:.1f} %: {escape(each.advice)}"
@@ -178,45 +174,7 @@ def _gains(prediction: Prediction, gains: Sequence[Sequence[Gain]]) -> str:
             for each in listed
         ]
         none = _paragraph("No what-if alone gains more than 1 % of the step.")
-        parts.append(f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none)
-    return "".join(parts)
-
-
-def _about(source: Mapping[str, Any]) -> str:
-    facts = [str(source[key]) for key in ("trace", "stands_for", "device") if source.get(key)]
-    if source.get("batch"):
-        facts.append(f"batch {source['batch']:,}")
-    return _paragraph(", ".join(facts))
-
-
-def _summary(result: Result, answer: Record) -> str:
-    """Short figures with what they are."""
-    step_us = answer["step_us"]
-    cards = {"hardware": result.hardware, "mode": result.mode, "step": human_us(step_us)}
-    if answer["low_us"] is not None and answer["high_us"] is not None:
-        cards["90 % interval"] = f"{human_us(answer['low_us'])} to {human_us(answer['high_us'])}"
-    if result.gain is not None:
-        cards["without the what-if"] = human_us(result.gain.baseline_us)
-        cards["gain"] = human_us(result.gain.gain_us)
-        cards["gain of the step"] = f"{100 * (result.gain.gain_frac or 0.0):.1f} %"
-    if answer["measured"]:
-        measured_us = answer["measured"]["step_us"]
-        error = error_pct(step_us, measured_us)
-        cards["measured"] = human_us(measured_us)
-        cards["error"] = f"{error:+.1f} %" if error is not None else "none"
-    if answer["latency_us"] is not None:
-        cards["latency of one step"] = human_us(answer["latency_us"])
-    if answer["gpu_active_us"]:
-        cards["device busy"] = f"{100 * answer['gpu_active_us'] / step_us:.0f} %"
-        cards["exposed communication"] = human_us(answer["exposed_comm_us"])
-    if answer["memory"]:
-        cards["device memory"] = f"{answer['memory']['total_bytes'] / BYTES_PER_GB:.1f} GB"
-    if answer["bound_by"]:
-        cards["most of the critical path"] = next(iter(answer["bound_by"]))
-    rows = (
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in cards.items()
-    )
-    return f'<dl class="cards">{"".join(rows)}</dl>'
+        yield f'<ol class="ranked">{"".join(lines)}</ol>' if lines else none
 
 
 def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
@@ -237,29 +195,21 @@ def _timeline(prediction: Prediction, trace: Trace | None) -> dict[str, Any]:
 
 def _pictures(prediction: Prediction) -> Iterator[str]:
     """The critical path of the median step by cause, measured and predicted; rooflines."""
-    first = prediction.results[0]
-    name = first.timeline.graph.marks.name[first.median_mark]
-    drawn = comparison_figure({name: prediction.paths_by_cause()}, title="Critical path by cause")
-    yield _picture(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")
+    drawn = parts_figure(prediction.paths_by_cause(), title="Critical path by cause")
+    pictures = [(drawn, "Every microsecond of the step has one cause; the bars sum to the step.")]
     for result in prediction.results:
         if result.kernels is not None and result.kernels.flop.any():
-            yield _picture(result.roofline(), "Kernels below the roofs of the device.")
+            pictures.append((result.roofline(), "Kernels below the roofs of the device."))
+    for figure, caption in pictures:
+        yield f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _picture(figure: Figure, caption: str) -> str:
-    """A figure as vector graphics within the page."""
-    return f"<figure>{svg_text(figure)}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _tables(result: Result, answer: Record) -> Iterator[Table]:
+def _tables(result: Result) -> Iterator[Table]:
+    """The critical path by piece, and why its longest nodes take what they take."""
     name = result.hardware
-    if answer["families"]:
-        yield Table(f"Kernels by family, {name}", _FAMILIES, answer["families"])
-    yield ranks_table(answer, f"Ranks, {name}", result.rank.rank)
-    yield steps_table(answer, f" of rank {result.rank.rank}, {name}")
     pieces: dict[tuple[str, str], list[float]] = {}
-    for piece in answer["critical_path"]:
-        pieces.setdefault((piece["kind"], piece["name"]), []).append(piece["duration_us"])
+    for each in result.critical_path:
+        pieces.setdefault((each.kind, each.name), []).append(each.duration_us)
     whole_us = sum(map(sum, pieces.values())) or 1.0
     records: list[dict[str, Any]] = [
         {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
@@ -292,17 +242,17 @@ def _reasons(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _machine(part: Part) -> str:
-    records = [
-        {"part": each.name, "figure": figure.key, "value": figure.value, "source": figure.source}
-        for each in _with_parts(part)
-        for figure in figures(each)
-    ]
+    """Every figure of a machine and of what is in it."""
+    records: list[Record] = []
+    left = [part]
+    while left:
+        each = left.pop(0)
+        left[:0] = parts_of(each).values()
+        records += [
+            {"part": each.name, "figure": found.key, "value": found.value, "source": found.source}
+            for found in figures(each)
+        ]
     return sortable(Table(f"Figures of {part.name}", _HARDWARE, records, full_names=True))
-
-
-def _with_parts(part: Part) -> list[Part]:
-    """A machine and what is in it."""
-    return [part, *(each for inner in parts_of(part).values() for each in _with_parts(inner))]
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:

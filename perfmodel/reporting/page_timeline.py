@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,14 +11,10 @@ from perfmodel.base.units import NS_PER_US
 from perfmodel.plot import colours_of
 from perfmodel.plot.names import short_name
 from perfmodel.plot.style import readable
-from perfmodel.reporting.tracks import (
-    STEPS,
-    Arrow,
-    Track,
-    tracks_of,
-)
+from perfmodel.reporting.tracks import STEPS, tracks_of
 from perfmodel.timeline.critical_path import PathWalker, critical_path
-from perfmodel.timeline.graph.kinds import Cause, EdgeKind
+from perfmodel.timeline.figures import piece_columns
+from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.timeline.schedule import Timeline, deciding_edges
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
@@ -32,7 +27,9 @@ if TYPE_CHECKING:
 MAX_BOXES = 60_000
 """Of all views of a page together; one view holds at least its half."""
 PATH_NAME = "critical path"
-Fact = tuple[str, str]
+_COLUMNS = ("start", "length", "text", "kind", "launch", "about", "after")
+_NOTHING = {"launch": -1, "about": 0, "after": 0}
+"""Values that columns without any other are left out for."""
 
 
 class Shown(NamedTuple):
@@ -53,12 +50,14 @@ def timeline_data(shown: Sequence[Shown], trace: Trace | None) -> dict[str, Any]
     indices of `texts` and `kinds` (text and colour), and of `notes` (what is known of a box; of
     what it waited for last). `path` leads through the rows: row, start and end of every piece.
     """
-    tables = _Tables()
-    sources = [_Source(each, trace, tables) for each in shown]
+    tables = Tables()
+    sources = [Source(each, trace, tables) for each in shown]
     views = [source.view(source.shown.mark, MAX_BOXES // 2) for source in sources]
     left = MAX_BOXES - sum(map(_boxes, views))
     for source in sources:
-        for mark in source.other_marks():
+        rank_of = source.shown.timeline.graph.marks.rank
+        of_rank = np.flatnonzero(rank_of == rank_of[source.shown.mark])
+        for mark in of_rank[of_rank != source.shown.mark].tolist():
             view = source.view(mark, MAX_BOXES)
             if (left := left - _boxes(view)) < 0:
                 break
@@ -83,34 +82,36 @@ class _Index(dict[Any, int]):
         return self.setdefault(value, len(self))
 
 
-class _Tables:
+class Tables:
     """Texts, kinds and notes that the boxes of all views refer to."""
 
     def __init__(self) -> None:
         self.texts, self.kinds, self.notes = _Index(), _Index(), _Index({(): 0})
 
-    def note(self, *facts: Fact) -> int:
+    def note(self, **facts: str) -> int:
         """The index of a note of those facts that say something."""
-        return self.notes[tuple(fact for fact in facts if fact[1])]
+        said = ((name.replace("_", " ").strip(), text) for name, text in facts.items() if text)
+        return self.notes[tuple(said)]
 
 
-class _Source:
+class Source:
     """One timeline: its tracks on one clock, and what is known of its nodes."""
 
-    def __init__(self, shown: Shown, trace: Trace | None, tables: _Tables) -> None:
+    def __init__(self, shown: Shown, trace: Trace | None, tables: Tables) -> None:
         self.shown, self._tables = shown, tables
         timeline = shown.timeline
-        tracks, arrows = tracks_of(timeline, 0.0, with_path=False)
-        self._tracks = [
-            (at, track) for at, track in enumerate(tracks) if not track.name.startswith(STEPS)
+        tracks = tracks_of(timeline, 0.0, with_path=False)
+        source, target = tracks.arrows.T
+        calls, boxes = tracks.boxes.iloc[source], tracks.boxes.assign(launch_ns=-1, launch="")
+        boxes.loc[target, "launch_ns"] = calls.start_ns.to_numpy()
+        boxes.loc[target, "launch"] = [
+            f"{call.name} on {tracks.names[call.track][1]}" for call in calls.itertuples()
         ]
-        self._launched = _launch_starts(tracks, arrows)
+        is_shown = [not name.startswith(STEPS) for _, name in tracks.names]
+        self._boxes = boxes[np.array(is_shown, bool)[boxes.track.to_numpy(int)]]
+        self._names = tracks.names
         self._deciding = deciding_edges(timeline)
         self._walker = PathWalker.of(timeline, self._deciding)
-        self._same = defaultdict[str, list[int]](list)
-        for mark, name in enumerate(timeline.graph.marks.name):
-            self._same[name].append(mark)
-        self._several = len({track.rank for _, track in self._tracks}) > 1
         ranks = trace.ranks if trace is not None and shown.is_of_trace else ()
         links = trace.links if trace is not None else ()
         self._events = {
@@ -118,36 +119,30 @@ class _Source:
             for rank, link in zip(ranks, links, strict=False)
         }
 
-    def other_marks(self) -> Iterator[int]:
-        marks = self.shown.timeline.graph.marks
-        rank = marks.rank[self.shown.mark]
-        yield from (m for m in np.flatnonzero(marks.rank == rank).tolist() if m != self.shown.mark)
-
     def view(self, mark: int, most: int) -> dict[str, Any]:
         """What runs on all ranks while step `mark` lasts on any; the longest `most` boxes."""
-        timeline, marks = self.shown.timeline, self.shown.timeline.graph.marks
-        same = self._same[marks.name[mark]]
+        timeline, marks, boxes = self.shown.timeline, self.shown.timeline.graph.marks, self._boxes
+        same = [at for at, name in enumerate(marks.name) if name == marks.name[mark]]
         begin_us = float(timeline.end_us[marks.start[same]].min())
         span_ns = round((float(timeline.end_us[marks.end[same]].max()) - begin_us) * NS_PER_US)
         zero_ns = round(begin_us * NS_PER_US)
-        lengths = [
-            min(box.end_ns - zero_ns, span_ns) - max(box.start_ns - zero_ns, 0)
-            for _, track in self._tracks
-            for box in track.slices[track.between(zero_ns, zero_ns + span_ns)]
-        ]
-        least_ns = 1
-        note = ""
-        if len(lengths) > most:
-            least_ns = int(np.partition(lengths, -most)[-most]) + 1
-            short = sum(length < least_ns for length in lengths)
-            note = f"{short:,} boxes shorter than {least_ns / NS_PER_US:.1f} us are left out."
+        low, high = boxes.start_ns - zero_ns, boxes.end_ns - zero_ns
+        boxes = boxes.assign(low=low.clip(lower=0), high=high.clip(upper=span_ns))
+        boxes = boxes[boxes.high > boxes.low]
+        length, note = (boxes.high - boxes.low).to_numpy(), ""
+        if len(length) > most:
+            least_ns = int(np.partition(length, -most)[-most]) + 1
+            short, least_us = int((length < least_ns).sum()), least_ns / NS_PER_US
+            note = f"{short:,} boxes shorter than {least_us:.1f} us are left out."
+            boxes = boxes[length >= least_ns]
         rows: list[dict[str, Any]] = []
         row_of: dict[str, int] = {}
-        for at, track in self._tracks:
-            row = self._row(at, track, zero_ns, span_ns, least_ns)
-            if row["start"]:
-                row_of[f"{track.rank}/{track.name}"] = len(rows) + 1
-                rows.append(row)
+        several = len({self._names[at][0] for at in self._boxes.track.unique()}) > 1
+        for track, own in boxes.groupby("track"):
+            rank, name = self._names[int(track)]
+            row_of[f"{rank}/{name}"] = len(rows) + 1
+            filled = [self._box(box) for box in own.itertuples()]
+            rows.append(_row(f"rank {rank} {name}" if several else name, rank, filled))
         path, line = self._path(mark, zero_ns, row_of)
         return {
             "mode": self.shown.mode,
@@ -158,121 +153,69 @@ class _Source:
             "path": line,
         }
 
-    def _row(
-        self, at: int, track: Track, zero_ns: int, span_ns: int, least_ns: int
-    ) -> dict[str, Any]:
-        name = f"rank {track.rank} {track.name}" if self._several else track.name
-        boxes = []
-        shown = track.between(zero_ns, zero_ns + span_ns)
-        for number, box in enumerate(track.slices[shown], shown.start):
-            low, high = max(box.start_ns - zero_ns, 0), min(box.end_ns - zero_ns, span_ns)
-            if high - low < least_ns:
-                continue
-            launch = self._launched.get((at, number))
-            boxes.append(
-                (
-                    low // 100,
-                    high // 100,
-                    self._tables.texts[readable(box.name) if box.name == box.cause else box.name],
-                    self._tables.kinds[box.cause or box.kind],
-                    -1 if launch is None else max(box.start_ns - launch[0], 0) // 100,
-                    self._about(box.node, box.detail, "" if launch is None else launch[1]),
-                    self._after(box.node),
-                )
-            )
-        return _row(name, track.rank, boxes)
+    def _box(self, box: Any) -> tuple[int, ...]:
+        """A box in the columns of a row; its note names annotation, operators around it, their
+        inputs and the call that launched it, another what it waited for last, and how."""
+        graph, deciding, node = self.shown.timeline.graph, self._deciding, box.node
+        about: dict[str, str] = {"for": box.detail}
+        after = 0
+        if 0 <= node < len(graph):
+            stack = inputs = ""
+            rank, operator_of = self._events.get(int(graph.nodes_.rank[node]), (None, None))
+            row = int(graph.nodes_.row[node])
+            if rank is not None and operator_of is not None and 0 <= row < len(rank):
+                stack, operator = operator_of(row)
+                inputs = "" if operator < 0 else rank.strings[int(rank.input_shapes[operator])]
+            about |= {"in": graph.annotations[node], "operators": stack, "inputs": inputs}
+            about |= {"launched by": box.launch}
+            if (source := int(deciding.node[node])) >= 0:
+                kind = EdgeKind(int(deciding.kind[node])).name.lower().replace("_", " ")
+                where = graph.resources[graph.nodes_.resource[source]].replace("/", " ")
+                name = short_name(graph.labels[source]) or "the start"
+                after = self._tables.note(after=f"{name} on rank {where} ({kind})")
+        return (
+            box.low // 100,
+            box.high // 100,
+            self._tables.texts[readable(box.name) if box.name == box.cause else box.name],
+            self._tables.kinds[box.cause or box.kind],
+            -1 if box.launch_ns < 0 else max(box.start_ns - box.launch_ns, 0) // 100,
+            self._tables.note(**about),
+            after,
+        )
 
     def _path(
         self, mark: int, zero_ns: int, row_of: Mapping[str, int]
     ) -> tuple[dict[str, Any], list[tuple[int, int, int]]]:
         """The critical path as a row, on whatever rank; and the rows that it leads through."""
-        graph = self.shown.timeline.graph
+        timeline = self.shown.timeline
         boxes: list[tuple[int, ...]] = []
         line: list[tuple[int, int, int]] = []
-        for piece in critical_path(self.shown.timeline, mark, self._walker):
-            low, high = (
-                max(round(us * NS_PER_US) - zero_ns, 0) // 100
-                for us in (piece.start_us, piece.end_us)
-            )
+        pieces = piece_columns(timeline, critical_path(timeline, mark, self._walker))
+        for piece in pieces.itertuples():
+            ends_us = piece.start_us, piece.end_us
+            low, high = (max(round(us * NS_PER_US) - zero_ns, 0) // 100 for us in ends_us)
             if high <= low:
                 continue
-            cause = Cause(piece.cause).name.lower()
-            where, label = "", readable(cause)
-            if piece.node >= 0:
-                where = graph.resources[graph.nodes_.resource[piece.node]]
-                label = graph.labels[piece.node] or label
-                if piece.edge == NONE:
-                    rank, _, rest = where.partition("/")
-                    row = row_of.get(f"{rank}/{rest.replace('/', ' ')}")
-                    if row is not None:
-                        line.append((row, low, high))
-            edge = "" if piece.edge == NONE else EdgeKind(piece.edge).name.lower().replace("_", " ")
-            boxes.append(
-                (
-                    low,
-                    high,
-                    self._tables.texts[label],
-                    self._tables.kinds[cause],
-                    -1,
-                    self._tables.note(("on", where and f"rank {where}"), ("waiting by", edge)),
-                    0,
-                )
-            )
+            rank, _, rest = piece.resource.partition("/")
+            row = row_of.get(f"{rank}/{rest.replace('/', ' ')}")
+            if row is not None and not piece.edge:
+                line.append((row, low, high))
+            facts = {"on": piece.resource and f"rank {piece.resource}"}
+            note = self._tables.note(**facts, waiting_by=piece.edge.replace("_", " "))
+            text = self._tables.texts[piece.label or readable(piece.cause)]
+            boxes.append((low, high, text, self._tables.kinds[piece.cause], -1, note, 0))
         return _row(PATH_NAME, None, boxes), line
-
-    def _about(self, node: int, detail: str, launch: str) -> int:
-        """Annotation, operators around it, their inputs, and the call that launched it."""
-        graph = self.shown.timeline.graph
-        if not 0 <= node < len(graph):
-            return self._tables.note(("for", detail))
-        stack = inputs = ""
-        rank, operator_of = self._events.get(int(graph.nodes_.rank[node]), (None, None))
-        row = int(graph.nodes_.row[node])
-        if rank is not None and operator_of is not None and 0 <= row < len(rank):
-            stack, operator = operator_of(row)
-            inputs = "" if operator < 0 else rank.strings[int(rank.input_shapes[operator])]
-        return self._tables.note(
-            ("for", detail),
-            ("in", graph.annotations[node]),
-            ("operators", stack),
-            ("inputs", inputs),
-            ("launched by", launch),
-        )
-
-    def _after(self, node: int) -> int:
-        """What it waited for last, and how."""
-        graph, deciding = self.shown.timeline.graph, self._deciding
-        if not 0 <= node < len(graph) or deciding.node[node] < 0:
-            return 0
-        source = int(deciding.node[node])
-        kind = EdgeKind(int(deciding.kind[node])).name.lower().replace("_", " ")
-        where = graph.resources[graph.nodes_.resource[source]].replace("/", " ")
-        name = short_name(graph.labels[source]) or "the start"
-        return self._tables.note(("after", f"{name} on rank {where} ({kind})"))
-
-
-def _launch_starts(
-    tracks: Sequence[Track], arrows: Iterable[Arrow]
-) -> dict[tuple[int, int], tuple[int, str]]:
-    """Per launched box, by track and place: when its launch call began, and what it is."""
-    found = {}
-    for arrow in arrows:
-        track = tracks[arrow.source[0]]
-        call = track.slices[arrow.source[1]]
-        found[arrow.target] = call.start_ns, f"{call.name} on {track.name}"
-    return found
 
 
 def _row(name: str, rank: int | None, boxes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     """A row of the page from boxes (start, end, text, kind, launch, about, after); columns that
     hold nothing are left out."""
-    names = ("start", "length", "text", "kind", "launch", "about", "after")
-    table = np.array(boxes, np.int64).reshape(-1, len(names))
+    table = np.array(boxes, np.int64).reshape(-1, len(_COLUMNS))
     table[:, 1] -= table[:, 0]
-    columns = dict(zip(names, table.T, strict=True))
-    columns["start"] = np.diff(columns["start"], prepend=0)
-    none = {"launch": -1, "about": 0, "after": 0}
-    kept = {k: v.tolist() for k, v in columns.items() if k not in none or (v != none[k]).any()}
+    table[:, 0] = np.diff(table[:, 0], prepend=0)
+    columns = dict(zip(_COLUMNS, table.T, strict=True))
+    empty = [key for key, nothing in _NOTHING.items() if (columns[key] == nothing).all()]
+    kept = {key: each.tolist() for key, each in columns.items() if key not in empty}
     return {"name": name, "rank": rank, **kept}
 
 

@@ -24,20 +24,17 @@ from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.ops.dtypes import is_known, item_bytes
 from perfmodel.ops.read.attributes import of_event
-from perfmodel.reporting.tracks import (
-    CRITICAL_PATH,
-    Arrow,
-    Track,
-    first_step_us,
-    lead_us,
-    tracks_of,
-)
+from perfmodel.reporting.tracks import CRITICAL_PATH, Tracks, first_step, tracks_of
+from perfmodel.timeline.figures import whole_text
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import launching_op, link
+
+_Place = dict[str, int]
+"""Ids of process and thread."""
 
 
 def perfetto_json(timelines: Mapping[str, Timeline]) -> bytes:
@@ -47,17 +44,25 @@ def perfetto_json(timelines: Mapping[str, Timeline]) -> bytes:
     is that much earlier in all, and `otherData.first_step_us` says when the first step starts.
     The same input gives the same bytes. Raises `GraphError` when a node has no finite time.
     """
-    lead = max((lead_us(timeline) for timeline in timelines.values()), default=0.0)
+    begun = {name: first_step(timeline) for name, timeline in timelines.items()}
+    lead = max((lead_us for _, lead_us in begun.values()), default=0.0)
     events: list[dict[str, Any]] = []
     first_flow = 1
     for number, (name, timeline) in enumerate(timelines.items()):
-        tracks, arrows = tracks_of(timeline, first_step_us(timeline) - lead)
-        rows = _rows(tracks, number, len(timelines))
-        events += _names(tracks, rows, name)
-        for track, row in zip(tracks, rows, strict=True):
-            events += _slices(track, row, name)
-        events += _flows(tracks, arrows, rows, name, first_flow)
-        first_flow += len(arrows)
+        tracks = tracks_of(timeline, begun[name][0] - lead)
+        # Viewers sort by ids: ranks in order, the timelines of a rank together; thread ids are
+        # unique in the file, as some viewers need.
+        ranks = sorted({rank for rank, _ in tracks.names})
+        stride = 10 ** max(len(str(len(tracks.names))), 3)
+        pids = {rank: 1 + at * len(timelines) + number for at, rank in enumerate(ranks)}
+        places = [
+            {"pid": pids[rank], "tid": pids[rank] * stride + 1 + at}
+            for at, (rank, _) in enumerate(tracks.names)
+        ]
+        events += _names(tracks, places, name)
+        events += _slices(tracks, places, name)
+        events += _flows(tracks, places, name, first_flow)
+        first_flow += len(tracks.arrows)
     other = {"tool": "perfmodel", "first_step_us": _us(round(lead * NS_PER_US))}
     head = msgspec.json.encode({"displayTimeUnit": "ms", "otherData": other})
     lines = b",\n".join(map(msgspec.json.Encoder().encode, events))
@@ -69,50 +74,28 @@ def _us(time_ns: int) -> msgspec.Raw:
     return msgspec.Raw(f"{time_ns // NS_PER_US}.{time_ns % NS_PER_US:03d}")
 
 
-def _clean(text: str) -> str:
-    """Without halves of characters."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _rows(tracks: list[Track], number: int, timelines: int) -> list[tuple[int, int]]:
-    """(process, thread) ids of the tracks: ranks in order, the timelines of a rank together.
-
-    Viewers sort by these, and thread ids are unique in the file, as some viewers need.
-    """
-    ranks = sorted({track.rank for track in tracks})
-    stride = 10 ** max(len(str(len(tracks))), 3)
-    pids = {rank: 1 + at * timelines + number for at, rank in enumerate(ranks)}
-    return [
-        (pids[track.rank], pids[track.rank] * stride + 1 + at) for at, track in enumerate(tracks)
-    ]
-
-
-def _names(
-    tracks: list[Track], rows: list[tuple[int, int]], timeline: str
-) -> Iterator[dict[str, Any]]:
+def _names(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict[str, Any]]:
     """Metadata events: names and order of processes and threads."""
     seen: set[int] = set()
-    for track, (pid, tid) in zip(tracks, rows, strict=True):
+    for (rank, track), place in zip(tracks.names, places, strict=True):
         named: dict[str, dict[str, str | int]] = {}
-        if pid not in seen:
-            seen.add(pid)
-            named["process_name"] = {"name": f"{timeline} rank {track.rank}"}
-            named["process_sort_index"] = {"sort_index": pid}
-        named["thread_name"] = {"name": _clean(track.name)}
-        named["thread_sort_index"] = {"sort_index": tid}
+        if place["pid"] not in seen:
+            seen.add(place["pid"])
+            named["process_name"] = {"name": f"{timeline} rank {rank}"}
+            named["process_sort_index"] = {"sort_index": place["pid"]}
+        named["thread_name"] = {"name": whole_text(track)}
+        named["thread_sort_index"] = {"sort_index": place["tid"]}
         for name, args in named.items():
-            yield {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": _us(0), "args": args}
+            yield {"ph": "M", "name": name, **place, "ts": _us(0), "args": args}
 
 
-def _slices(track: Track, row: tuple[int, int], timeline: str) -> Iterator[dict[str, Any]]:
+def _slices(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict[str, Any]]:
     """Complete events; for steps also an instant at each start and end."""
-    place = dict(zip(("pid", "tid"), row, strict=True))
-    on_path = track.name.startswith(CRITICAL_PATH)
-    prefix = f"{timeline},critical_path" if on_path else timeline
-    for box in track.slices:
-        duration, name = _us(box.end_ns - box.start_ns), _clean(box.name)
-        args = {"kind": box.kind, "cause": box.cause, "duration_us": duration}
-        args |= {"for": _clean(box.detail)}
+    on_path = [name.startswith(CRITICAL_PATH) for _, name in tracks.names]
+    for box in tracks.boxes.itertuples():
+        place, duration, name = places[box.track], _us(box.end_ns - box.start_ns), box.name
+        prefix = f"{timeline},critical_path" if on_path[box.track] else timeline
+        args = {"kind": box.kind, "cause": box.cause, "duration_us": duration, "for": box.detail}
         yield {
             "ph": "X",
             "cat": f"{prefix},{box.kind}",
@@ -129,15 +112,15 @@ def _slices(track: Track, row: tuple[int, int], timeline: str) -> Iterator[dict[
 
 
 def _flows(
-    tracks: list[Track], arrows: list[Arrow], rows: list[tuple[int, int]], timeline: str, first: int
+    tracks: Tracks, places: list[_Place], timeline: str, first: int
 ) -> Iterator[dict[str, Any]]:
     """A start within each launch call and an end at what it launched."""
-    for number, arrow in enumerate(arrows, first):
+    track, start_ns = (tracks.boxes[name].tolist() for name in ("track", "start_ns"))
+    phases: tuple[dict[str, str], ...] = ({"ph": "s"}, {"ph": "f", "bp": "e"})
+    for number, arrow in enumerate(tracks.arrows.tolist(), first):
         shared = {"cat": f"{timeline},launch", "name": "launch", "id": number}
-        phases: tuple[dict[str, str], ...] = ({"ph": "s"}, {"ph": "f", "bp": "e"})
-        for phase, (track, at) in zip(phases, arrow, strict=True):
-            place = dict(zip(("pid", "tid"), rows[track], strict=True))
-            yield {**phase, **shared, **place, "ts": _us(tracks[track].slices[at].start_ns)}
+        for phase, row in zip(phases, arrow, strict=True):
+            yield {**phase, **shared, **places[track[row]], "ts": _us(start_ns[row])}
 
 
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -254,34 +237,17 @@ def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, 
     return result
 
 
-_INT64_MAX = 2**63 - 1
+_KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
 
 
 def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
-    """Attributes of a Chakra message; what its types cannot hold becomes JSON text."""
+    """Attributes of a Chakra message: values of one of its types, or lists of them."""
     for name, value in attributes.items():
-        values = value if isinstance(value, list) else [value]
-        kind = _scalar_kind(values)
-        if kind is None:
-            values, value, kind = [], msgspec.json.encode(value).decode(), "string"
         attribute = message.attr.add(name=name)
         if isinstance(value, list):
-            getattr(attribute, f"{kind}_list").values.extend(values)
-            getattr(attribute, f"{kind}_list").SetInParent()
+            getattr(attribute, f"{_KINDS[type(value[0])]}_list").values.extend(value)
         else:
-            setattr(attribute, f"{kind}_val", value)
-
-
-def _scalar_kind(values: list[Any]) -> str | None:
-    types = set(map(type, values))
-    if types <= {bool}:
-        return "bool"
-    if types == {int}:
-        low, high = min(values), max(values)
-        if low >= -_INT64_MAX - 1 and high <= _INT64_MAX:
-            return "int64"
-        return "uint64" if low >= 0 and high <= 2 * _INT64_MAX + 1 else None
-    return {float: "double", str: "string"}.get(types.pop()) if len(types) == 1 else None
+            setattr(attribute, f"{_KINDS[type(value)]}_val", value)
 
 
 def encode_varint(value: int) -> bytes:

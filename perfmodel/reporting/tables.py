@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unicodedata import east_asian_width
 
 from perfmodel.base.units import US_PER_MS, human_us
 from perfmodel.plot.names import shortened
@@ -14,6 +15,9 @@ from perfmodel.plot.names import shortened
 if TYPE_CHECKING:
     from perfmodel.prediction.breakdown.rank import StepBreakdown
 
+
+Record = Mapping[str, Any]
+"""A part of an answer in JSON."""
 
 NOTHING = "-"
 STEADY, INCOMPLETE = "steady", "incomplete"
@@ -23,9 +27,10 @@ MAX_NAME = 64
 TIME, HUMAN, SHARE, COUNT, NAME = "us", "human", "share", "count", "name"
 """Forms of cells besides Python's: microseconds in the one unit of the table, or each in its own;
 a share as percent; a mean count; a name that is typed, and so never cut."""
+_MIN_US, _MAX_PARTS = 1e-3, 12
+"""Parts below it are what is left of sums of floats; and how many have rows of their own."""
 GAP, MIN_NAME = 2, 12
 """Blanks between columns, and the columns that a folded name keeps."""
-_WORDS = re.compile(r"\S+\s*|\s+")
 _PLAIN = {
     "t1": "Python, between ops (T1)",
     "t2": "op before first launch (T2)",
@@ -66,21 +71,26 @@ def columns(text: str) -> list[Column]:
 
 
 class Table:
-    """Records, of which a page shows the columns that it has room for, those on the left first.
-
-    A title ends in the unit of its times.
-    """
+    """Records, of which a page shows the columns that it has room for, those on the left first, and
+    none that has nothing to say. A title ends in the unit of its times."""
 
     def __init__(
         self,
         title: str,
-        columns: Sequence[Column],
+        heads: Sequence[Column] | str,
         records: Iterable[Any],
         *,
         full_names: bool = False,
     ) -> None:
-        self.columns = list(columns)
-        self.values = [[_value(record, each.key) for each in columns] for record in records]
+        listed = columns(heads) if isinstance(heads, str) else list(heads)
+        values = [
+            [each.get(c.key) if isinstance(each, Mapping) else getattr(each, c.key) for c in listed]
+            for each in records
+        ]
+        said = [any(cell is not None for cell in cells) for cells in zip(*values, strict=True)]
+        kept = [at for at in range(len(listed)) if not values or not at or said[at]]
+        self.columns = [listed[at] for at in kept]
+        self.values = [[row[at] for at in kept] for row in values]
         at = [place for place, each in enumerate(self.columns) if each.form == TIME]
         self._times = Times(row[place] for row in self.values for place in at)
         self._full_names = full_names
@@ -116,25 +126,23 @@ class Table:
         there are `width` columns names are folded, then columns left out from the right."""
         heads, rows = [each.head.split("\n") for each in self.columns], self.rows()
         cells = zip(heads, *([[cell] for cell in row] for row in rows), strict=True)
-        widths = [max(width_of(line) for cell in column for line in cell) for column in cells]
+        widths = [max(len(line) for cell in column for line in cell) for column in cells]
         kept = self._fitted(widths, width)
         tallest = max(map(len, heads))
         above = ([""] * (tallest - len(head)) + head for head in heads)
+        pads = [str.ljust if self.columns[at].is_text else str.rjust for at in kept]
+        sizes = [widths[at] for at in kept]
         for number, row in enumerate([*zip(*above, strict=True), *rows]):
             if number == tallest:
-                yield "─" * (sum(widths[at] + GAP for at in kept) - GAP)
-            folds = (folded(row[at], widths[at]) for at in kept)
+                yield "─" * (sum(size + GAP for size in sizes) - GAP)
+            folds = (folded(row[at], size) for at, size in zip(kept, sizes, strict=True))
             for parts in zip_longest(*folds, fillvalue=""):
-                yield "  ".join(
-                    map(self._padded, parts, kept, [widths[at] for at in kept])
-                ).rstrip()
+                cells_of = zip(pads, parts, sizes, strict=True)
+                padded = (pad(text, size) for pad, text, size in cells_of)
+                yield "  ".join(padded).rstrip()
         if width is not None and len(kept) < len(widths):
             dropped = [each.head for at, each in enumerate(self.columns) if at not in kept]
             yield from folded(f"(no room for: {', '.join(map(one_line, dropped))})", width)
-
-    def _padded(self, text: str, at: int, width: int) -> str:
-        blanks = " " * (width - width_of(text))
-        return text + blanks if self.columns[at].is_text else blanks + text
 
     def _fitted(self, widths: list[int], width: int | None) -> list[int]:
         """The columns that a page of `width` has room for; narrows `widths` where names fold."""
@@ -156,33 +164,9 @@ class Table:
         return kept
 
 
-def _value(record: Any, key: str) -> Any:
-    return record.get(key) if isinstance(record, Mapping) else getattr(record, key)
-
-
-def width_of(text: str) -> int:
-    """Columns that a text takes on a screen."""
-    if text.isascii():
-        return len(text)
-    return sum(1 + (east_asian_width(character) in "WF") for character in text)
-
-
 def folded(text: str, width: int) -> list[str]:
-    """`text` as lines of at most `width` columns, broken between words where it can be."""
-    if width_of(text) <= width:
-        return [text]
-    lines, line = [], ""
-    for word in _WORDS.findall(text):
-        if line and width_of(line + word.rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        for character in word:
-            if width_of(line + character) > width:
-                lines.append(line)
-                line = ""
-            if line or not lines or not character.isspace():
-                line += character
-    return [*lines, line.rstrip()]
+    """`text` as lines of at most `width` characters, broken between words where it can be."""
+    return wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
 
 
 class Times:
@@ -236,32 +220,40 @@ def named(name: str) -> str:
     return _PLAIN.get(name.removeprefix("host_").lower(), name)
 
 
-def parts_table(title: str, time_us: Mapping[str, float], share: str, most: int = 12) -> Table:
-    """Parts of a time by size; those after the first `most` are one row."""
-    total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(us for _, us in ordered[most:])
-    listed = ordered[:most] + ([("others", rest)] if rest else [])
-    records = [
-        {"part": named(name), "us": us, "frac": us / total if total else None}
-        for name, us in listed
+def parts_table(
+    title: str, parts: Sequence[tuple[str, Mapping[str, float]]], share: str = "share"
+) -> Table:
+    """Parts of the time of each by its name, largest first and beyond so many in one row; of one
+    alone with their shares."""
+    largest: dict[str, float] = {}
+    for _, time_us in parts:
+        for name, us in time_us.items():
+            largest[name] = max(largest.get(name, 0.0), us)
+    ordered = sorted((k for k in largest if largest[k] >= _MIN_US), key=lambda k: -largest[k])
+    rest, is_alone = ordered[_MAX_PARTS:], len(parts) == 1
+    records: list[dict[str, Any]] = [
+        {"part": named(name)} | {f"at{at}": us.get(name) for at, (_, us) in enumerate(parts)}
+        for name in ordered[:_MAX_PARTS]
     ]
-    return Table(title, columns(f"part=;us=time:us;frac={share}:share"), records)
+    if rest:
+        sums = (sum(us.get(name, 0.0) for name in rest) for _, us in parts)
+        records.append({"part": "others"} | {f"at{at}": us for at, us in enumerate(sums)})
+    heads = [Column("part", "")]
+    heads += [
+        Column(f"at{at}", "time" if is_alone else name, TIME) for at, (name, _) in enumerate(parts)
+    ]
+    if is_alone:
+        whole_us = sum(parts[0][1].values())
+        records = [each | {"frac": each["at0"] / whole_us} for each in records]
+        heads.append(Column("frac", share, SHARE))
+    return Table(title, heads, records)
 
 
 def median_step(steps: Sequence[StepBreakdown]) -> StepBreakdown:
     """The step whose duration is closest to the median of the steady ones; the first of equals."""
     steady = [step for step in steps if step.role == STEADY] or steps
-    middle_us = _median(step.accounting.step_us for step in steady)
+    middle_us = median([step.accounting.step_us for step in steady])
     return min(steady, key=lambda step: abs(step.accounting.step_us - middle_us))
-
-
-def _median(values: Iterable[float]) -> float:
-    import numpy as np
-
-    from perfmodel.base.arrays import median
-
-    return median(np.array([*values]))
 
 
 def step_name(name: str, role: str) -> str:
@@ -274,7 +266,7 @@ def excluded_steps(steps: Collection[tuple[str, str, float]]) -> str:
     steady_us = [step_us for _, role, step_us in steps if role == STEADY]
     if not steady_us or len(steady_us) == len(steps):
         return ""
-    middle_us = _median(steady_us)
+    middle_us = median(steady_us)
     left_out = ", ".join(
         f"{name} ({role})"
         if role == INCOMPLETE
@@ -295,3 +287,39 @@ def straggler_text(straggler: Mapping[str, Any] | None) -> str:
         f"{human_us(straggler['held_up_us'])} per step in sum, mostly because its "
         f"{cause.replace('_', ' ')} is {human_us(straggler['late_us'].get(cause, 0.0))} longer."
     )
+
+
+def number_text(value: Any) -> str:
+    """A figure in full: of a table how many values it has."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if not isinstance(value, int | float):
+        return f"{len(value)} values"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def assumed_text(name: str, figures: Sequence[Record], *, in_full: bool) -> str:
+    """How many of `figures` (`Read.to_dict`) are assumed or recalled; `in_full` which, with their
+    values, and their parts where several have a figure of that name. Empty without any."""
+    from perfmodel.hardware.reads import ASSUMED, RECALLED
+
+    count = Counter(each["figure"] for each in figures)
+    texts: dict[str, list[str]] = {ASSUMED: [], RECALLED: []}
+    for each in figures:
+        if each["grounds"] in texts:
+            part = f"{each['part']} " if count[each["figure"]] > 1 else ""
+            text = f"{part}{each['figure']} {number_text(each['value'])}"
+            texts[each["grounds"]].append(text)
+    said = [f"{grounds}: {', '.join(each)}" for grounds, each in texts.items() if each]
+    if not said or in_full:
+        hint = "sources: perfmodel hardware NAME, or --format json"
+        return f"{name}: hardware values {'; '.join(said)} ({hint})" if said else ""
+    guesses, unchecked = len(texts[ASSUMED]), len(texts[RECALLED])
+    is_one = unchecked == 1
+    of = "" if guesses else " hardware value" if is_one else " hardware values"
+    verb = "was not checked against its" if is_one else "were not checked against their"
+    parts = [f"{unchecked}{of} {verb} source"] * bool(unchecked)
+    if guesses:
+        are = " is a guess" if guesses == 1 else "s are guesses"
+        parts.insert(0, f"{guesses} hardware value{are}")
+    return f"{name}: {', '.join(parts)} (--sources)"

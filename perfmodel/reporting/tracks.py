@@ -1,4 +1,4 @@
-"""The tracks of a timeline in a trace viewer: which slices stand in which row, and when.
+"""The tracks of a timeline in a trace viewer: which boxes stand in which row, and when.
 
 Times are whole nanoseconds from one zero for all tracks, so that neighbours never overlap by
 rounding: Perfetto drops a slice that does not nest in the one before it.
@@ -6,20 +6,18 @@ rounding: Perfetto drops a slice that does not nest in the one before it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from perfmodel.base.arrays import Floats
+from perfmodel.base.arrays import Ints
 from perfmodel.base.units import NS_PER_US
 from perfmodel.errors import GraphError
-from perfmodel.timeline.critical_path import PathWalker, Piece, critical_path
-from perfmodel.timeline.figures import WAITING_LABEL, meeting_waits
-from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind, NodeKind
+from perfmodel.timeline.critical_path import PathWalker, critical_path
+from perfmodel.timeline.figures import node_frame, piece_columns, whole_text
+from perfmodel.timeline.graph.kinds import LAUNCH_KINDS
 from perfmodel.timeline.idle import DeviceWork, idle_gaps, idle_pieces
 from perfmodel.timeline.schedule import Timeline
 from perfmodel.trace.columns import NONE
@@ -27,58 +25,27 @@ from perfmodel.trace.columns import NONE
 CRITICAL_PATH = "critical path"
 GPU_IDLE = "GPU idle"
 STEPS = "steps"
-_KINDS = [kind.name.lower() for kind in NodeKind]
-_CAUSES = [cause.name.lower() for cause in Cause]
-_EDGES = [kind.name.lower() for kind in EdgeKind]
+_COLUMNS = ["track", "name", "kind", "cause", "start_ns", "end_ns", "detail", "node"]
+_ELSE = {"cause": "", "detail": "", "node": NONE}
+"""What boxes have that say nothing of it."""
+_SHOWN_WITHOUT_TIME = ("launch", "kernel", "copy", "collective")
 
 
-class Slice(NamedTuple):
-    """One box in a track; times in nanoseconds from the zero of the file."""
+class Tracks(NamedTuple):
+    """Named rows of boxes that do not overlap."""
 
-    name: str
-    kind: str
-    cause: str
-    start_ns: int
-    end_ns: int
-    detail: str = ""
-    """What it was waited for, or which edge led to it."""
-    node: int = NONE
-    """Of the graph."""
+    names: list[tuple[int, str]]
+    """Rank and name of each, by rank from top to bottom."""
+    boxes: pd.DataFrame
+    """By track and time: `track`, `name`, `kind`, `cause`, `start_ns`, `end_ns`, `detail` (what was
+    waited for), `node` of the graph or -1."""
+    arrows: Ints
+    """`[n, 2]` rows of `boxes`: from a launch call to what it put on a stream."""
 
 
-class Track(NamedTuple):
-    """A named row of slices in order of time, that do not overlap."""
-
-    rank: int
-    name: str
-    slices: list[Slice]
-
-    def between(self, low_ns: int, high_ns: int) -> slice:
-        """Which of its slices are there between two times."""
-        first = bisect_right(self.slices, low_ns, key=attrgetter("end_ns"))
-        return slice(
-            first, max(bisect_left(self.slices, high_ns, key=attrgetter("start_ns")), first)
-        )
-
-
-class Arrow(NamedTuple):
-    """From a launch call to what it put on a stream: places and starts of both slices."""
-
-    source: tuple[int, int]
-    """(track, slice) by index."""
-    target: tuple[int, int]
-
-
-def first_step_us(timeline: Timeline) -> float:
-    """When the first step of any rank starts (without steps: the first node)."""
-    marks = timeline.graph.marks
-    if len(marks.start):
-        return float(timeline.end_us[marks.start].min())
-    return float(timeline.start_us.min()) if len(timeline.start_us) else 0.0
-
-
-def lead_us(timeline: Timeline) -> float:
-    """How long before the first step the first node starts.
+def first_step(timeline: Timeline) -> tuple[float, float]:
+    """When the first step of any rank starts (without steps: the first node), and how long before
+    it the first node does, in microseconds.
 
     Raises `GraphError` naming the first node whose time is not a number.
     """
@@ -86,52 +53,68 @@ def lead_us(timeline: Timeline) -> float:
     if not finite.all():
         node = int(np.argmin(finite))
         raise GraphError(f"node {node} ({timeline.graph.labels[node]}) has no finite time")
-    if not len(finite):
-        return 0.0
-    return max(0.0, first_step_us(timeline) - float(timeline.start_us.min()))
+    marks = timeline.graph.marks
+    first_us = float(timeline.start_us.min()) if len(finite) else 0.0
+    step_us = float(timeline.end_us[marks.start].min()) if len(marks.start) else first_us
+    return step_us, max(0.0, step_us - first_us)
 
 
-def tracks_of(
-    timeline: Timeline, zero_us: float, *, with_path: bool = True
-) -> tuple[list[Track], list[Arrow]]:
-    """The tracks of a timeline, by rank from top to bottom, and the arrows between them: steps, the
-    critical path of each, threads and streams, idle time of the device by cause.
+def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> Tracks:
+    """The tracks of a timeline: of each rank its steps, the critical path through it, threads and
+    streams, and the idle time of its device by cause.
 
     `zero_us` is the zero of the file in the time of the timeline.
     """
-    marks, walker = timeline.graph.marks, PathWalker.of(timeline)
-    rank_of_mark = marks.rank.tolist()
-    pieces = (critical_path(timeline, mark, walker) for mark in range(len(rank_of_mark)))
-    path = _by_rank(timeline, chain.from_iterable(pieces)) if with_path else {}
-    boxes = _resource_boxes(timeline, zero_us)
-    rank_of = {name: _rank_of(name) for name in boxes}
-    steps_us = timeline.end_us[marks.start], timeline.end_us[marks.end]
-    steps = [*zip(rank_of_mark, marks.name, *(each.tolist() for each in steps_us), strict=True)]
-    tracks: list[Track] = []
-    for rank in dict.fromkeys([*rank_of_mark, *rank_of.values()]):
-        own = [step[1:] for step in steps if step[0] == rank]
-        in_ns = zip(own, *(_ns([step[at] for step in own], zero_us) for at in (1, 2)), strict=True)
-        tracks += _fitted(
-            rank, STEPS, (Slice(step[0], "step", "", low, high) for step, low, high in in_ns)
-        )
-        if rank in path:
-            tracks += _fitted(rank, CRITICAL_PATH, _pieces(timeline, path[rank], zero_us))
-        for name, slices in boxes.items():
-            if rank_of[name] == rank:
+    graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker.of(timeline)
+    every_mark = range(len(marks.name))
+    names_of_steps = list(map(whole_text, marks.name))
+    steps = pd.DataFrame({"rank": marks.rank, "name": names_of_steps, "kind": "step"})
+    steps = steps.assign(start_us=timeline.end_us[marks.start], end_us=timeline.end_us[marks.end])
+    pieces = (critical_path(timeline, mark, walker) for mark in every_mark if with_path)
+    path = piece_columns(timeline, chain.from_iterable(pieces))
+    first = float(marks.rank[0]) if len(marks.rank) else 0.0
+    path["rank"] = path["rank"].astype(float).ffill().fillna(first)
+    nodes = _shown_nodes(timeline)
+    by_resource = dict(list(nodes.groupby("resource", sort=False)))
+    rank_of = {name: _rank_of(name) for name in graph.resources if name in by_resource}
+    names: list[tuple[int, str]] = []
+    parts: list[pd.DataFrame] = []
+
+    def add(rank: int, name: str, boxes: pd.DataFrame) -> None:
+        """Boxes on one track, on more where they overlap."""
+        in_ns = {
+            f"{end}_ns": np.rint((boxes[f"{end}_us"].to_numpy(float) - zero_us) * NS_PER_US)
+            for end in ("start", "end")
+        }
+        missing = {key: value for key, value in _ELSE.items() if key not in boxes}
+        boxes = boxes.assign(**{k: ns.astype(np.int64) for k, ns in in_ns.items()}, **missing)
+        if "edge" in boxes:  # pieces, in order
+            boxes = boxes[boxes.end_ns > boxes.start_ns]
+        else:
+            boxes = boxes.sort_values(["start_ns", "end_ns"], ascending=[True, False])
+        lane = _lanes(boxes.start_ns.to_numpy(), boxes.end_ns.to_numpy())
+        for number in range(int(lane.max(initial=-1)) + 1):
+            parts.append(boxes[lane == number].assign(track=len(names)))
+            names.append((rank, f"{name} ({number + 1})" if number else name))
+
+    for rank in dict.fromkeys([*marks.rank.tolist(), *rank_of.values()]):
+        own = steps[steps["rank"] == rank]
+        add(rank, STEPS, own)
+        add(rank, CRITICAL_PATH, _named(path[path["rank"] == rank]))
+        for name, number in rank_of.items():
+            if number == rank:
                 rest = name.partition("/")[2].replace("/", " ")
-                tracks += _fitted(rank, rest or name, slices)
-        if own:
-            device = DeviceWork.of(timeline, rank)
-            gaps = (idle_pieces(idle_gaps(device, low, high), walker) for _, low, high in own)
-            idle = _pieces(timeline, chain.from_iterable(gaps), zero_us, by_cause=True)
-            tracks += _fitted(rank, GPU_IDLE, idle)
-    return tracks, list(_arrows(timeline, tracks))
-
-
-def _ns(time_us: Floats | Sequence[float], zero_us: float) -> list[int]:
-    """Whole nanoseconds from the zero of the file."""
-    found: list[int] = np.rint((np.asarray(time_us) - zero_us) * NS_PER_US).astype(int).tolist()
-    return found
+                add(rank, rest or name, by_resource[name])
+        device = DeviceWork.of(timeline, rank) if len(own) else None
+        if device is not None:
+            spans = zip(own.start_us.tolist(), own.end_us.tolist(), strict=True)
+            gaps = (idle_pieces(idle_gaps(device, *span), walker) for span in spans)
+            idle = piece_columns(timeline, chain.from_iterable(gaps))
+            add(rank, GPU_IDLE, _named(idle, by_cause=True))
+    kept = [part[_COLUMNS] for part in parts] or [pd.DataFrame(columns=_COLUMNS)]
+    numbers = dict.fromkeys(("track", "start_ns", "end_ns", "node"), np.int64)
+    boxes = pd.concat(kept, ignore_index=True).astype(numbers)
+    return Tracks(names, boxes, _arrows(timeline, boxes.node.to_numpy()))
 
 
 def _rank_of(resource: str) -> int:
@@ -139,94 +122,54 @@ def _rank_of(resource: str) -> int:
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-def _resource_boxes(timeline: Timeline, zero_us: float) -> dict[str, list[Slice]]:
-    """Per resource its nodes in order of start, the longest first, and waits for other ranks."""
-    graph, nodes, waits = timeline.graph, timeline.graph.nodes_, meeting_waits(timeline)
-    start_ns = _ns(np.concatenate([timeline.start_us, waits.start_us]), zero_us)
-    end_ns = _ns(np.concatenate([timeline.end_us, waits.end_us]), zero_us)
-    resource = np.concatenate([nodes.resource, nodes.resource[waits.node]]).tolist()
-    shown = nodes.kind != NodeKind.MARK
-    shown &= (timeline.end_us > timeline.start_us) | np.isin(nodes.kind, _SHOWN_WITHOUT_TIME)
-    if graph.arrivals is not None:
-        shown[graph.arrivals[:, 1]] = False
-    kind, cause, count = nodes.kind.tolist(), nodes.cause.tolist(), len(graph)
-    rows = np.concatenate([np.flatnonzero(shown), count + np.arange(len(waits.node))])
-    order = rows[np.lexsort((-np.array(end_ns)[rows], np.array(start_ns)[rows]))].tolist()
-    boxes: dict[str, list[Slice]] = {name: [] for name in graph.resources}
-    for row in order:
-        why, times = _CAUSES[Cause.COLLECTIVE_WAIT], (start_ns[row], end_ns[row])
-        box = Slice(WAITING_LABEL, why, why, *times)
-        if row < count:
-            name, why = graph.labels[row], _CAUSES[cause[row]]
-            name = f"before {name}" if cause[row] == Cause.HOST_T1 else name
-            box = Slice(name, _KINDS[kind[row]], why, *times, node=row)
-        boxes[graph.resources[resource[row]]].append(box)
-    return boxes
+def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
+    """Nodes and waits for other ranks as boxes; a transfer stands for its arrivals."""
+    nodes, arrivals = node_frame(timeline), timeline.graph.arrivals
+    shown = (nodes.end_us > nodes.start_us) | nodes.kind.isin(_SHOWN_WITHOUT_TIME)
+    shown &= nodes.kind != "mark"
+    if arrivals is not None:
+        shown &= ~nodes.node.isin(arrivals[:, 1])
+    return nodes[shown].assign(name=_with_gap(nodes[shown]))
 
 
-_SHOWN_WITHOUT_TIME = (NodeKind.LAUNCH, NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
+def _with_gap(rows: pd.DataFrame) -> pd.Series[str]:
+    """Labels; of the time between operators, before which it is."""
+    return rows.label.where(rows.cause != "host_t1", "before " + rows.label.astype(object))
 
 
-def _fitted(rank: int, name: str, slices: Iterable[Slice]) -> list[Track]:
-    """A track of these slices, in order of start; more where they overlap."""
-    tracks: list[Track] = []
-    for box in slices:
-        free = (each for each in tracks if each.slices[-1].end_ns <= box.start_ns)
-        track = next(free, None)
-        if track is None:
-            number = f" ({len(tracks) + 1})" if tracks else ""
-            track = Track(rank, f"{name}{number}", [])
-            tracks.append(track)
-        track.slices.append(box)
-    return tracks
+def _named(pieces: pd.DataFrame, *, by_cause: bool = False) -> pd.DataFrame:
+    """Pieces as boxes named after their nodes; waits, and all `by_cause`, after their cause."""
+    is_cause = by_cause | (pieces.edge != "") | (pieces.label == "")
+    edge = pieces.edge.where(pieces.edge != "", "idle")
+    return pieces.assign(
+        name=pieces.cause.where(is_cause, _with_gap(pieces)),
+        kind=edge.where(is_cause, pieces.kind),
+        detail=pieces.label.where(is_cause, ""),
+        node=NONE,
+    )
 
 
-def _arrows(timeline: Timeline, tracks: Sequence[Track]) -> Iterator[Arrow]:
-    """One arrow per launch edge between nodes that are shown; a transfer stands for its
-    arrivals."""
-    place = {
-        box.node: (at, number)
-        for at, track in enumerate(tracks)
-        for number, box in enumerate(track.slices)
-        if box.node != NONE
-    }
-    edges, arrivals = timeline.graph.edges_, timeline.graph.arrivals
-    launches = np.flatnonzero(np.isin(edges.kind, LAUNCH_KINDS))
-    transfer_of = {} if arrivals is None else dict(zip(*arrivals.T[::-1].tolist(), strict=True))
-    ends = edges.source[launches].tolist(), edges.target[launches].tolist()
-    for source, target in zip(*ends, strict=True):
-        target = transfer_of.get(target, target)
-        if source in place and target in place:
-            yield Arrow(place[source], place[target])
+def _lanes(start_ns: Ints, end_ns: Ints) -> Ints:
+    """For boxes in order of start, the first lane that is free by then."""
+    lane = np.zeros(len(start_ns), np.int64)
+    if (start_ns[1:] >= end_ns[:-1]).all():
+        return lane
+    free: list[int] = []
+    for at, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
+        lane[at] = next((n for n, until in enumerate(free) if until <= start), len(free))
+        free[lane[at] : lane[at] + 1] = [end]
+    return lane
 
 
-def _by_rank(timeline: Timeline, path: Iterable[Piece]) -> dict[int, list[Piece]]:
-    """The pieces of a path by the rank of their node; pieces without a node stay with the last."""
-    rank_of = timeline.graph.nodes_.rank
-    by_rank: dict[int, list[Piece]] = {}
-    rank = int(timeline.graph.marks.rank[0]) if len(timeline.graph.marks.rank) else 0
-    for piece in sorted(path, key=lambda p: (p.start_us, p.end_us)):
-        rank = int(rank_of[piece.node]) if piece.node >= 0 else rank
-        by_rank.setdefault(rank, []).append(piece)
-    return by_rank
-
-
-def _pieces(
-    timeline: Timeline, pieces: Iterable[Piece], zero_us: float, *, by_cause: bool = False
-) -> Iterator[Slice]:
-    """Slices of a path (named after its nodes, its waits after their cause) or of idle time."""
-    ordered = sorted(pieces, key=lambda p: (p.start_us, p.end_us))
-    start_ns = _ns([piece.start_us for piece in ordered], zero_us)
-    end_ns = _ns([piece.end_us for piece in ordered], zero_us)
-    labels, kinds = timeline.graph.labels, timeline.graph.nodes_.kind.tolist()
-    for piece, low, high in zip(ordered, start_ns, end_ns, strict=True):
-        if high <= low:
-            continue
-        cause = _CAUSES[piece.cause]
-        label = labels[piece.node] if piece.node >= 0 else ""
-        edge = _EDGES[piece.edge] if piece.edge >= 0 else ""
-        if by_cause or edge or not label:
-            yield Slice(cause, edge or "idle", cause, low, high, label)
-        else:
-            label = f"before {label}" if piece.cause == Cause.HOST_T1 else label
-            yield Slice(label, _KINDS[kinds[piece.node]], cause, low, high)
+def _arrows(timeline: Timeline, node_of_box: Ints) -> Ints:
+    """One per launch edge between nodes that are shown."""
+    edges, arrivals, count = timeline.graph.edges_, timeline.graph.arrivals, len(timeline.graph)
+    row_of = np.full(count, NONE, np.int64)
+    has_node = np.flatnonzero(node_of_box != NONE)
+    row_of[node_of_box[has_node]] = has_node
+    if arrivals is not None:
+        row_of[arrivals[:, 1]] = row_of[arrivals[:, 0]]
+    launches = np.isin(edges.kind, LAUNCH_KINDS)
+    ends = row_of[np.stack([edges.source[launches], edges.target[launches]], axis=1)]
+    found: Ints = ends[(ends != NONE).all(axis=1)]
+    return found

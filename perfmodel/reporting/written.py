@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,8 @@ from perfmodel.errors import PerfmodelError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.hardware import Part
     from perfmodel.prediction.gains import Gain
-    from perfmodel.prediction.types import Prediction, Result
+    from perfmodel.prediction.types import Prediction
     from perfmodel.timeline.graph.types import ExecutionGraph
     from perfmodel.trace import Trace
 
@@ -30,6 +30,7 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     page has the sources of those machines alone that the catalogue knows by name. Raises
     `UsageError` for `options` beside a `Prediction`, and where `path` is the trace itself.
     """
+    from perfmodel.hardware import Part, load
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
     from perfmodel.prediction.types import Prediction
@@ -45,25 +46,15 @@ def report(source: Any, path: str | Path = "report.html", **options: Any) -> Pat
     prediction = content if isinstance(content, Prediction) else predict(content, **options)
     recorded = content if isinstance(content, Trace) else None
     helps = gains_of(prediction, str(prediction.source["trace"]))
-    machines = _machines(prediction, options.get("hardware", ()))
+    given: Any = options.get("hardware", ())
+    is_one = isinstance(given, (str, Part)) or not isinstance(given, Iterable)
+    listed = [given] if is_one else list(given)
+    machines = [load(each) if isinstance(each, (str, Path)) else each for each in listed]
+    for result in () if listed else prediction.results:
+        with suppress(PerfmodelError):  # a machine of the user's, or the trace's own
+            machines.append(load(result.hardware))
     write_text(path, page_html(prediction, machines, helps, recorded))
     return path
-
-
-def _machines(prediction: Prediction, given: Any) -> list[Part]:
-    """The machines `given`, or else those of a prediction's results that the catalogue knows."""
-    from perfmodel.hardware import Part, load
-
-    is_one = isinstance(given, (str, Part)) or not isinstance(given, Iterable)
-    if listed := [given] if is_one else list(given):
-        return [load(each) if isinstance(each, (str, Path)) else each for each in listed]
-    machines = []
-    for result in prediction.results:
-        try:
-            machines.append(load(result.hardware))
-        except PerfmodelError:  # a machine of the user's, or the trace's own
-            continue
-    return machines
 
 
 def require_page(path: Path) -> None:
@@ -76,23 +67,19 @@ def predict_words(
     graph: ExecutionGraph,
     source: str | None,
     hardware: Sequence[str] = (),
-    *,
-    reading: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[str]:
-    """The words of `perfmodel predict` for a trace (None: the demo) read with the options `reading`
-    and without what-ifs.
+    """The words of `perfmodel predict` for a trace (None: the demo) with `options`, without
+    what-ifs.
 
     `--keep-contention` stands where collectives may slow kernels down: what they cost one another
     takes far longer to work out anew than a schedule.
     """
     from perfmodel.timeline.graph.kinds import NodeKind
 
-    words = ["perfmodel", "predict", *([source] if source is not None else []), *reading]
+    words = ["perfmodel", "predict", *([source] if source is not None else []), *options]
     for name in hardware:
         words += ["--hardware", name]
-    for text in settings:
-        words += ["--set", text]
     if not hardware and (graph.nodes_.kind[graph.on_device] == NodeKind.COLLECTIVE).any():
         words.append("--keep-contention")
     return words
@@ -102,9 +89,7 @@ def gains_of(
     prediction: Prediction,
     source: str | None,
     hardware: Sequence[str] = (),
-    *,
-    reading: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[list[Gain]]:
     """Per result what would help most, without its what-ifs, with commands as `predict_words` has
     them; none from shapes alone, of which nothing can be scaled. `hardware` are the names that were
@@ -121,7 +106,7 @@ def gains_of(
         timeline = before.timeline
         own = [] if before.mode == REPLAY else [before.hardware]
         names = hardware[number : number + 1] or own
-        words = predict_words(timeline.graph, source, names, reading=reading, settings=settings)
+        words = predict_words(timeline.graph, source, names, options)
         taken_us = timeline.end_us - timeline.start_us
         helps.append(gains(timeline.graph, taken_us, words, straggler=before.straggler))
     return helps
@@ -133,38 +118,28 @@ class What(StrEnum):
     TIMELINE = "timeline"
     GRAPH = "graph"
     CHAKRA = "chakra"
-    OP = "op"
 
 
-_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA, ".py": What.OP}
+_BY_SUFFIX = {".graphml": What.GRAPH, ".et": What.CHAKRA}
 
 
-def exported(path: Path | None, what: str | None = None, name: str = "") -> What:
-    """What a file of that name is for, unless `what` says it.
-
-    Raises `UsageError` where an operator has no `name`, or anything else has one.
-    """
+def exported(path: Path | None, what: str | None = None) -> What:
+    """What a file of that name is for, unless `what` says it. Raises `UsageError`."""
     if what is not None and what not in list(What):
         raise UsageError(f"export: unknown {what!r}; one of {', '.join(What)}")
-    chosen = What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
-    if chosen is What.OP and not name:
-        raise UsageError("an op: give --name, such as aten::addmm")
-    if name and chosen is not What.OP:
-        raise UsageError(f"--name: a {chosen} is of the whole trace; --what op is of one operator")
-    return chosen
+    return What(what or _BY_SUFFIX.get(suffix_of(path) if path else "", What.TIMELINE))
 
 
 def export(
     source: str | Path | Trace | Prediction | pd.DataFrame,
     path: str | Path,
     what: str | None = None,
-    name: str = "",
 ) -> list[Path]:
     """Write a timeline, a linked trace or a graph for other tools; the files written.
 
     `what` is `timeline` (JSON for ui.perfetto.dev: of a prediction beside what was measured),
-    `graph` (GraphML), `chakra` (a linked trace, a file per rank) or `op` (a PyTorch file that runs
-    the operator `name`): of a trace; by default the suffix of `path` decides.
+    `graph` (GraphML) or `chakra` (a linked trace, a file per rank) of a trace; by default the
+    suffix of `path` decides.
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
@@ -172,11 +147,11 @@ def export(
 
     path = Path(path)
     check_writable(path, source if isinstance(source, (str, Path)) else None)
-    chosen = exported(path, what, name)
+    chosen = exported(path, what)
     content: Any = source if isinstance(source, Prediction) else sourced(source)
     if chosen is What.TIMELINE and not isinstance(content, Prediction):
         content = predict(content)
-    found = documents(chosen, content, path, name)
+    found = documents(chosen, content, path)
     for each, document in found.items():
         assert each is not None
         with atomic_write(each) as file:
@@ -184,28 +159,33 @@ def export(
     return [each for each in found if each]
 
 
-def documents(
-    what: What, content: Any, path: Path | None, name: str = ""
-) -> dict[Path | None, bytes]:
-    """What is written, by file: the timeline of a prediction, else of a trace; ranks of a linked
-    trace have a file each. `name` is that of the operator of an `op`."""
-    from perfmodel.reporting.perfetto import chakra_linked, graphml
+def documents(what: What, content: Any, path: Path | None) -> dict[Path | None, bytes]:
+    """What is written, by file: the timeline of a prediction (what was measured, where it was, what
+    is predicted, and of a what-if also without it), else of a trace; ranks of a linked trace have a
+    file each."""
+    from perfmodel.prediction.shapes import MODEL
+    from perfmodel.reporting.perfetto import chakra_linked, graphml, perfetto_json
     from perfmodel.timeline.graph import build_graph
     from perfmodel.timeline.graph.build import build_rank
+    from perfmodel.timeline.schedule import measured
     from perfmodel.trace import Trace
 
     if what is What.TIMELINE:
-        return {path: _timeline_json(content.results[0])}
+        result = content.results[0]
+        before, shown = result.baseline, {}
+        if result.mode != MODEL:
+            shown["measured"] = measured((before or result).timeline.graph)
+        if before is None:
+            shown["predicted"] = result.timeline
+        else:
+            shown |= {"baseline": before.timeline, "what-if": result.timeline}
+        return {path: perfetto_json(shown)}
     if not isinstance(content, Trace):
         raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
     if what is What.GRAPH:
         return {path: graphml(build_graph(content))}
     if not content.ranks:
         raise UsageError(f"{content.source}: an execution trace alone has no times of kernels")
-    if what is What.OP:
-        from perfmodel.reporting.operator_script import operator_script
-
-        return {path: operator_script(content, name, path.name if path else "op.py").encode()}
     several = len(content.ranks) > 1
     if path is None and several:
         raise UsageError(f"{len(content.ranks)} ranks are a file each: give -o NAME.et")
@@ -215,20 +195,3 @@ def documents(
         )
         for rank, links in zip(content.ranks, content.links, strict=True)
     }
-
-
-def _timeline_json(result: Result) -> bytes:
-    """What was measured, where it was, what is predicted, and of a what-if also without it."""
-    from perfmodel.prediction.shapes import MODEL
-    from perfmodel.reporting.perfetto import perfetto_json
-    from perfmodel.timeline.schedule import measured
-
-    before = result.baseline
-    shown = {}
-    if result.mode != MODEL:
-        shown["measured"] = measured((before or result).timeline.graph)
-    if before is None:
-        shown["predicted"] = result.timeline
-    else:
-        shown |= {"baseline": before.timeline, "what-if": result.timeline}
-    return perfetto_json(shown)

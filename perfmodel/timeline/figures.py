@@ -1,120 +1,134 @@
-"""Figures of timelines and of where their steps went, and the columns that they take."""
+"""Timelines and paths as frames, and the figures of where their steps went."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Ints
 from perfmodel.plot import breakdown_figure, timeline_figure
 from perfmodel.timeline.critical_path import ROUNDING_US, Piece
-from perfmodel.timeline.graph.kinds import Cause
+from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline
+from perfmodel.trace.columns import NONE
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
-Columns = dict[str, Any]
 WAITING_LABEL = "waiting for other ranks"
-_CAUSES = [cause.name.lower() for cause in Cause]
+
+
+def whole_text(text: str) -> str:
+    """Without halves of characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _named(of: type[IntEnum], numbers: Iterable[int]) -> list[str]:
+    """Names in lower case, empty of -1."""
+    names = [*(each.name.lower() for each in of), ""]
+    return [names[number] for number in numbers]
+
+
+def _of_nodes(graph: ExecutionGraph, node: Ints) -> pd.DataFrame:
+    """What nodes are, by their numbers."""
+    import pandas as pd
+
+    nodes = graph.nodes_
+    texts = {
+        "resource": [graph.resources[at] for at in nodes.resource[node].tolist()],
+        "label": [whole_text(graph.labels[at]) for at in node.tolist()],
+        "kind": _named(NodeKind, nodes.kind[node]),
+        "cause": _named(Cause, nodes.cause[node]),
+        "scope": _named(Scope, nodes.scope[node]),
+    }
+    return pd.DataFrame({"node": node, "rank": nodes.rank[node], **texts})
+
+
+def node_frame(timeline: Timeline) -> pd.DataFrame:
+    """A row per node (`node`, -1 of a wait for other ranks from a rank's arrival at a collective to
+    its transfer): `rank`, `resource`, `label`, `kind`, `cause`, `scope`, `start_us`, `end_us`."""
+    import pandas as pd
+
+    graph = timeline.graph
+    nodes = _of_nodes(graph, np.arange(len(graph)))
+    nodes = nodes.assign(start_us=timeline.start_us, end_us=timeline.end_us)
+    if graph.arrivals is None:
+        return nodes
+    transfer, arrival = graph.arrivals.T
+    waiting = nodes.iloc[transfer].assign(
+        label=WAITING_LABEL,
+        kind="collective_wait",
+        cause="collective_wait",
+        scope="none",
+        node=NONE,
+        start_us=timeline.end_us[arrival],
+        end_us=timeline.start_us[transfer],
+    )
+    return pd.concat([nodes, waiting[waiting.end_us > waiting.start_us]])
 
 
 def timeline_columns(
     timeline: Timeline, start_us: float = -np.inf, end_us: float = np.inf
-) -> Columns:
-    """The nodes of a timeline that run within [start_us, end_us] of the graph's clock.
+) -> pd.DataFrame:
+    """The rows of `node_frame` that run within [start_us, end_us] of the graph's clock and take
+    time."""
+    every = node_frame(timeline)
+    is_shown = (every.end_us > start_us) & (every.start_us < end_us)
+    return every[is_shown & (every.end_us > every.start_us)].reset_index(drop=True)
 
-    Columns `resource`, `label`, `kind`, `scope`, `start_us`, `end_us`; nodes that take no time
-    are left out. Where ranks meet, waiting for the others is a piece of kind `collective_wait`.
+
+def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> pd.DataFrame:
+    """Pieces of a critical path, or of idle time, in order of time.
+
+    Columns `node` (-1: none), `edge` (text, empty where the piece is the node itself), `cause`,
+    `start_us`, `end_us`; of the node `rank`, `resource`, `label` and `kind`.
     """
     import pandas as pd
 
-    nodes = timeline.graph.nodes.assign(start_us=timeline.start_us, end_us=timeline.end_us)
-    waits = meeting_waits(timeline)
-    waiting = nodes.iloc[waits.node].assign(
-        label=WAITING_LABEL,
-        kind="collective_wait",
-        scope="none",
-        start_us=waits.start_us,
-        end_us=waits.end_us,
-    )
-    every = pd.concat([nodes, waiting])
-    is_shown = (every.end_us > start_us) & (every.start_us < end_us)
-    shown = every[is_shown & (every.end_us > every.start_us)]
-    names = ("resource", "label", "kind", "scope", "start_us", "end_us")
-    return {name: shown[name].to_numpy() for name in names}
-
-
-class MeetingWaits(NamedTuple):
-    """Where a stream was taken by a collective that waited for other ranks."""
-
-    node: Ints
-    """The transfer that followed."""
-    start_us: Floats
-    end_us: Floats
-
-
-def meeting_waits(timeline: Timeline) -> MeetingWaits:
-    """From each rank's arrival at a collective to the start of its transfer, where time passed."""
-    arrivals = timeline.graph.arrivals
-    if arrivals is None:
-        return MeetingWaits(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
-    transfer, arrival = arrivals[:, 0], arrivals[:, 1]
-    begun, over = timeline.end_us[arrival], timeline.start_us[transfer]
-    took = over > begun
-    return MeetingWaits(transfer[took], begun[took], over[took])
-
-
-def piece_columns(timeline: Timeline, pieces: Iterable[Piece]) -> Columns:
-    """Pieces of a critical path, or of idle time, in order of time; none that only rounding made.
-
-    Columns `resource`, `label`, `cause`, `start_us`, `end_us`; resource and label are those of the
-    node of the piece, empty where it has none.
-    """
-    drawn = (piece for piece in pieces if piece.end_us - piece.start_us > ROUNDING_US)
-    ordered: Sequence[Piece] = sorted(drawn, key=lambda piece: (piece.start_us, piece.end_us))
-    graph = timeline.graph
-    resource = graph.nodes_.resource
-    return {
-        "resource": [graph.resources[resource[p.node]] if p.node >= 0 else "" for p in ordered],
-        "label": [graph.labels[p.node] if p.node >= 0 else "" for p in ordered],
-        "cause": [_CAUSES[p.cause] for p in ordered],
-        "start_us": np.array([p.start_us for p in ordered], dtype=np.float64),
-        "end_us": np.array([p.end_us for p in ordered], dtype=np.float64),
-    }
+    names = ["node", "edge", "cause", "start_us", "end_us"]
+    frame = pd.DataFrame(list(pieces), columns=names).sort_values(["start_us", "end_us"])
+    types: dict[str, Any] = {"node": np.int64, "start_us": float, "end_us": float}
+    frame = frame.astype(types).reset_index(drop=True)
+    has_node = frame.node.to_numpy() >= 0
+    of_node = _of_nodes(timeline.graph, frame.node.to_numpy())
+    texts = {name: of_node[name].where(has_node, "") for name in ("resource", "label", "kind")}
+    kinds = {"edge": _named(EdgeKind, frame.edge), "cause": _named(Cause, frame.cause)}
+    return frame.assign(rank=of_node["rank"].where(has_node), **texts, **kinds)
 
 
 def step_figure(
     timeline: Timeline, mark: int, *, path: Iterable[Piece], idle: Iterable[Piece] | None = None
 ) -> Figure:
     """The timeline of one step (row `mark` of the graph's marks), with its path and idle time."""
+
+    def drawn(pieces: Iterable[Piece]) -> pd.DataFrame:
+        """None that only rounding made."""
+        every = piece_columns(timeline, pieces)
+        return every[every.end_us - every.start_us > ROUNDING_US]
+
     marks = timeline.graph.marks
     start_us = float(timeline.end_us[marks.start[mark]])
     end_us = float(timeline.end_us[marks.end[mark]])
     return timeline_figure(
         timeline_columns(timeline, start_us, end_us),
-        path=piece_columns(timeline, path),
-        idle=None if idle is None else piece_columns(timeline, idle),
+        path=drawn(path),
+        idle=None if idle is None else drawn(idle),
         start_us=start_us,
         end_us=end_us,
         title=f"{marks.name[mark]}, rank {marks.rank[mark]}",
     )
 
 
-def comparison_figure(
-    steps: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = ""
-) -> Figure:
-    """Stacked bars of `{step: {source: {part: microseconds}}}`, such as
-    `{"ProfilerStep#5": {"measured": path.by_cause(), "predicted": other.by_cause()}}`."""
-    rows = [
-        (step, source, part, time_us)
-        for step, sources in steps.items()
-        for source, parts in sources.items()
-        for part, time_us in parts.items()
-    ]
-    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
-    names = ("step", "source", "part", "time_us")
-    return breakdown_figure(dict(zip(names, columns, strict=True)), title=title)
+def parts_figure(sources: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
+    """Stacked bars of `{source: {part: microseconds}}`, such as `{"measured": path.by_cause()}`."""
+    import pandas as pd
+
+    rows = [(source, *part) for source, parts in sources.items() for part in parts.items()]
+    frame = pd.DataFrame(rows, columns=["source", "part", "time_us"])
+    return breakdown_figure(frame, title=title)

@@ -237,8 +237,7 @@ def test_what_ifs_that_make_no_sense(
 def test_options_that_make_no_sense(
     run: Run, trace: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    saved = tmp_path / "profile.json"
-    refused(run("predict", trace, *options, "-o", tmp_path / OUT, "--save-overheads", saved))
+    refused(run("predict", trace, *options, "-o", tmp_path / OUT))
     assert [file.name for file in tmp_path.iterdir()] == [trace.name]
 
 
@@ -272,7 +271,6 @@ def test_places_that_cannot_be_written(run: Run, trace: Path, tmp_path: Path) ->
         ("kernel", "add", "rows=1", "cols=1", "--hardware", "FILE"),
         ("predict", "FILE:Net", "--hardware", "l4"),
         ("predict", "--plan=FILE", "--workload", "neo-a", "--hardware", "l4"),
-        ("predict", "--hardware", "l4", "--save-overheads", "FILE"),
         ("plan", "--workload", "neo-a", "--hardware", "dgx-1", "--torchrec", "FILE"),
         ("compare", "--workload", "neo-a", "--hardware", "FILE"),
         ("evaluate", "modules", "FILE", "--programs", "."),

@@ -13,7 +13,7 @@ from cli.conftest import Run
 from cli.samples import ALL_REDUCE, KERNEL, check_schema, document, write
 from cli.test_bad_input import refused
 
-from perfmodel.cli.breakdown_tables import show_gains
+from perfmodel.cli.breakdown import show_gains
 from perfmodel.cli.console import Console
 
 

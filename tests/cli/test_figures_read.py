@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.cli.console import LINE, Console, say_assumed_figures
+from perfmodel.cli.console import LINE, Console
 from perfmodel.hardware.reads import FigureRead
 
 
 def said(*figures: FigureRead) -> str:
     console = Console(width=400)
-    say_assumed_figures(console, "node", [each.to_dict() for each in figures])
+    console.say_assumed("node", [each.to_dict() for each in figures])
     return console.text.strip()
 
 

@@ -43,7 +43,6 @@ def _full(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "name"),
     [
         (("predict", "{trace}", "-o"), "out.json"),
-        (("predict", "{trace}", "--save-overheads"), "profile.json"),
         (("predict", "{trace}", "--figure"), "steps.svg"),
         (("breakdown", "{trace}", "-o"), "out.csv"),
         (("export", "{trace}", "-o"), "trace.json"),

@@ -145,7 +145,7 @@ def test_ranks_stand_side_by_side(run: Run, tmp_path: Path) -> None:
 
 def test_overheads_are_saved_and_used(run: Run, trace: Path, tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    assert run("predict", trace, "--save-overheads", profile).status == 0
+    assert run("fit", "overheads", trace, "-o", profile).status == 0
     assert json.loads(profile.read_text())["schema"] == "perfmodel.overheads/1"
     assert answer_of(run, trace, "--overheads", profile)["results"][0]["measured"] is None
 

@@ -44,7 +44,6 @@ class Writing:
 
 WRITING = (
     Writing("predict", ("predict", TRACE, "-o", "{out}", "--format", "json")),
-    Writing("predict --save-overheads", ("predict", TRACE, "--save-overheads", "{out}")),
     Writing("predict --figure", ("predict", TRACE, "--figure", "{out}.svg")),
     Writing("breakdown", ("breakdown", TRACE, "-o", "{out}", "--format", "csv")),
     Writing("export", ("export", TRACE, "-o", "{out}.json")),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import UsageError
-from perfmodel.plot.scatter import pareto_figure
+from perfmodel.plot import pareto_figure
 
 ACROSS, UP = np.array([2e7, 1e7, np.nan, 3e7]), np.array([2e-4, 3e-4, 1e-4, 1e-4])
 

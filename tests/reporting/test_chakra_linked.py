@@ -12,7 +12,7 @@ import pytest
 
 from perfmodel import read
 from perfmodel.prediction.result import summarise
-from perfmodel.reporting import chakra_linked
+from perfmodel.reporting.perfetto import chakra_linked
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks

@@ -7,7 +7,7 @@ import networkx as nx
 import pytest
 from reporting.handmade import KERNEL, graph, relabelled
 
-from perfmodel.reporting import graphml
+from perfmodel.reporting.perfetto import graphml
 
 
 def test_networkx_reads_back_what_was_written() -> None:

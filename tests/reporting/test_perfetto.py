@@ -10,7 +10,7 @@ import pytest
 from reporting.handmade import KERNEL, graph, relabelled
 
 from perfmodel.errors import GraphError
-from perfmodel.reporting import perfetto_json
+from perfmodel.reporting.perfetto import perfetto_json
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.schedule import Timeline, measured, schedule
 from perfmodel.trace.kineto import decode_kineto

@@ -1,0 +1,245 @@
+"""A prediction as lines and tables, from its answer in JSON: terminal and page show the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.base.units import BYTES_PER_GB, US_PER_S, human_us
+from perfmodel.reporting import tables
+from perfmodel.reporting.tables import Record, Table
+
+if TYPE_CHECKING:
+    from perfmodel.prediction import Prediction, Result
+
+
+_DEVICE = (
+    "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
+)
+_GAIN = "gain_us=gain:us;gain_frac=of step:share"
+_MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
+_NULLS = {
+    "null_mean_us": "others' mean",
+    "null_mean_gpu_us": "+ GPU active",
+    "null_last_us": "last step",
+}
+"""Predictions of a step that need no model."""
+_MAX_COLUMNS = 4
+
+
+def prediction_blocks(
+    prediction: Prediction, demo: Mapping[str, Any] | None = None, *, in_full: bool = False
+) -> Iterator[str | Table]:
+    """The results and what was measured, then steps, ranks, kernels and the critical path; assumed
+    hardware values `in_full`."""
+    source, results = prediction.source, prediction.results
+    answers = [result.to_dict() for result in results]
+    named = list(zip(map(_name, results), answers, strict=True))
+    yield _title(source)
+    if demo:
+        yield f"{demo['model']}; captured on {demo['machine']}"
+    has_device = source["device"] != "cpu" or any(each["kernel_sum_us"] for each in answers)
+    device = _DEVICE if has_device else ""
+    yield _summary(results, answers, device)
+    for result, (name, answer) in zip(results, named, strict=True):
+        yield from (f"{name}: {line}" for line in _lines_of(source, result, answer))
+        yield tables.assumed_text(name, answer["assumed"], in_full=in_full)
+    first = answers[0]
+    if len(results) == 1 and len({step["step_us"] for step in first["steps"]}) > 1:
+        rank = f", rank {results[0].rank.rank}" if len(first["per_rank"]) > 1 else ""
+        left_out_us = demo["left_out_us"] if demo and first["mode"] == "replay" else ()
+        yield _steps_table(first, rank, left_out_us)
+        yield from _lines_of_steps(first["steps"])
+    if demo:
+        keys = ("unprofiled_us", "unprofiled_p10_us", "unprofiled_p90_us")
+        middle, p10, p90 = (human_us(demo[key]) for key in keys)
+        yield f"\nWithout the profiler a step takes {middle} (median; 10 to 90 %: {p10} to {p90})."
+    for result, (name, answer) in zip(results, named, strict=True):
+        if len(answer["per_rank"]) > 1:
+            yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
+            yield tables.straggler_text(answer["straggler"])
+    kinds = "Time by family" if first["mode"] == "model" else "GPU time by kernel family"
+    for at in range(0, len(named), _MAX_COLUMNS):
+        some = named[at : at + _MAX_COLUMNS]
+        for title, key, by, us in (
+            ("Critical path of the median step", "critical_path", "kind", "duration_us"),
+            (kinds, "families", "family", "time_us"),
+        ):
+            parts = [(name, _summed(answer[key], by, us)) for name, answer in some]
+            if key == "critical_path" or any(time_us for _, time_us in parts):
+                yield tables.parts_table(title, parts)
+
+
+def _title(source: Record) -> str:
+    """What was predicted, in a line."""
+    if "workload" in source:
+        what = "training" if source["training"] else "inference"
+        software = source["implementation"]
+        return f"{source['workload']} ({software}), {what}, batch {source['batch']:,}"
+    if not source["ranks"]:
+        ranks = tables.counted(len(source["execution_traces"]), "rank")
+        return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
+    if "operators" in source:
+        return f"{source['trace']}: {tables.counted(source['operators'], 'operator')}"
+    ranks = tables.counted(len(source["ranks"]), "rank")
+    events = tables.counted(source["events"], "event")
+    return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
+
+
+def _lines_of(source: Record, result: Result, answer: Record) -> Iterator[str]:
+    """Memory, rate and latency of a result, where they are known."""
+    memory = answer["memory"]
+    if memory:
+        gb = {key: value / BYTES_PER_GB for key, value in memory.items() if "bytes" in key}
+        rank = memory.get("rank")
+        where = "per rank" if rank is None else f"on rank {rank}, the fullest"
+        yield (
+            f"{gb['total_bytes']:,.1f} GB {where} (tables {gb['tables_bytes']:,.1f}, "
+            f"other resident {gb['resident_bytes']:,.1f}, activations "
+            f"{gb['temporary_bytes']:,.1f}){'' if memory['fits'] else '; does not fit'}"
+        )
+    if "workload" in source:
+        yield f"{source['batch'] / result.step_us * US_PER_S:,.0f} samples per second"
+    if answer["bound_by"] and answer["latency_us"] is not None:
+        total = sum(answer["bound_by"].values())
+        shares = ", ".join(
+            f"{name} {tables.percent(us, total)}"
+            for name, us in answer["bound_by"].items()
+            if us >= 0.01 * total
+        )
+        latency = human_us(answer["latency_us"])
+        yield f"critical path: {shares}; latency of one step {latency}"
+    for row in source.get("serving", ()):
+        if row["hardware"] != answer["hardware"]:
+            continue
+        if "rate_per_s" in row:
+            found = row["note"] or (
+                f"{row['load_frac']:.0%} of its time, half within {human_us(row['p50_us'])}, 99 % "
+                f"within {human_us(row['p99_us'])}"
+            )
+            yield f"at {row['rate_per_s']:,.0f} samples/s: {found}"
+        if "most_per_s" in row:
+            limit = human_us(row["p99_limit_us"])
+            yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
+
+
+def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
+    """One row for what was measured, one per result, of a what-if with the one without it above."""
+    truth_us = _measured_step_us(results[0])
+    is_replay = all(each["mode"] == "replay" for each in answers)
+    records: list[Record] = []
+    if truth_us is not None:
+        measured = answers[0]["measured"] or {}
+        records.append(measured | {"name": "measured", "step_us": truth_us})
+    for result, answer in zip(results, answers, strict=True):
+        before = answer["baseline"]
+        rows = [(_name(result.baseline or result), before or {**answer, "gain_us": None})]
+        rows += [("what-if", answer)] if before else []
+        for name, row in rows:
+            error = None if is_replay else _error_pct(row["step_us"], truth_us)
+            records.append({**row, "name": name, "against_pct": error})
+    bounds = "low_us=low:us;high_us=high:us;against_pct=vs measured %:+.2f"
+    heads = f"name=;step_us=step:us;{bounds};{_GAIN};{device}"
+    return Table("Per batch", heads.strip(";"), records)
+
+
+def _name(result: Result) -> str:
+    """What a column is headed; of a file without its folders."""
+    if result.mode == "replay":
+        return "replayed" if result.baseline is None else "what-if"
+    return PurePath(result.hardware).name
+
+
+def _lines_of_steps(steps: Sequence[Record]) -> Iterator[str]:
+    """What the median of the steps leaves out; of steps left out, the errors and the nulls'."""
+    rows = [(s["name"], s["role"], s["measured_us"] or s["step_us"]) for s in steps]
+    yield tables.excluded_steps(rows)
+    left_out = [
+        (step["measured_us"], step["left_out"] | {"step_us": step["step_us"]})
+        for step in steps
+        if step["left_out"] and step["measured_us"] and step["role"] == tables.STEADY
+    ]
+    if not left_out:
+        return
+    errors = []
+    for key, name in ({"step_us": "replay"} | _NULLS).items():
+        sizes = [abs(each[key] / us - 1) for us, each in left_out if each[key] is not None]
+        errors += [f"{name} {tables.percent(sum(sizes), len(sizes))}"] if sizes else []
+    yield f"Mean absolute error of steps left out: {', '.join(errors)}."
+    inside = sum(each["low_us"] <= us <= each["high_us"] for us, each in left_out)
+    yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
+
+
+def _error_pct(predicted_us: float, measured_us: float | None) -> float | None:
+    """Signed error in percent of what was measured; None without that."""
+    return 100 * (predicted_us / measured_us - 1) if measured_us else None
+
+
+def _steps_table(answer: Record, rank: str = "", left_out_us: Sequence[float] = ()) -> Table:
+    """The slowest rank's steps and what was measured or is without the what-if; with
+    `left_out_us`, also as predicted from the other steps."""
+    steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
+    records: list[Record] = []
+    for at, step in enumerate(steps):
+        record = {
+            **step,
+            **(step["left_out"] or {}),
+            "step": tables.step_name(step["name"], step["role"]),
+        }
+        if left_out_us:
+            record["others_us"] = left_out_us[at]
+            record["others_pct"] = _error_pct(left_out_us[at], step["measured_us"])
+        if answer["mode"] == "model" or any(each["left_out"] for each in steps):
+            record["measured_host_frac"] = None
+        records.append(record)
+    nulls = ";".join(f"{key}={head}:us" for key, head in _NULLS.items())
+    heads = (
+        f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
+        f"others_us=leave-one-out:us;others_pct=its error %:+.2f;{nulls};"
+        "measured_host_frac=measured host:share"
+    )
+    return Table(f"Steps{rank}", heads, records)
+
+
+def _ranks_table(answer: Record, title: str, slowest: int, device: str) -> Table:
+    """What each rank takes, and what was measured or it takes without the what-if."""
+    is_what_if = answer["gain_us"] is not None
+    records = [
+        row
+        | {
+            "rank": f"{row['rank']}{' (slowest)' if row['rank'] == slowest else ''}",
+            "measured_us": None if is_what_if else row["measured_us"],
+            "error_pct": None if is_what_if else _error_pct(row["step_us"], row["measured_us"]),
+        }
+        for row in answer["per_rank"]
+    ]
+    heads = (
+        "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
+        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
+    )
+    return Table(title, heads.replace(";;", ";"), records)
+
+
+def _summed(rows: Sequence[Record], by: str, time_us: str) -> dict[str, float]:
+    """Microseconds of rows of an answer, by one of their texts."""
+    total: dict[str, float] = {}
+    for row in rows:
+        total[row[by]] = total.get(row[by], 0.0) + row[time_us]
+    return total
+
+
+def _measured_step_us(result: Result) -> float | None:
+    """The measured median step of the rank that stands for the job, whatever was predicted; None
+    where nothing was measured."""
+    from perfmodel.timeline.schedule import measured
+    from perfmodel.timeline.steps import by_rank_and_step, ranks_of, steady_steps
+
+    if result.mode == "model":
+        return result.rank.measured["step_us"] if result.rank.measured else None
+    base = result.baseline or result
+    truth = measured(base.timeline.graph)
+    own = ranks_of(truth.graph).index(base.rank.rank)
+    steps_us = by_rank_and_step(truth.graph, truth.step_us)[own, steady_steps(truth)]
+    return float(median(steps_us.tolist()))
