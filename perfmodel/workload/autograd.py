@@ -10,7 +10,7 @@ from perfmodel.trace.window import AUTOGRAD_THREAD
 from perfmodel.workload.eager.arithmetic import sum_to
 from perfmodel.workload.eager.embedding_bag import accumulate_sparse
 from perfmodel.workload.eager.recorder import ACCUMULATE, Gradients, Node, Recorder
-from perfmodel.workload.eager.tensors import detach, ones_like
+from perfmodel.workload.eager.tensors import detach
 
 Hook = Callable[[Recorder, Tensor, Tensor], None]
 """Called with a parameter and its gradient as soon as that is there."""
@@ -26,7 +26,7 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
     if root is None:
         return {}
     reached: dict[int, Tensor] = {}
-    root[0].gradients[root[1]] = ones_like(r, loss, pinned=False)
+    root[0].gradients[root[1]] = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype)
     with r.during(BACKWARD):
         thread = r.thread
         r.thread = thread if r.is_cpu else AUTOGRAD_THREAD

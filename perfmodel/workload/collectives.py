@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import view
 from perfmodel.workload.step import Run
 
@@ -65,15 +65,12 @@ def all_to_all(
     splits, own = tuple(sizes), tuple(sent_sizes)
     r.begin("_AlltoAllSingle", received, splits, own, sent)
     all_to_all_call(r, sent, received, own, splits)
-    r.begin("aten::view_as", received, received)
-    out = view(r, received, received.shape)
-    r.end(out)
+    out = view(r, received, received.shape, "view_as")
     r.end()
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        size, code = sum(own), TYPE_CODES[gradient.dtype]
-        given = ((size,), code, None, r.place, False, None)
-        returned = r.made("aten::empty", given, (size,), gradient.dtype)
+        shape = (sum(own),)
+        returned = r.made("aten::empty", (shape,), shape, gradient.dtype)
         return [all_to_all(r, gradient, returned, splits, own)]
 
     return r.track("_AlltoAllSingleBackward", (sent,), out, backward)
@@ -131,12 +128,3 @@ def linked_collective(
     about = collective_attributes(kind, sent, received, ranks, group=group)
     record_collective(r, about, sent, received)
     r.end(None, about=about)
-
-
-def new_empty(r: Recorder, x: Tensor, size: int) -> Tensor:
-    """`x.new_empty(size)`."""
-    r.begin("aten::new_empty", x, (size,), None, None, None, False)
-    given = ((size,), TYPE_CODES[x.dtype], 0, r.place, False, None)
-    out = r.made("aten::empty", given, (size,), x.dtype)
-    r.end(out)
-    return out

@@ -12,7 +12,7 @@ from perfmodel.workload.adapter_caches import adapter_use, is_across_network
 from perfmodel.workload.collectives import GROUP, all_to_all_call
 from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import cast, cat, copy, narrow, view
+from perfmodel.workload.eager.tensors import cast, cat, copy, view
 from perfmodel.workload.jagged import add_remote_rows
 from perfmodel.workload.step import Run
 
@@ -142,20 +142,15 @@ def _send(r: Recorder, buffer: Tensor, received: Tensor, link: Link, own: list[i
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    r.begin("aten::split_with_sizes", x, tuple(sizes), dim)
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(narrow(r, x, dim, start, size))
-        start += size
-    r.end(tuple(parts))
+    shapes = [(*x.shape[:dim], size, *x.shape[dim + 1 :]) for size in sizes]
+    parts = [r.view(x, shape, x.strides) for shape in shapes]
+    r.leaf("aten::split_with_sizes", (x, tuple(sizes), dim), tuple(parts))
     return parts
 
 
 def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     """A keyed tensor taken apart by feature and put together in the model's order."""
-    r.begin("aten::split_with_sizes", pooled, tuple(sizes), 1)
-    parts = [r.view(pooled, (pooled.shape[0], size), pooled.strides) for size in sizes]
-    r.end(tuple(parts))
+    parts = _split(r, pooled, sizes, 1)
     r.track_all("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
     return cat(r, parts, 1)
 

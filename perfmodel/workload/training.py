@@ -11,7 +11,7 @@ from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
 from perfmodel.workload.eager.arithmetic import optimizer_step
 from perfmodel.workload.eager.recorder import Recorder, contiguous
-from perfmodel.workload.eager.tensors import as_strided, copy, to_dtype
+from perfmodel.workload.eager.tensors import as_strided, copy
 from perfmodel.workload.step import Run
 
 FIRST_BUCKET_BYTES = 1 << 20
@@ -55,9 +55,8 @@ class Reducer:
         for bucket, held in self.buckets:
             parts, start = [], 0
             for _, gradient in held:
-                parts.append(
-                    as_strided(r, bucket, gradient.shape, contiguous(gradient.shape), start)
-                )
+                strides = contiguous(gradient.shape)
+                parts.append(as_strided(r, bucket, gradient.shape, strides, start))
                 start += gradient.elements
             for (parameter, gradient), part in zip(held, parts, strict=True):
                 r.begin("torch.distributed.ddp.reducer::copy_bucket_to_grad", parameter)
@@ -70,10 +69,7 @@ def _scale(r: Recorder, gradient: Tensor) -> None:
     place = r.tensor(gradient.shape, gradient.dtype)
     share = r.tensor((), "fp64", place="cpu")
     r.begin("torch::distributed::reducer::mul_out", gradient)
-    r.begin("aten::mul", gradient, share, place)
-    if r.is_cpu:
-        to_dtype(r, share, gradient.dtype)
-    r.end(place)
+    r.leaf("aten::mul", (gradient, share, place), place)
     r.end()
 
 
