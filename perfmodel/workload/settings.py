@@ -97,12 +97,11 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention: `unfused` are PyTorch's own
-    operators over padded sequences, `collected` those of benchmarks/hstu_collector,
-    norms and joins with them. `relative_bias`: each score gets a learned bias by how far the two
-    positions lie apart, in places and in time. `separate_random`: random numbers of dropout are
-    drawn once and kept as a mask, else in each pass that needs them. `balanced`: ahead of a step,
-    sequences are exchanged among ranks so that each has equal work.
+    gates again instead of keeping them. `kernels` run the attention. `relative_bias`: each score
+    gets a learned bias by how far the two positions lie apart, in places and in time.
+    `separate_random`: random numbers of dropout are drawn once and kept as a mask, else in each
+    pass that needs them. `balanced`: ahead of a step, sequences are exchanged among ranks so that
+    each has equal work.
     """
 
     layers: int = 0
@@ -117,7 +116,7 @@ class Sequence:
     index_dedup: bool = False
     recompute: bool = True
     separate_random: bool = True
-    kernels: Literal["triton", "cutlass", "unfused", "collected"] = "triton"
+    kernels: Literal["triton", "cutlass"] = "triton"
     relative_bias: bool = False
     balanced: bool = False
 

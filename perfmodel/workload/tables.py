@@ -158,7 +158,7 @@ def sequence_problems(about: SequenceSettings, tables: Sequence[Table]) -> Itera
     if about.relative_bias and about.kernels == "cutlass":
         yield (
             'sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all pairs, '
-            'which is not modelled: "triton" or "unfused"'
+            'which is not modelled: "triton"'
         )
     positions = {table.pooling for table in tables if table.pooling > 1}
     if len(positions) != 1:
