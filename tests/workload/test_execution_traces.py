@@ -1,4 +1,4 @@
-"""A DLRM from its configuration has the calls that PyTorch recorded of the model, and as much work."""
+"""A DLRM from its configuration has the calls that PyTorch recorded of it, and as much work."""
 
 from __future__ import annotations
 
