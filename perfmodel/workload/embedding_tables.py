@@ -101,13 +101,13 @@ def _exchanged_ids(
     """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
     sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
     single = [1] * run.ranks
-    all_to_all_call(r, sizes, counts, single, single, is_async=True)
+    all_to_all_call(r, sizes, counts, single, single)
     to_device(r, counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
     to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
-    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks, is_async=True)
+    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 

@@ -157,7 +157,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
         group = group_of(run, KEYS)
-        all_to_all_call(r, given, got, one, one, is_async=True, group=group)
+        all_to_all_call(r, given, got, one, one, group=group)
     return ordered, got
 
 
@@ -172,12 +172,12 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
         to_device(r, splits, "cpu")
         own = [len(shards) * batch for shards in places]
         theirs = [got.lengths.shape[0] // run.ranks] * run.ranks
-        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, is_async=True, group=group)
+        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, group=group)
         own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
         theirs = [got.values.shape[0] // run.ranks] * run.ranks
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
-        all_to_all_call(r, ordered.values, got.values, own, theirs, is_async=True, group=group)
+        all_to_all_call(r, ordered.values, got.values, own, theirs, group=group)
     return got
 
 
