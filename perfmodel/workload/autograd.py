@@ -21,22 +21,29 @@ def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, T
 
     On a GPU it runs on a thread of its own, on a CPU on the thread that called it.
     """
-    tape, r.tape = r.tape, None
-    root = tape.made_by.get(loss.tensor_id) if tape else None
-    if root is None:
+    tape, r.tape = r.tape or {}, None
+    if loss.tensor_id not in tape:
         return {}
-    reached: dict[int, Tensor] = {}
-    root[0].gradients[root[1]] = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype)
+    root, number = tape[loss.tensor_id]
+    ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype)
+    root.gradients[number] = ones
     with r.during(BACKWARD):
         thread = r.thread
         r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
-        _run(r, root[0], reached, hook)
+        reached = _run(r, root, hook)
         r.thread = thread
     return reached
 
 
-def _run(r: Recorder, root: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
-    _count(root)
+def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
+    left, seen = [root], {id(root)}
+    while left:  # how many gradients each node waits for
+        for node, _ in filter(None, left.pop().next):
+            node.waiting += 1
+            if id(node) not in seen:
+                seen.add(id(node))
+                left.append(node)
+    reached: dict[int, Tensor] = {}
     ready = [(-root.sequence, 0, root)]
     arrived = 0
     while ready:
@@ -54,18 +61,7 @@ def _run(r: Recorder, root: Node, reached: dict[int, Tensor], hook: Hook | None)
             if edge[0].waiting == 0:
                 arrived += 1
                 heappush(ready, (-edge[0].sequence, arrived, edge[0]))
-
-
-def _count(root: Node) -> None:
-    """How many gradients each node waits for."""
-    seen = {id(root)}
-    left = [root]
-    while left:
-        for node, _ in filter(None, left.pop().next):
-            node.waiting += 1
-            if id(node) not in seen:
-                seen.add(id(node))
-                left.append(node)
+    return reached
 
 
 def _evaluate(r: Recorder, node: Node) -> None:
@@ -87,16 +83,14 @@ def _evaluate(r: Recorder, node: Node) -> None:
         if edge is None or result is None:
             continue
         target, number = edge
-        before = target.gradients.get(number)
-        target.gradients[number] = result if before is None else _added(r, before, result)
-
-
-def _added(r: Recorder, before: Tensor, more: Tensor) -> Tensor:
-    """The sum of two gradients: into the first where nothing else can see that."""
-    if r.owns(before):
-        r.leaf("aten::add_", (before, more, 1), before)
-        return before
-    return r.made("aten::add", (before, more, 1), before.shape, before.dtype)
+        before = target.gradients.setdefault(number, result)
+        if before is result:
+            continue
+        if before.tensor_id in r.views:
+            total = r.made("aten::add", (before, result, 1), before.shape, before.dtype)
+            target.gradients[number] = total
+        else:  # nothing else can see that
+            r.leaf("aten::add_", (before, result, 1), before)
 
 
 def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:

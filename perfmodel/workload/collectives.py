@@ -53,8 +53,8 @@ def linked_collective(
         about["stream"] = f"comm {group}"
     r.begin(CALLS[kind], received, sent)
     if not r.is_cpu:  # what NCCL records below a call; Gloo's tasks are no ops
-        r.leaf("record_param_comms", (sent, received), about=about)
-    r.end(about=about)
+        r.leaf("record_param_comms", (sent, received), received, about=about)
+    r.end(received, about=about)
 
 
 def all_to_all_call(

@@ -30,21 +30,22 @@ class Reducer:
     ranks: int
     bucket_bytes: int
     group: str = GROUP
-    left: int = 0
+    arrivals: int = 0
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.left = len(self.parameters)
-
     def arrived(self, r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
-        """One gradient: scaled into its bucket; a full bucket is reduced."""
-        self.left -= 1
-        _scale(r, gradient)
+        """One gradient: divided by the number of ranks into its bucket; a full one is reduced."""
+        self.arrivals += 1
+        place, share = r.like(gradient), r.tensor((), "fp64", place="cpu")
+        r.begin("torch::distributed::reducer::mul_out", gradient)
+        r.leaf("aten::mul", (gradient, share, place), place)
+        r.end()
         self.held.append((parameter, gradient))
         limit = self.bucket_bytes if self.buckets else min(FIRST_BUCKET_BYTES, self.bucket_bytes)
         elements = sum(held.elements for _, held in self.held)
-        if elements * item_bytes([gradient.dtype])[0] >= limit or not self.left:
+        is_full = elements * item_bytes([gradient.dtype])[0] >= limit
+        if is_full or self.arrivals == len(self.parameters):
             bucket = r.tensor((elements,), gradient.dtype)
             all_reduce(r, bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
@@ -64,19 +65,9 @@ class Reducer:
                 r.end()
 
 
-def _scale(r: Recorder, gradient: Tensor) -> None:
-    """The gradient divided by the number of ranks, into its place in the bucket."""
-    place = r.tensor(gradient.shape, gradient.dtype)
-    share = r.tensor((), "fp64", place="cpu")
-    r.begin("torch::distributed::reducer::mul_out", gradient)
-    r.leaf("aten::mul", (gradient, share, place), place)
-    r.end()
-
-
 NAMES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam"}
 LAST = {"bce": "sigmoid", "mse": "sigmoid", "bce_with_logits": "none"}
 """What ends the top MLP, by loss."""
-TableStep = Callable[[dict[int, Tensor]], None]
 
 
 def backward_and_update(
@@ -84,7 +75,7 @@ def backward_and_update(
     run: Run,
     loss: Tensor,
     modules: Sequence[Sequence[Tensor]],
-    table_step: TableStep | None = None,
+    table_step: Callable[[dict[int, Tensor]], None] | None = None,
     *,
     replicated: Sequence[Tensor] = (),
     wrapped: bool = False,
@@ -96,13 +87,24 @@ def backward_and_update(
     one rank as well.
     """
     given = [module for module in modules if module]
-    by_tensor = _backward(r, run, loss, given, wrapped or run.ranks > 1)
+    group, bucket_bytes = group_of(run, DENSE), run.workload.implementation.ddp_bucket_bytes
+    is_wrapped = wrapped or run.ranks > 1
+    reducers = [Reducer(each, run.ranks, bucket_bytes, group) for each in given if is_wrapped]
+    owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
+
+    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter.tensor_id in owner:
+            owner[parameter.tensor_id].arrived(r, parameter, gradient)
+
+    by_tensor = backward(r, loss, arrived)
+    with r.during(BACKWARD):
+        for reducer in reversed(reducers):
+            reducer.finish(r)
+        for weight in replicated:
+            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
-    with r.during(BACKWARD):
-        for weight in replicated:
-            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group_of(run, DENSE))
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
@@ -110,24 +112,3 @@ def backward_and_update(
         if table_step is not None:
             with r.label(label):
                 table_step(by_tensor)
-
-
-def _backward(
-    r: Recorder, run: Run, loss: Tensor, modules: Sequence[Sequence[Tensor]], wrapped: bool
-) -> dict[int, Tensor]:
-    if not wrapped:
-        return backward(r, loss)
-    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
-    group = group_of(run, DENSE)
-    reducers = [Reducer(module, run.ranks, bucket_bytes, group) for module in modules]
-    owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
-
-    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
-        if parameter.tensor_id in owner:
-            owner[parameter.tensor_id].arrived(r, parameter, gradient)
-
-    gradients = backward(r, loss, arrived)
-    with r.during(BACKWARD):
-        for reducer in reversed(reducers):
-            reducer.finish(r)
-    return gradients

@@ -195,7 +195,7 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
 
 def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """The mean of the squared differences."""
-    r.leaf("aten::broadcast_tensors", ((x, target),), (x, target))
+    r.leaf("aten::broadcast_tensors", ((x, target),))
     out = r.made("aten::mse_loss", (x, target, MEAN), (), x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:

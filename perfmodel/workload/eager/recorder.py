@@ -38,19 +38,8 @@ class Node:
     waiting: int = 0
 
 
-class Tape:
-    """Which node made each tensor; parameters have a node that accumulates their gradient."""
-
-    def __init__(self) -> None:
-        self.made_by: dict[int, tuple[Node, int]] = {}
-        self.sequence = 0
-
-    def parameter(self, *tensors: Tensor) -> None:
-        """From now on `tensors` get gradients."""
-        for tensor in tensors:
-            self.made_by[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
-
-
+Tape = dict[int, tuple[Node, int]]
+"""Which node made each tensor, and as which of its outputs; parameters have a node of their own."""
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TYPE_CODES = {
@@ -93,7 +82,7 @@ class Recorder:
         self._at = NO_OP
         self._parents: list[int] = []
         self._later: dict[int, Mapping[str, str]] = {}
-        self._last_id = 0
+        self._last_id = self._sequence = 0
 
     def ops(self) -> tuple[Op, ...]:
         """What was recorded; every op has ended."""
@@ -116,10 +105,6 @@ class Recorder:
         self._last_id = number = self._last_id + 2
         self.views.add(number)
         return Tensor(shape, of.dtype, number, of.storage_id, of.device, of.layout, strides)
-
-    def owns(self, tensor: Tensor) -> bool:
-        """Whether `tensor` has its storage to itself."""
-        return tensor.tensor_id not in self.views
 
     def begin(self, name: str, *inputs: Argument) -> None:
         """An op begins; those recorded until its `end` are called by it."""
@@ -169,11 +154,12 @@ class Recorder:
     def parameter(self, *tensors: Tensor) -> None:
         """From now on `tensors` get gradients, where the step is trained."""
         if self.tape is not None:
-            self.tape.parameter(*tensors)
+            for tensor in tensors:
+                self.tape[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
 
     def needs_gradient(self, x: Tensor) -> bool:
         """Whether `x` is a parameter, or was made of one."""
-        return self.tape is not None and x.tensor_id in self.tape.made_by
+        return self.tape is not None and x.tensor_id in self.tape
 
     def track(
         self,
@@ -200,14 +186,13 @@ class Recorder:
         those that have one."""
         if self.tape is None:
             return
-        made_by = self.tape.made_by
-        edges = tuple(made_by.get(x.tensor_id) for x in inputs)
+        edges = tuple(self.tape.get(x.tensor_id) for x in inputs)
         if not any(edges):
             return
-        self.tape.sequence += 1
-        made = Node(node, self.tape.sequence, inputs, edges, backward, len(outputs), is_single)
+        self._sequence += 1
+        made = Node(node, self._sequence, inputs, edges, backward, len(outputs), is_single)
         for number, output in enumerate(outputs):
-            made_by[output.tensor_id] = (made, number)
+            self.tape[output.tensor_id] = (made, number)
 
     @contextmanager
     def untracked(self) -> Iterator[None]:

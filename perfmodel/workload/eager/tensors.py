@@ -71,7 +71,8 @@ def _converted(
         out = r.made("aten::empty_strided", (x.shape,), x.shape, dtype, place=place)
         copy(r, out, x, non_blocking=bool(arguments[-1]))
         r.end(out)
-    r.end(out)
+    made = () if out is x else (out,)
+    r.end(*made)
     return out
 
 

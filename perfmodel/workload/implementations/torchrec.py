@@ -24,7 +24,7 @@ from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import GROUP
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
 from perfmodel.workload.eager.arithmetic import LOSSES
-from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
@@ -91,7 +91,7 @@ def tiered(r: Recorder, run: Run) -> None:
     before: list[Tensor] = []
     for number, (part, own) in enumerate(zip(parts, pairs, strict=True)):
         if run.train:
-            r.tape = Tape()
+            r.tape = {}
             r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
         is_fetched = number > 0 and pipeline.rows_beside
         loss = _micro_batch(r, part, layers, own, pipeline, is_fetched=is_fetched)
