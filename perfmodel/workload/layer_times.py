@@ -23,11 +23,10 @@ from perfmodel.ops.graph import OpGraph, Tensor
 from perfmodel.ops.rows import Rows
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.workload import Workload
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import COMPUTE, cross_layers, interact, layers, mlp
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast
-from perfmodel.workload.training import LAST
+from perfmodel.workload.training import LAST, backward
 
 GIVEN = "fp32"
 """The type of a batch's features."""

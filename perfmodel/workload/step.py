@@ -175,11 +175,6 @@ def op_graph(
     )
 
 
-def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:
-    """The forward pass alone; `settings` are those of `op_graph`."""
-    return op_graph(workload, batch, train=False, **settings)  # type: ignore[arg-type]
-
-
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
     """Raise `WorkloadError` for an impossible batch, rank or number of ranks."""
     if ranks < 1 or not 0 <= rank < ranks:

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.eager import arithmetic, tensors
 from perfmodel.workload.eager.recorder import Recorder, contiguous
+from perfmodel.workload.training import backward
 
 FORWARD: dict[str, Callable[..., Tensor]] = {
     "aten::linear": arithmetic.linear,

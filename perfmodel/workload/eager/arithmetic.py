@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perfmodel.ops.graph import Argument, Tensor
+from perfmodel.ops.graph import Tensor
 from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import copy, empty_like, t, transpose, view, zero
 
@@ -245,43 +245,26 @@ _STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
 def optimizer_step(
     r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
-    """One step of `optimizer` (`sgd adagrad adam`) in `style` (`loop foreach fused`)."""
-    if style != "loop":
-        if weights:
-            _over_lists(r, optimizer, style, tuple(weights), tuple(gradients))
-        return
-    for weight, gradient in zip(weights, gradients, strict=True):
-        made = _STATES[optimizer] and f"{_STATES[optimizer]}r"
-        held = {"p": weight, "g": gradient}
-        held |= {name: r.tensor(weight.shape, weight.dtype) for name in made}
-        for name, operands, numbers in _STEPS[optimizer]:
-            rest = (*numbers, 1) if (name, operands) == ("add_", "r") else numbers
-            written = held["r"] if name == "sqrt" else held[operands[0]]
-            r.leaf(f"aten::{name}", (*(held[each] for each in operands), *rest), written)
-
-
-def _over_lists(
-    r: Recorder,
-    optimizer: str,
-    style: str,
-    weights: tuple[Tensor, ...],
-    gradients: tuple[Tensor, ...],
-) -> None:
-    """All parameters at once; a `foreach` call makes the roots, and divides by no correction."""
-
-    def alike() -> tuple[Tensor, ...]:
-        return tuple(r.tensor(x.shape, x.dtype) for x in weights)
-
-    held: dict[str, tuple[Tensor, ...]] = {"p": weights, "g": gradients}
-    held |= {name: alike() for name in _STATES[optimizer]}
-    if style == "fused":
-        r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
-        return
-    for name, operands, numbers in _STEPS[optimizer]:
-        if name == "div_":
+    """One step of `optimizer` (`sgd adagrad adam`) in `style`: a `loop` over parameters, or
+    `foreach` or `fused` calls over all; of these one makes the roots and divides by no correction.
+    """
+    is_loop, states = style == "loop", _STATES[optimizer]
+    pairs = list(zip(weights, gradients, strict=True))
+    for group in [[pair] for pair in pairs] if is_loop else [pairs] * bool(pairs):
+        held = {"p": tuple(weight for weight, _ in group), "g": tuple(each for _, each in group)}
+        made = states + "r" if states and is_loop else states
+        held |= {name: tuple(r.tensor(x.shape, x.dtype) for x in held["p"]) for name in made}
+        if style == "fused":
+            r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
             continue
-        if name == "sqrt":
-            held["r"] = alike()
-        made = (held["r"],) if name == "sqrt" else ()
-        given: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
-        r.leaf(f"aten::_foreach_{name}", given, *made)
+        for name, operands, numbers in _STEPS[optimizer]:
+            if is_loop:
+                written = held["r" if name == "sqrt" else operands[0]][0]
+                given = (*(held[each][0] for each in operands), *numbers)
+                r.leaf(f"aten::{name}", given, written)
+            elif name != "div_":
+                if name == "sqrt":
+                    held["r"] = tuple(r.tensor(x.shape, x.dtype) for x in held["p"])
+                roots = (held["r"],) if name == "sqrt" else ()
+                every = (*(held[each] for each in operands), *numbers)
+                r.leaf(f"aten::_foreach_{name}", every, *roots)

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import (
     GROUP,
     all_reduce,
@@ -40,6 +39,7 @@ from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
+from perfmodel.workload.training import backward
 
 FP32_BYTES = 4
 

@@ -20,7 +20,6 @@ from itertools import chain
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.collectives import GROUP
 from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
 from perfmodel.workload.eager.arithmetic import LOSSES
@@ -61,7 +60,7 @@ from perfmodel.workload.tiered.source import (
     output_route,
     source_of,
 )
-from perfmodel.workload.training import LABEL, LAST, backward_and_update
+from perfmodel.workload.training import LABEL, LAST, backward, backward_and_update
 
 
 @implementation("torchrec")
