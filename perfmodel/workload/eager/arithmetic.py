@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perfmodel.ops.graph import Tensor
+from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.workload.eager.recorder import Recorder, Shape
 from perfmodel.workload.eager.tensors import copy, empty_like, t, transpose, view, zero
 
@@ -260,11 +260,11 @@ def optimizer_step(
         for name, operands, numbers in _STEPS[optimizer]:
             if is_loop:
                 written = held["r" if name == "sqrt" else operands[0]][0]
-                given = (*(held[each][0] for each in operands), *numbers)
+                given: tuple[Argument, ...] = (*(held[each][0] for each in operands), *numbers)
                 r.leaf(f"aten::{name}", given, written)
             elif name != "div_":
                 if name == "sqrt":
                     held["r"] = tuple(r.tensor(x.shape, x.dtype) for x in held["p"])
                 roots = (held["r"],) if name == "sqrt" else ()
-                every = (*(held[each] for each in operands), *numbers)
+                every: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
                 r.leaf(f"aten::_foreach_{name}", every, *roots)
