@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -116,8 +115,6 @@ def _key(tensor: Tensor) -> int:
 
 TIERED = "tiered"
 """The implementation that runs a placement and a pipeline."""
-
-
 NO_GRAPHS = "implementation.cuda_graphs changes nothing: a CPU launches no graphs"
 
 
@@ -153,25 +150,28 @@ def op_graph(
     else:
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, ranks, near)
-    own = total // ranks
-    run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
-    run = replace(run, sharers=sharers)
+    about = (workload, total // ranks, ranks, rank, target, train, layout, near)
+    run = Run(*about, placement, pipeline, sharers=sharers)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
     recorder.tape = {} if train else None
-    with _without_collector():
+    was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
+    gc.disable()
+    try:
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
-    graphs = workload.implementation.cuda_graphs
-    notes = (Note(NO_GRAPHS),) if graphs and target == "cpu" else ()
+    finally:
+        if was_on:
+            gc.enable()
+    graphs, is_cpu = workload.implementation.cuda_graphs, target == "cpu"
+    notes = (Note(NO_GRAPHS),) if graphs and is_cpu else ()
     return OpGraph(
-        ops,
-        data,
+        *(ops, data),
         rank=rank,
         world_size=ranks,
         source=workload.name,
         notes=notes,
-        cuda_graphs=graphs and target != "cpu",
+        cuda_graphs=graphs and not is_cpu,
     )
 
 
@@ -185,15 +185,3 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
             f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
             f"nearest: {near}"
         )
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Many small objects that all stay: looking for garbage among them would take half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -55,8 +55,6 @@ TYPE_CODES = {
     "bf16": 15,
 }
 """How PyTorch writes a dtype among the arguments of an op."""
-GRAIN = 32_768
-"""Elements below which a CPU kernel of PyTorch does not use several threads."""
 
 
 class Recorder:

@@ -11,7 +11,6 @@ gradient: meta-recsys/generative-recommenders, ops/triton/triton_ragged_hstu_att
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
@@ -240,44 +239,59 @@ def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
     return uvqk, out, bias
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What the backward pass of a layer needs of the forward pass."""
-
-    workload: Workload
-    x: Tensor
-    weights: tuple[Layer, ...]
-    lengths: Lengths
-    normed: Tensor
-    uvqk: Tensor
-    u: Tensor
-    attended: Tensor
-    joined: Tensor
-    mask: Tensor | None
-
-
 def _layer(
     r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, ...], lengths: Lengths
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
-    gate = workload.sequence.heads * workload.sequence.hidden_dim
-    normed, uvqk = _into_layer(r, workload, x, weights[0])
-    u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
+    about, (first, second, *bias) = workload.sequence, weights
+    normed, uvqk = _into_layer(r, workload, x, first)
+    u, attended = (
+        r.tensor((x.shape[0], about.heads * about.hidden_dim), x.dtype) for _ in range(2)
+    )
     r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
-    about = _attention_dims(workload, lengths)
-    r.leaf("hstu::attention", (_queries(r, uvqk, gate),), attended, about=about)
-    mask = _mask(r, workload, u)
+    dims = _attention_dims(workload, lengths)
+    r.leaf("hstu::attention", (_queries(r, uvqk, u),), attended, about=dims)
+    mask = None  # what dropout keeps, where that is drawn ahead
+    if about.separate_random and r.tape is not None:
+        mask = r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS_AHEAD)
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
     _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
-    low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
+    low = _product(r, workload, joined, cast(r, t(r, second.weight), x.dtype))
     out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
-    kept = _Kept(workload, x, weights, lengths, normed, uvqk, u, attended, joined, mask)
-    given = (x, *parameters(weights))
-    return r.track("HstuLayerBackward", given, out, lambda g: _layer_backward(r, kept, g))
+
+    def backward(gradient: Tensor) -> Gradients:
+        of_u, of_attended = r.like(u), r.like(u)
+        made, before = [of_u, of_attended], (normed, uvqk, joined)
+        if about.recompute:
+            made.append(r.like(joined))
+            before = (*_into_layer(r, workload, x, first), made[-1])
+        into, wide, gated = before
+        of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
+        name, inputs = "hstu::norm_mul_dropout_backward", (of_joined, u, attended)
+        _with_dropout(r, name, inputs, mask, NORM_BACKWARD_FLOP, *made)
+        of_out = _product(r, workload, t(r, gradient), gated)
+        of_wide = empty_like(r, wide)
+        given, part = (of_attended, _queries(r, wide, u)), _queries(r, of_wide, u)
+        queries = (part.shape[0], about.heads * about.attention_dim)
+        zero(r, r.view(part, queries, part.strides))
+        r.leaf("hstu::attention_backward", given, part, about=dims)
+        of_bias = tuple(r.like(x) for each in bias for x in (each.weight, each.bias))
+        if of_bias:
+            r.leaf("hstu::attention_bias_backward", given, of_bias, about=dims)
+        gates, of_gates = (r.view(each, u.shape, each.strides) for each in (wide, of_wide))
+        r.leaf("aten::silu_backward", (of_u, gates), of_gates)
+        of_normed = _product(r, workload, of_wide, cast(r, first.weight, x.dtype))
+        of_first = _product(r, workload, t(r, of_wide), into)
+        shift = r.made("aten::sum", (of_wide, (0,), True), first.bias.shape, x.dtype)
+        of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype)
+        of_shift = r.tensor(second.bias.shape, x.dtype)
+        return [add(r, of_x, gradient), of_first, shift, of_out, of_shift, *of_bias]
+
+    return r.track("HstuLayerBackward", (x, *parameters(weights)), out, backward)
 
 
-def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
-    return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gate), uvqk.strides)
+def _queries(r: Recorder, uvqk: Tensor, gates: Tensor) -> Tensor:
+    return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gates.shape[1]), uvqk.strides)
 
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
@@ -325,44 +339,3 @@ def _with_dropout(
     else:
         trains = r.tape is not None or r.phase != FORWARD
         r.leaf(name, given, *made, about=about | (DRAWS if trains else {}))
-
-
-def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
-    """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
-    if not workload.sequence.separate_random or r.tape is None:
-        return None
-    return r.made("hstu::dropout_mask", (), like.shape, "bool", about=DRAWS_AHEAD)
-
-
-def _layer_backward(r: Recorder, kept: _Kept, gradient: Tensor) -> Gradients:
-    workload, x, u, joined = kept.workload, kept.x, kept.u, kept.joined
-    first, second, *bias = kept.weights
-    normed, uvqk = kept.normed, kept.uvqk
-    of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
-    made = [of_u, of_attended]
-    if workload.sequence.recompute:
-        joined = r.like(joined)
-        made.append(joined)
-        normed, uvqk = _into_layer(r, workload, x, first)
-    of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
-    name, inputs = "hstu::norm_mul_dropout_backward", (of_joined, u, kept.attended)
-    _with_dropout(r, name, inputs, kept.mask, NORM_BACKWARD_FLOP, *made)
-    of_out = _product(r, workload, t(r, gradient), joined)
-    of_uvqk = empty_like(r, uvqk)
-    part = _queries(r, of_uvqk, u.shape[1])
-    given = of_attended, _queries(r, uvqk, u.shape[1])
-    queries = workload.sequence.heads * workload.sequence.attention_dim
-    zero(r, r.view(part, (part.shape[0], queries), part.strides))
-    about = _attention_dims(workload, kept.lengths)
-    r.leaf("hstu::attention_backward", given, part, about=about)
-    of_bias = tuple(r.like(x) for each in bias for x in (each.weight, each.bias))
-    if of_bias:
-        r.leaf("hstu::attention_bias_backward", given, of_bias, about=about)
-    gates = r.view(uvqk, u.shape, uvqk.strides)
-    r.leaf("aten::silu_backward", (of_u, gates), r.view(of_uvqk, u.shape, of_uvqk.strides))
-    of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
-    of_first = _product(r, workload, t(r, of_uvqk), normed)
-    shift = r.made("aten::sum", (of_uvqk, (0,), True), first.bias.shape, x.dtype)
-    of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype)
-    total = add(r, of_x, gradient)
-    return [total, of_first, shift, of_out, r.tensor(second.bias.shape, x.dtype), *of_bias]

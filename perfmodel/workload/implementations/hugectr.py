@@ -28,7 +28,7 @@ from perfmodel.workload.collectives import (
     even_all_to_all,
     linked_collective,
 )
-from perfmodel.workload.dense import COMPUTE, Cross, Dense, Layer, dense_layers
+from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
 from perfmodel.workload.eager.arithmetic import mm, optimizer_step
 from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.table_batched import look_up, update
@@ -56,8 +56,8 @@ def hugectr(r: Recorder, run: Run) -> None:
     is_hybrid = software.sharding == "hybrid" and run.ranks > 1
     embeddings = (Hybrid if is_hybrid else Collection)(r, run, software.exchange_precision)
     with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
-        features = run.workload.model.dense_features
-        dense = send_from_host(r, (run.batch, features), "fp32", pinned=True)
+        width = run.workload.model.dense_features
+        dense = send_from_host(r, (run.batch, width), "fp32", pinned=True)
         labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
         send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
     if software.prefetch:
@@ -66,29 +66,20 @@ def hugectr(r: Recorder, run: Run) -> None:
     if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
         copies = r.tensor((_elements(weights),), dtype)
         stream_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
-    sparse, output = _forward(r, run, layers, embeddings, dense)
-    if run.train:  # the loss and its gradient at once
-        loss = r.made("aten::binary_cross_entropy", (output, labels, None, 1), ())
-        r.track("fused_loss_backward", (output,), loss, lambda _: [r.like(output)])
-        _learn(r, run, loss, weights, sparse, embeddings)
-
-
-def _forward(
-    r: Recorder, run: Run, layers: Dense, embeddings: Collection | Hybrid, dense: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Pooled rows `[batch, tables, dim]`, and logits `[batch, 1]`, of the own samples."""
-    workload = run.workload
-    dtype = COMPUTE[workload.implementation.precision]
     embeddings.look_up(r)
     embeddings.local(r)
     features = _fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
     sparse = embeddings.arrive(r)
     r.parameter(sparse)
-    is_dot = workload.interaction.kind == "dot"
-    joined = _interaction(r, features, sparse, workload.top_width if is_dot else 0)
+    is_dot = run.workload.interaction.kind == "dot"
+    joined = _interaction(r, features, sparse, run.workload.top_width if is_dot else 0)
     if not is_dot:
         joined = _crossed(r, joined, layers.crosses)
-    return sparse, _fused_mlp(r, joined, layers.top, last="none")
+    output = _fused_mlp(r, joined, layers.top, last="none")
+    if run.train:  # the loss and its gradient at once
+        loss = r.made("aten::binary_cross_entropy", (output, labels, None, 1), ())
+        r.track("fused_loss_backward", (output,), loss, lambda _: [r.like(output)])
+        _learn(r, run, loss, weights, sparse, embeddings)
 
 
 def _learn(

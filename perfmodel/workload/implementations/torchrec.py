@@ -215,22 +215,17 @@ def _sparse(
 
 def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
     """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
-    if len(pairs) == 1 and whole:
-        return _look_up(r, *pairs[0], keys)
     if not pairs:
         return r.tensor((run.global_batch, 0))
     parts = []
     for source, group in pairs:
-        tables = len(group.tables)
-        values = r.view(keys.values, (group.lookups,), (1,))
-        lengths = r.view(keys.lengths, (tables * group.samples,), (1,))
-        parts.append(_look_up(r, source, group, Jagged(values, lengths)))
+        own = keys
+        if len(pairs) > 1 or not whole:
+            values = r.view(keys.values, (group.lookups,), (1,))
+            own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
+        source.fetch(r, group, own)
+        parts.append(source.look_up(r, group, own))
     return parts[0] if len(parts) == 1 else cat(r, parts, 1)
-
-
-def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:
-    source.fetch(r, group, keys)
-    return source.look_up(r, group, keys)
 
 
 def _own_keys(r: Recorder, group: Group) -> Jagged:
