@@ -192,9 +192,17 @@ def received_keys(r: Recorder, run: Run) -> Jagged:
 
 
 def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
-    """What came rank by rank, table by table."""
+    """What came rank by rank, table by table, with lookups per table, which the host waits for."""
+    tables, samples = max(len(run.tables), 1), run.global_batch
     with r.during(INPUT):
-        return _permuted(r, got, max(len(run.tables), 1), run.global_batch)
+        keys = _permuted(r, got, tables, samples)
+    lengths = r.view(keys.lengths, (tables, samples), (samples, 1))
+    r.begin("aten::sum", lengths, (1,), False, None)
+    to_dtype(r, lengths, "int64")
+    out = r.tensor((tables,), "int64")
+    r.end(out)
+    to_device(r, out, "cpu")
+    return keys
 
 
 def offsets(r: Recorder, jagged: Jagged) -> Tensor:
@@ -212,14 +220,3 @@ def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
     name = "fbgemm::permute_2D_sparse_data"
     r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
-
-
-def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
-    """Lookups per table, which the host wants to know."""
-    tables = max(len(run.tables), 1)
-    lengths = r.view(jagged.lengths, (tables, run.global_batch), (run.global_batch, 1))
-    r.begin("aten::sum", lengths, (1,), False, None)
-    to_dtype(r, lengths, "int64")
-    out = r.tensor((tables,), "int64")
-    r.end(out)
-    to_device(r, out, "cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -253,72 +253,36 @@ def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
     return edited
 
 
-TRAINING_FACTOR = 3
-"""A training step does each matrix product once forward and twice backward."""
-
-
 @dataclass(frozen=True)
 class Counts:
-    """Of one model: parameters, and per sample lookups and multiply-adds (counted as two)."""
+    """Of one model: parameters, and per sample lookups."""
 
     tables: int
     table_rows: int
     table_parameters: int
     dense_parameters: int
     lookups: float
-    lookup_elements: float
-    forward_flop: float
-    training_flop: float
 
 
 def counts(workload: Workload) -> Counts:
-    """Parameters of `workload`, and what one sample takes in its matrix products."""
-    widths = (workload.bottom_widths, workload.top_widths)
-    layers = sum(map(_multiply_adds, widths))
-    biases = sum(sum(each[1:]) for each in widths)
-    cross = cross_biases = 0
+    """How large `workload` is."""
+    mlps, dense = [workload.bottom_widths, workload.top_widths], 0
     if workload.interaction.kind == "dcn_v2":
-        width, about = workload.joined_width, workload.interaction
-        cross, cross_biases = about.layers * 2 * width * about.rank, about.layers * width
-    stack, stack_flop = _stack(workload)
-    flop = 2.0 * (layers + cross) + stack_flop
-    if workload.interaction.kind == "dot":  # all vectors with all
-        flop += 2.0 * (len(workload.tables) + 1) ** 2 * workload.dim
+        about = workload.interaction
+        dense += about.layers * workload.joined_width * (2 * about.rank + 1)
+    if workload.sequence.layers:
+        sequence, dim = workload.sequence, workload.dim
+        gate, queries = (sequence.heads * n for n in (sequence.hidden_dim, sequence.attention_dim))
+        mlps += [(dim, dim), *branch_widths(workload)]
+        dense += sequence.layers * (2 * (gate + queries) * (dim + 1) + (3 * gate + 1) * dim)
+    dense += sum((before + 1) * after for widths in mlps for before, after in pairwise(widths))
     return Counts(
         tables=len(workload.tables),
         table_rows=sum(table.rows for table in workload.tables),
         table_parameters=sum(table.rows * table.dim for table in workload.tables),
-        dense_parameters=layers + biases + cross + cross_biases + stack,
+        dense_parameters=dense,
         lookups=sum(table.pooling for table in workload.tables),
-        lookup_elements=sum(table.pooling * table.dim for table in workload.tables),
-        forward_flop=flop,
-        training_flop=TRAINING_FACTOR * flop,
     )
-
-
-def _multiply_adds(widths: Sequence[int]) -> int:
-    return sum(before * after for before, after in pairwise(widths))
-
-
-def _stack(workload: Workload) -> tuple[int, float]:
-    """Parameters of layers over sequences, and what they take per sample, of even lengths."""
-    about = workload.sequence
-    if not about.layers:
-        return 0, 0.0
-    dim, gate = workload.dim, about.heads * about.hidden_dim
-    queries = about.heads * about.attention_dim
-    per_layer = dim * 2 * (gate + queries) + 3 * gate * dim
-    branches = branch_widths(workload)
-    content = sum(map(_multiply_adds, branches))
-    length = mean_length(workload.tables)
-    positions = max(table.pooling for table in workload.tables)
-    contextual = length - positions
-    products = length * about.layers * per_layer + positions * content + contextual * dim * dim
-    pairs = (length * (length + 1) + about.length_std**2) / 2.0
-    biases = about.layers * (2 * (gate + queries) + dim) + dim
-    biases += sum(sum(each[1:]) for each in branches)
-    weights = about.layers * per_layer + content + dim * dim
-    return weights + biases, 2.0 * (products + about.layers * pairs * (gate + queries))
 
 
 ACTION_WIDTH = 24

@@ -86,13 +86,11 @@ class Recorder:
         """What was recorded; every op has ended."""
         return tuple(self._ops)
 
-    def tensor(
-        self, shape: Shape, dtype: str = "fp32", *, layout: str = "", place: str = ""
-    ) -> Tensor:
+    def tensor(self, shape: Shape, dtype: str = "fp32", *, place: str = "") -> Tensor:
         """A new contiguous tensor with a storage of its own."""
         self._last_id = number = self._last_id + 2
         strides = contiguous(shape)
-        return Tensor(shape, dtype, number, number + 1, place or self.place, layout, strides)
+        return Tensor(shape, dtype, number, number + 1, place or self.place, "", strides)
 
     def like(self, x: Tensor) -> Tensor:
         """A new contiguous tensor of the shape and dtype of `x`."""

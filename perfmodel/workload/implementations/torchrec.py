@@ -33,7 +33,6 @@ from perfmodel.workload.jagged import (
     finish_key_exchange,
     keys_by_table,
     local_batch,
-    pooled_lengths,
     received_keys,
     start_key_exchange,
 )
@@ -193,7 +192,6 @@ def _sparse(
         if run.ranks > 1:
             with r.with_attributes(INPUT_STREAM if is_ahead else {}):
                 keys = keys_by_table(r, run, keys)
-                pooled_lengths(r, run, keys)
         for way in _output_routes(run):
             taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
             pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
