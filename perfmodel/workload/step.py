@@ -95,18 +95,24 @@ def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
             returned, written = writing.pop()
             for key in written:
                 writer[key] = max(writer.get(key, NO_OP), returned)
-        given = _tensors(op.inputs)
+        given, made = _tensors(op.inputs), _tensors(op.outputs)
         sources = {writer[key] for key in map(_key, given) if key in writer}
         edges += [(source, index) for source in sorted(sources)]
-        ids = {x.tensor_id for x in given}
-        made = (x for x in _tensors(op.outputs) if x.tensor_id not in views or x.tensor_id in ids)
-        if written := list(map(_key, made)):
+        if made:
+            ids = {x.tensor_id for x in given}
+            written = [_key(x) for x in made if x.tensor_id not in views or x.tensor_id in ids]
             writing.append((index, written))
     return np.array(edges, np.int64).reshape(-1, 2)
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
-    return [x for x in tensors_in(arguments) if 0 not in x.shape]
+    tensors = []
+    for argument in arguments:  # a shortcut for most: no tuple
+        if type(argument) is Tensor:
+            tensors.append(argument)
+        elif type(argument) is tuple:
+            tensors += tensors_in(argument)
+    return [x for x in tensors if 0 not in x.shape]
 
 
 def _key(tensor: Tensor) -> int:
