@@ -128,7 +128,7 @@ def _exchanged_rows(
     sizes = tuple(count * dim for count in sent)
     parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
     r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
-    r.track_all("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
+    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
     rows = [
         cast(r, reshape(r, part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)

@@ -178,7 +178,7 @@ def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[T
 def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     """A keyed tensor taken apart by feature and put together in the model's order."""
     parts = _split(r, pooled, sizes, 1)
-    r.track_all("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
+    r.track("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
     return cat(r, parts, 1)
 
 

@@ -73,13 +73,13 @@ def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
 
 def _evaluate(r: Recorder, node: Node) -> None:
     """Run a node, then hand its results on: of no gradient follows none."""
-    given = [node.gradients[n] for n in range(node.outputs) if n in node.gradients]
+    given = [node.gradients[number] for number in sorted(node.gradients)]
     if not r.is_bare:
         r.begin(node.name, *given)
     assert node.backward is not None
     results: Gradients = [None] * len(node.inputs)
     if given:
-        results = node.backward(given[0] if node.is_single else given)
+        results = node.backward(given if node.has_several else given[0])
     if not r.is_bare:
         r.end()
     results = [

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
 
@@ -18,9 +18,7 @@ LEAF_SEQUENCE = 1 << 62
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 Gradients: TypeAlias = "Sequence[Tensor | None]"
-Backward: TypeAlias = "Callable[[Tensor], Gradients]"
-"""Records what a node of the backward pass runs; from the gradient of what its op made to those of
-the op's inputs."""
+T = TypeVar("T", Tensor, tuple[Tensor, ...])
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +30,7 @@ class Node:
     inputs: tuple[Tensor, ...] = ()
     next: tuple[tuple[Node, int] | None, ...] = ()
     backward: Callable[[Any], Gradients] | None = None
-    outputs: int = 1
-    is_single: bool = True
+    has_several: bool = False
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
 
@@ -158,37 +155,18 @@ class Recorder:
         return self.tape is not None and x.tensor_id in self.tape
 
     def track(
-        self,
-        node: str,
-        inputs: tuple[Tensor, ...],
-        output: Tensor,
-        backward: Backward,
-    ) -> Tensor:
-        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives."""
-        if self.tape is not None:
-            self.track_all(node, inputs, (output,), backward, is_single=True)
+        self, node: str, inputs: tuple[Tensor, ...], output: T, backward: Callable[[Any], Gradients]
+    ) -> T:
+        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives from
+        that of the output, or from those of several outputs that have one."""
+        edges = tuple(self.tape.get(x.tensor_id) for x in inputs) if self.tape else ()
+        if self.tape is not None and any(edges):
+            self._sequence += 1
+            outputs = output if isinstance(output, tuple) else (output,)
+            made = Node(node, self._sequence, inputs, edges, backward, outputs is output)
+            for number, each in enumerate(outputs):
+                self.tape[each.tensor_id] = (made, number)
         return output
-
-    def track_all(
-        self,
-        node: str,
-        inputs: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
-        backward: Callable[[Any], Gradients],
-        *,
-        is_single: bool = False,
-    ) -> None:
-        """As `track`, of an op with any number of outputs: `backward` is given the gradients of
-        those that have one."""
-        if self.tape is None:
-            return
-        edges = tuple(self.tape.get(x.tensor_id) for x in inputs)
-        if not any(edges):
-            return
-        self._sequence += 1
-        made = Node(node, self._sequence, inputs, edges, backward, len(outputs), is_single)
-        for number, output in enumerate(outputs):
-            self.tape[output.tensor_id] = (made, number)
 
     @contextmanager
     def untracked(self) -> Iterator[None]:
