@@ -49,8 +49,12 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
     all tables, as TorchRec has it.
     """
-    about = run.workload.sequence
-    sent = _sent(run, [each.shape[0] for each in ids])
+    about, parts, sent = run.workload.sequence, _shards(run), []
+    fracs = about.unique_frac or (1.0,) * len(ids)
+    for number, (each, frac) in enumerate(zip(ids, fracs, strict=True)):
+        count = each.shape[0]  # of which so many leave a rank, in equal parts to those with shards
+        unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
+        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
     if run.ranks == 1:
         keys = [r.tensor((count,), "int64") for count in sent] if about.index_dedup else list(ids)
     with r.during(INPUT):
@@ -77,17 +81,6 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
         return rows
     repeats = zip(rows, ids, strict=True)
     return [_selected(r, run, each, key.shape[0]) for each, key in repeats]
-
-
-def _sent(run: Run, asked: Sequence[int]) -> list[int]:
-    """Ids of each table that leave a rank, in equal parts to the ranks that hold some of it."""
-    about, parts = run.workload.sequence, _shards(run)
-    fracs = about.unique_frac or (1.0,) * len(asked)
-    sent = []
-    for number, (count, frac) in enumerate(zip(asked, fracs, strict=True)):
-        unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
-        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
-    return sent
 
 
 def _shards(run: Run) -> dict[int, Shard]:

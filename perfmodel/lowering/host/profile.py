@@ -71,17 +71,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rows: list[_Row]
 
 
-def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
-    """Write a profile, whole or not at all. Raises `PerfmodelError` when it cannot be written."""
-    keys = sorted(rows, key=lambda key: (TYPES.index(key[0]), key[2] or "", key[1] or ""))
-    listed = [
-        _Row(**msgspec.structs.asdict(rows[key]), type=key[0], op=key[1], thread=key[2])
-        for key in keys
-    ]
-    content = _File(SCHEMA, provenance, listed)
-    write_text(path, msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")
-
-
 def read_profile(path: Path) -> tuple[Rows, Provenance]:
     """The rows and provenance of a file. Raises `ModelError` naming the file and the key."""
     try:
@@ -256,8 +245,17 @@ class Profile:
         return np.array([taken_us[key] for key in keys], np.float64)
 
     def save(self, path: str | Path) -> None:
-        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all."""
-        write_profile(Path(path), self.rows, self.provenance)
+        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all.
+
+        Raises `PerfmodelError` when it cannot be written.
+        """
+        listed = [
+            _Row(**msgspec.structs.asdict(row), type=kind, op=op, thread=thread)
+            for (kind, op, thread), row in self.rows.items()
+        ]
+        listed.sort(key=lambda row: (TYPES.index(row.type), row.thread or "", row.op or ""))
+        content = msgspec.json.encode(_File(SCHEMA, self.provenance, listed))
+        write_text(Path(path), msgspec.json.format(content, indent=1).decode() + "\n")
 
     def frame(self) -> pd.DataFrame:
         """One row per (type, op, thread) as a pandas frame; None stands for all."""

@@ -98,20 +98,16 @@ def look_up(
         if tables.is_modern:
             update(r, tables, flat, starts, gradient)
         else:
-            _room_for_sort(r, flat)
+            # that of 2022 sorts indices, sums gradients per row and updates rows by itself
+            for _ in range(5):
+                r.made("aten::empty_like", (flat,), flat.shape)
+            for shape in (flat.shape, (1,), (), (1,)):
+                zero(r, r.tensor(shape, "int32"))
         r.now(about)
         return [None]
 
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
     return r.track(node, (tables.weights,), out, backward)
-
-
-def _room_for_sort(r: Recorder, flat: Tensor) -> None:
-    """The operator of 2022 sorts indices, sums gradients per row and updates rows by itself."""
-    for _ in range(5):
-        r.made("aten::empty_like", (flat,), flat.shape)
-    for shape in (flat.shape, (1,), (), (1,)):
-        zero(r, r.tensor(shape, "int32"))
 
 
 def _look_up_quantised(

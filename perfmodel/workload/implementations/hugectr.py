@@ -19,7 +19,6 @@ src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
 from perfmodel.workload.collectives import (
@@ -217,20 +216,19 @@ def _fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> 
     `last` (`relu none`) is what ends the last layer.
     """
     for layer in stack:
-        out = _product(r, x, layer, f"bias_{last if layer is stack[-1] else 'relu'}")
-        given = (x, layer.weight, layer.bias)
-        backward = partial(_layer_backward, r, x, layer.weight, r.needs_gradient(x))
-        x = r.track("fused_layer_backward", given, out, backward)
+        x = _fused_layer(r, x, layer, f"bias_{last if layer is stack[-1] else 'relu'}")
     return x
 
 
-def _layer_backward(
-    r: Recorder, x: Tensor, weight: Tensor, wants_x: bool, gradient: Tensor
-) -> Gradients:
-    """Two products: the bias and the ReLU mask ride along."""
-    of_weight = mm(r, t(r, gradient), x)
-    of_bias = r.tensor((weight.shape[0],), gradient.dtype)
-    return [mm(r, gradient, weight) if wants_x else None, of_weight, of_bias]
+def _fused_layer(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
+    out, wants_x = _product(r, x, layer, epilogue), r.needs_gradient(x)
+
+    def backward(gradient: Tensor) -> Gradients:
+        """Two products: the bias and the ReLU mask ride along."""
+        of_weight, of_bias = mm(r, t(r, gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
+        return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
+
+    return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
 
 
 def _interaction(r: Recorder, features: Tensor, sparse: Tensor, dot_width: int) -> Tensor:
