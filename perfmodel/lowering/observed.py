@@ -1,4 +1,4 @@
-"""Where the tensors of a profile's ops lay, as far as what was launched tells it.
+"""Where the tensors of a profile's ops lay and on which streams they ran, as launches tell it.
 
 A profile does not record devices. Of its copies, what was launched says whether they crossed
 between host and device; ops that launched nothing although they compute ran on the host.
@@ -7,19 +7,22 @@ between host and device; ops that launched nothing although they compute ran on 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.base.arrays import Ints
-from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, TF32
+from perfmodel.base.arrays import Ints, distinct_pairs
+from perfmodel.lowering.arguments import BY_ELEMENTS, FP32, HOST, OWN_STREAM, STREAM, TF32
 from perfmodel.lowering.context import COLLECTIVE
 from perfmodel.lowering.lower import Lowered
 from perfmodel.lowering.rules.copies import MEMCPY
 from perfmodel.ops.dtypes import dtype_of_kernel
 from perfmodel.ops.families import MATMUL, family_of_kernel
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor
+from perfmodel.timeline.graph.build import build_rank
+from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.trace.columns import RankTrace
 from perfmodel.trace.link import Links, launching_op
 
@@ -127,3 +130,59 @@ def _on_host(argument: Argument) -> Argument:
     if isinstance(argument, tuple):
         return tuple(map(_on_host, argument))
     return argument
+
+
+COMPUTE = "compute"
+"""The stream that most of the device's work ran on."""
+WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
+
+
+def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
+    """`graph` with the stream of each op that launched something (attribute `stream`), and with
+    `waits` between ops of different streams, as the measured graph has them.
+
+    An op that launched nothing itself takes the stream of its caller, or that of all its calls.
+    Only for graphs of a profile whose kernels were recorded; others are returned as they are.
+    """
+    if not len(links.device_rows) or links.recorded_frac < MIN_RECORDED_FRAC:
+        return graph
+    op = launched_by(graph, rank, links)
+    streams = _streams(graph, rank, links, op)
+    ops = tuple(
+        replace(one, attributes={**one.attributes, STREAM: name}) if name else one
+        for one, name in zip(graph.ops, streams, strict=True)
+    )
+    return replace(graph, ops=ops, waits=_waits(rank, links, op))
+
+
+def _streams(graph: OpGraph, rank: RankTrace, links: Links, op: Ints) -> list[str]:
+    """Per op the name of its stream, or ''."""
+    main = main_stream(rank, links)
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for index, number in zip(op.tolist(), rank.stream[links.device_rows].tolist(), strict=True):
+        counts[index][COMPUTE if number == main else f"stream{number}"] += 1
+    own = ["" if at not in counts else counts[at].most_common(1)[0][0] for at in range(len(graph))]
+    below = [{name} - {""} for name in own]
+    for index in range(len(graph) - 1, -1, -1):
+        parent = graph.ops[index].parent
+        if parent != NO_OP:
+            below[parent] |= below[index]
+    for index, one in enumerate(graph.ops):
+        if not own[index] and len(below[index]) == 1:
+            (own[index],) = below[index]
+        elif not own[index] and one.parent != NO_OP:
+            own[index] = own[one.parent]
+    return own
+
+
+def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
+    """`[E, 2]`: op whose work was waited for, op whose work waited."""
+    measured = build_rank(rank, links)
+    edges = measured.edges_
+    crossing = np.flatnonzero(np.isin(edges.kind, WAITS))
+    op_of_row = np.full(len(rank) + 1, NO_OP, np.int64)
+    op_of_row[links.device_rows] = op
+    rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]
+    pairs = op_of_row[rows]
+    known = (pairs != NO_OP).all(axis=1) & (pairs[:, 0] != pairs[:, 1])
+    return np.stack(distinct_pairs(*pairs[known].T), axis=1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -80,7 +81,10 @@ def with_recorded(
     """
     graph = lowered.graph
     launcher = launched_by(graph, rank, links)
-    taken_us = _taken_us(rank, links)
+    rows = links.device_rows
+    begin = links.steps.start_us[0] if len(links.steps) else -np.inf
+    start_us = np.maximum(rank.start_us[rows], begin)
+    taken_us = np.maximum(rank.end_us[rows] - start_us, 0.0).astype(np.float64)
     by_rule = np.append(_stood_for(lowered), False)[launcher]
     before = _launched_before(rank, links) if len(links.steps) > 1 else np.zeros_like(by_rule)
     carried = np.flatnonzero(~by_rule & ~before & (taken_us > 0))
@@ -129,14 +133,6 @@ def with_waits(
     return replace(graph, ops=tuple(ops))
 
 
-def _taken_us(rank: RankTrace, links: Links) -> Floats:
-    """Per device row what it takes after the first step's start."""
-    rows = links.device_rows
-    start, end = rank.start_us[rows], rank.end_us[rows]
-    begin = links.steps.start_us[0] if len(links.steps) else -np.inf
-    return np.maximum(end - np.maximum(start, begin), 0.0).astype(np.float64)
-
-
 def _launched_before(rank: RankTrace, links: Links) -> Mask:
     """Per device row, whether its launch is not recorded and the first recorded one of its stream,
     or of all where its stream has none, comes later."""
@@ -165,6 +161,10 @@ def _stood_for(lowered: Lowered) -> Mask:
     return stood_for
 
 
+Key = tuple[str, int]
+"""Of an op: `op` and its index before, or `call` and the row that it stands for."""
+
+
 class _Insertion:
     """Ops for device rows, and where among those of a graph they stand.
 
@@ -187,29 +187,37 @@ class _Insertion:
         self.top = outermost_of(graph.ops)
 
     def of(self, carried: Ints) -> OpGraph:
-        """The graph with an op for each of these device rows (positions in `links`)."""
-        following = self._following()
-        graph: list[tuple[float, Op, int, float]] = [
-            (float(op.event), op, index, NO_OP) for index, op in enumerate(self.graph.ops)
+        """The graph with an op for each of these device rows (positions in `links`), callers before
+        what they call."""
+        following, ops = self._following(), self.graph.ops
+        entries: list[tuple[float, Key | None, Op, Key | None]] = [
+            (float(op.event), ("op", index), op, ("op", op.parent)) for index, op in enumerate(ops)
         ]
-        """Place, op, its index in the old graph or `NO_OP`, place of the new op that calls it."""
-        standing: set[int] = set()
+        """Place, key, op, key of its caller."""
+        standing = set[Key]()
         for at in carried.tolist():
             launch, launcher = int(self.links.device_launch[at]), int(self.launcher[at])
-            row = int(self.links.device_rows[at])
             if launcher != NO_OP:
-                around = self.graph.ops[launcher]
+                around, key = ops[launcher], ("op", launcher)
                 place = max(float(launch), float(around.event)) + 0.5
-                graph.append((place, self._kernel(at, launch, around, launcher), NO_OP, NO_OP))
-                continue
-            place = float(launch) if launch != NONE else float(following[at]) - 0.5
-            key = launch if launch != NONE else row
-            stand_in = self._stand_in(at, launch, following[at])
-            if key not in standing:
-                standing.add(key)
-                graph.append((place, stand_in, NO_OP, NO_OP))
-            graph.append((place, self._kernel(at, launch, stand_in, NO_OP), NO_OP, key))
-        return self._assembled(graph)
+            else:
+                is_known = launch != NONE
+                place = float(launch) if is_known else float(following[at]) - 0.5
+                key = "call", launch if is_known else int(self.links.device_rows[at])
+                around = self._stand_in(at, launch, following[at])
+                if key not in standing:
+                    standing.add(key)
+                    entries.append((place, key, around, None))
+            entries.append((place, None, self._kernel(at, launch, around), key))
+        entries.sort(key=itemgetter(0))
+        new = {key: at for at, (_, key, _, _) in enumerate(entries) if key is not None}
+        made = [
+            replace(op, parent=NO_OP if key is None else new.get(key, NO_OP))
+            for _, _, op, key in entries
+        ]
+        new_of_old = np.array([new["op", index] for index in range(len(ops))], np.int64)
+        data = new_of_old[self.graph.data].reshape(-1, 2)
+        return replace(self.graph, ops=tuple(self._waiting(made)), data=data)
 
     def _following(self) -> list[float]:
         """Per device row the place of the outermost op, or call outside of all, that launched the
@@ -252,8 +260,8 @@ class _Insertion:
     def _step_of(self, row: int) -> int:
         return int(self.links.steps.of_time(self.rank.start_us[[row]])[0])
 
-    def _kernel(self, at: int, launch: int, around: Op, parent: int) -> Op:
-        """The op of one device row, called by `around`, whose index is `parent`."""
+    def _kernel(self, at: int, launch: int, around: Op) -> Op:
+        """The op of one device row, called by `around`."""
         row = int(self.links.device_rows[at])
         name = self.rank.text(row)
         is_kernel = self.rank.category[row] == Category.KERNEL
@@ -267,27 +275,8 @@ class _Insertion:
         elif direction_of(name) == MEMCPY[1] and PINNED not in name:
             about["blocks"] = "1"
         about["kind"] = kind
-        return Op(f"{OF_PROFILE}{name}", (), (), parent, around.thread, around.phase, around.step,
+        return Op(f"{OF_PROFILE}{name}", (), (), NO_OP, around.thread, around.phase, around.step,
                   row, about)  # fmt: skip
-
-    def _assembled(self, inserted: list[tuple[float, Op, int, float]]) -> OpGraph:
-        """The ops in order of their places, callers before what they call."""
-        order = sorted(range(len(inserted)), key=lambda at: inserted[at][0])
-        new_of_old = np.full(len(self.graph) + 1, NO_OP, np.int64)
-        standing: dict[int, int] = {}
-        for new, at in enumerate(order):
-            _, op, old, _ = inserted[at]
-            if old != NO_OP:
-                new_of_old[old] = new
-            elif STAND_IN in op.attributes:
-                standing[op.event] = new
-        ops = []
-        for at in order:
-            _, op, _, key = inserted[at]
-            parent = standing[int(key)] if key != NO_OP else int(new_of_old[op.parent])
-            ops.append(replace(op, parent=parent))
-        data = new_of_old[self.graph.data].reshape(-1, 2)
-        return replace(self.graph, ops=tuple(self._waiting(ops)), data=data)
 
     def _waiting(self, ops: list[Op]) -> list[Op]:
         """`ops` with the host's waits for the device behind the last that stands before each, now

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from perfmodel.workload.load import load_workload, workloads
 from perfmodel.workload.model import Counts, Workload, counts
-from perfmodel.workload.step import inference, op_graph
+from perfmodel.workload.step import op_graph
 from perfmodel.workload.tables import Table
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Table",
     "Workload",
     "counts",
-    "inference",
     "load_workload",
     "op_graph",
     "workloads",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.ops.graph import Argument, Tensor
-from perfmodel.workload.eager.recorder import TYPE_CODES, Recorder
+from perfmodel.ops.graph import Tensor
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import view
 from perfmodel.workload.step import Run
 
 GROUP = "0"
 KEYS, DENSE = "keys", "dense"
 """Process groups of a pipeline's `own_groups`."""
-NO_TIMEOUT = -1
 
 
 def group_of(run: Run, name: str) -> str:
@@ -20,28 +19,29 @@ def group_of(run: Run, name: str) -> str:
     return name if run.pipeline is not None and run.pipeline.own_groups else GROUP
 
 
-def record_collective(r: Recorder, about: dict[str, str], *arguments: Argument) -> None:
-    """What NCCL records below a call; Gloo's tasks are no ops."""
-    if not r.is_cpu:
-        r.leaf("record_param_comms", arguments, about=about)
+CALLS = {
+    "all_to_all": "c10d::alltoall_base_",
+    "all_reduce": "c10d::allreduce_",
+    "reduce_scatter": "c10d::_reduce_scatter_base_",
+    "all_gather": "c10d::_allgather_base_",
+}
 
 
-def collective_attributes(
+def linked_collective(
+    r: Recorder,
     kind: str,
     sent: Tensor,
     received: Tensor,
     ranks: int,
-    splits: tuple[Sequence[int], Sequence[int]] | None = None,
-    nodes: int | None = None,
     group: str = GROUP,
-) -> dict[str, str]:
-    """A collective's attributes: kind, group, elements sent and received, and how they split.
+    **about: str,
+) -> None:
+    """`kind` (of `CALLS`) of `sent` into `received` among `ranks`; it goes on beside what follows.
 
-    `nodes`: over so many the ranks are spread, where they do not fill them one by one. Collectives
-    of one group run one after the other, on its stream.
+    Collectives of one group run one after the other, on its stream. `about`: more attributes.
     Source: github.com/meta-pytorch/torchrec, pull request 4708.
     """
-    about = {
+    about |= {
         "collective": kind,
         "process_group": group,
         "group_size": str(ranks),
@@ -51,32 +51,10 @@ def collective_attributes(
     }
     if group != GROUP:
         about["stream"] = f"comm {group}"
-    if nodes is not None:
-        about["nodes"] = str(nodes)
-    if splits is not None:
-        about["in_split"], about["out_split"] = (",".join(map(str, each)) for each in splits)
-    return about
-
-
-def all_to_all(
-    r: Recorder, sent: Tensor, received: Tensor, sent_sizes: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    """`sent` `[n]` in pieces to the ranks, theirs into `received` `[m]`; differentiable."""
-    splits, own = tuple(sizes), tuple(sent_sizes)
-    r.begin("_AlltoAllSingle", received, splits, own, sent)
-    all_to_all_call(r, sent, received, own, splits)
-    r.begin("aten::view_as", received, received)
-    out = view(r, received, received.shape)
-    r.end(out)
-    r.end()
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        size, code = sum(own), TYPE_CODES[gradient.dtype]
-        given = ((size,), code, None, r.place, False, None)
-        returned = r.made("aten::empty", given, (size,), gradient.dtype)
-        return [all_to_all(r, gradient, returned, splits, own)]
-
-    return r.track("_AlltoAllSingleBackward", (sent,), out, backward)
+    r.begin(CALLS[kind], received, sent)
+    if not r.is_cpu:  # what NCCL records below a call; Gloo's tasks are no ops
+        r.leaf("record_param_comms", (sent, received), received, about=about)
+    r.end(received, about=about)
 
 
 def all_to_all_call(
@@ -85,58 +63,48 @@ def all_to_all_call(
     received: Tensor,
     sent_sizes: Sequence[int],
     sizes: Sequence[int],
-    is_async: bool = False,
+    *,
     nodes: int | None = None,
     group: str = GROUP,
 ) -> None:
-    """The collective itself: `c10d::alltoall_base_`."""
-    splits, own = tuple(sizes), tuple(sent_sizes)
-    r.begin("c10d::alltoall_base_", received, sent, None, splits, own, is_async, NO_TIMEOUT)
-    about = collective_attributes(
-        "all_to_all", sent, received, len(splits), (own, splits), nodes, group
-    )
-    record_collective(r, about, sent, received)
-    r.end(None, about=about)
+    """`sent` in pieces of `sent_sizes` elements to the ranks, theirs, of `sizes`, into `received`.
 
-
-def all_reduce(
-    r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False, group: str = GROUP
-) -> None:
-    """The sum over all ranks, into `bucket`; it goes on beside what follows.
-
-    `in_network`: switches of the network may add up.
+    `nodes`: over so many the ranks are spread, where they do not fill them one by one.
     """
-    r.begin("c10d::allreduce_", (bucket,), None, None, None, True, NO_TIMEOUT)
-    about = collective_attributes("all_reduce", bucket, bucket, ranks, group=group)
-    if in_network:
-        about["in_network"] = "1"
-    record_collective(r, about, bucket)
-    r.end((bucket,), None, about=about)
+    about = {} if nodes is None else {"nodes": str(nodes)}
+    for name, split in (("in_split", sent_sizes), ("out_split", sizes)):
+        about[name] = ",".join(map(str, split))
+    linked_collective(r, "all_to_all", sent, received, len(sizes), group, **about)
 
 
 def even_all_to_all(
     r: Recorder, sent: Tensor, received: Tensor, ranks: int, *, nodes: int | None = None
 ) -> None:
-    """From each of `ranks` its share of `received`, to each one of `sent`; beside what follows."""
+    """From each of `ranks` its share of `received`, to each one of `sent`."""
     own, theirs = ([x.elements // ranks] * ranks for x in (sent, received))
-    all_to_all_call(r, sent, received, own, theirs, is_async=True, nodes=nodes)
+    all_to_all_call(r, sent, received, own, theirs, nodes=nodes)
 
 
-def linked_collective(
-    r: Recorder, kind: str, sent: Tensor, received: Tensor, ranks: int, group: str = GROUP
+def all_to_all(
+    r: Recorder, sent: Tensor, received: Tensor, sent_sizes: Sequence[int], sizes: Sequence[int]
+) -> Tensor:
+    """`sent` `[n]` in pieces to the ranks, theirs into `received` `[m]`; differentiable."""
+    r.begin("_AlltoAllSingle", received, sent)
+    all_to_all_call(r, sent, received, sent_sizes, sizes)
+    out = view(r, received, received.shape, "view_as")
+    r.end()
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        shape = (sum(sent_sizes),)
+        returned = r.made("aten::empty", (shape,), shape, gradient.dtype)
+        return [all_to_all(r, gradient, returned, sizes, sent_sizes)]
+
+    return r.track("_AlltoAllSingleBackward", (sent,), out, backward)
+
+
+def all_reduce(
+    r: Recorder, bucket: Tensor, ranks: int, *, in_network: bool = False, group: str = GROUP
 ) -> None:
-    """`kind` (`reduce_scatter all_gather`) of `sent` into `received` among linked ranks."""
-    name = {"reduce_scatter": "c10d::_reduce_scatter_base_", "all_gather": "c10d::_allgather_base_"}
-    r.begin(name[kind], received, sent, None, True, NO_TIMEOUT)
-    about = collective_attributes(kind, sent, received, ranks, group=group)
-    record_collective(r, about, sent, received)
-    r.end(None, about=about)
-
-
-def new_empty(r: Recorder, x: Tensor, size: int) -> Tensor:
-    """`x.new_empty(size)`."""
-    r.begin("aten::new_empty", x, (size,), None, None, None, False)
-    given = ((size,), TYPE_CODES[x.dtype], 0, r.place, False, None)
-    out = r.made("aten::empty", given, (size,), x.dtype)
-    r.end(out)
-    return out
+    """The sum over all ranks, into `bucket`. `in_network`: switches of the network may add up."""
+    about = {"in_network": "1"} if in_network else {}
+    linked_collective(r, "all_reduce", bucket, bucket, ranks, group, **about)

@@ -79,43 +79,6 @@ def mlp(
     return x
 
 
-def normed_mlp(
-    r: Recorder,
-    x: Tensor,
-    stack: Sequence[Layer],
-    dtype: str,
-    *,
-    last: bool = True,
-    by_rows: bool = False,
-) -> Tensor:
-    """Layers with a gated norm between them, and with `last` a norm at the end; `by_rows`: norms
-    that have a program per row (`norm_programs`)."""
-    for number, layer in enumerate(stack, 1):
-        x = mlp(r, x, (layer,), last="none", dtype=dtype)
-        if number < len(stack):
-            x = _normed(r, "swish_layer_norm", x, by_rows)
-        elif last:
-            x = _normed(r, "layer_norm", x, by_rows)
-    return x
-
-
-def norm_programs(x: Tensor, by_rows: bool, *, backward: bool = False) -> dict[str, str]:
-    """Of a norm `by_rows`, as the kernels of benchmarks/hstu_collector: two warps per
-    row; backward 8 programs per multiprocessor, which take rows in turn."""
-    about = {"by_rows": repr(float(x.shape[0])), "threads": "64.0"} if by_rows else {}
-    return about | ({"resident": "8.0"} if by_rows and backward else {})
-
-
-def _normed(r: Recorder, name: str, x: Tensor, by_rows: bool) -> Tensor:
-    out = r.made(f"hstu::{name}", (x,), x.shape, x.dtype, about=norm_programs(x, by_rows))
-
-    def backward(gradient: Tensor) -> list[Tensor]:
-        about = norm_programs(x, by_rows, backward=True)
-        return [r.made(f"hstu::{name}_backward", (gradient, x), x.shape, x.dtype, about=about)]
-
-    return r.track("LayerNormFunctionBackward", (x,), out, backward)
-
-
 def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
     if layer.precision in QUANTISED:
         half = dtype if dtype in HALF else "fp16"

@@ -49,8 +49,12 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     distinct ones, and repeats are filled in at the end. One exchange of ids and one of rows serve
     all tables, as TorchRec has it.
     """
-    about = run.workload.sequence
-    sent = _sent(run, [each.shape[0] for each in ids])
+    about, parts, sent = run.workload.sequence, _shards(run), []
+    fracs = about.unique_frac or (1.0,) * len(ids)
+    for number, (each, frac) in enumerate(zip(ids, fracs, strict=True)):
+        count = each.shape[0]  # of which so many leave a rank, in equal parts to those with shards
+        unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
+        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
     if run.ranks == 1:
         keys = [r.tensor((count,), "int64") for count in sent] if about.index_dedup else list(ids)
     with r.during(INPUT):
@@ -79,17 +83,6 @@ def sequence_rows(r: Recorder, run: Run, ids: Sequence[Tensor], read: Read) -> l
     return [_selected(r, run, each, key.shape[0]) for each, key in repeats]
 
 
-def _sent(run: Run, asked: Sequence[int]) -> list[int]:
-    """Ids of each table that leave a rank, in equal parts to the ranks that hold some of it."""
-    about, parts = run.workload.sequence, _shards(run)
-    fracs = about.unique_frac or (1.0,) * len(asked)
-    sent = []
-    for number, (count, frac) in enumerate(zip(asked, fracs, strict=True)):
-        unique = max(run.ranks, round(count * frac)) if about.index_dedup else count
-        sent.append(-(-unique // parts[number].parts) * parts[number].parts)
-    return sent
-
-
 def _shards(run: Run) -> dict[int, Shard]:
     """How each table is parted, by its number."""
     return {shard.table: shard for own in run.plan.shards for shard in own}
@@ -101,13 +94,13 @@ def _exchanged_ids(
     """Ids of all ranks that the own shards hold, shard by shard; the host waits for how many."""
     sizes, counts = (r.tensor((run.ranks,), "int64") for _ in range(2))
     single = [1] * run.ranks
-    all_to_all_call(r, sizes, counts, single, single, is_async=True)
+    all_to_all_call(r, sizes, counts, single, single)
     to_device(r, counts, "cpu")
     given = r.made("aten::cat", (tuple(ids), 0), (sum(sent),), "int64")
     each = [sent[shard.table] // shard.parts for shard in run.plan.shards[run.rank]]
     got = r.tensor((max(sum(each) * run.ranks, 1),), "int64")
     to_each = [sum(sent[s.table] // s.parts for s in own) for own in run.plan.shards]
-    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks, is_async=True)
+    all_to_all_call(r, given, got, to_each, [sum(each)] * run.ranks)
     return [r.view(got, (count * run.ranks,), (1,)) for count in each]
 
 
@@ -128,7 +121,7 @@ def _exchanged_rows(
     sizes = tuple(count * dim for count in sent)
     parts = tuple(r.view(back, (size,), (1,)) for size in sizes)
     r.leaf("aten::split_with_sizes", (back, sizes, 0), parts)
-    r.track_all("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
+    r.track("SplitWithSizesBackward0", (back,), parts, lambda g: [cat(r, g, 0)])
     rows = [
         cast(r, reshape(r, part, (count, table.dim)), "fp32")
         for part, count, table in zip(parts, sent, tables, strict=True)

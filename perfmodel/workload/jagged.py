@@ -157,7 +157,7 @@ def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Te
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
         group = group_of(run, KEYS)
-        all_to_all_call(r, given, got, one, one, is_async=True, group=group)
+        all_to_all_call(r, given, got, one, one, group=group)
     return ordered, got
 
 
@@ -172,12 +172,12 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
         to_device(r, splits, "cpu")
         own = [len(shards) * batch for shards in places]
         theirs = [got.lengths.shape[0] // run.ranks] * run.ranks
-        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, is_async=True, group=group)
+        all_to_all_call(r, ordered.lengths, got.lengths, own, theirs, group=group)
         own = [sum(each.of(tables).lookups(batch) for each in shards) for shards in places]
         theirs = [got.values.shape[0] // run.ranks] * run.ranks
         if use is not None:
             own, theirs = use.sent_lookups(run), use.received_split(run)
-        all_to_all_call(r, ordered.values, got.values, own, theirs, is_async=True, group=group)
+        all_to_all_call(r, ordered.values, got.values, own, theirs, group=group)
     return got
 
 
@@ -192,9 +192,17 @@ def received_keys(r: Recorder, run: Run) -> Jagged:
 
 
 def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
-    """What came rank by rank, table by table."""
+    """What came rank by rank, table by table, with lookups per table, which the host waits for."""
+    tables, samples = max(len(run.tables), 1), run.global_batch
     with r.during(INPUT):
-        return _permuted(r, got, max(len(run.tables), 1), run.global_batch)
+        keys = _permuted(r, got, tables, samples)
+    lengths = r.view(keys.lengths, (tables, samples), (samples, 1))
+    r.begin("aten::sum", lengths, (1,), False, None)
+    to_dtype(r, lengths, "int64")
+    out = r.tensor((tables,), "int64")
+    r.end(out)
+    to_device(r, out, "cpu")
+    return keys
 
 
 def offsets(r: Recorder, jagged: Jagged) -> Tensor:
@@ -212,14 +220,3 @@ def _permuted(r: Recorder, jagged: Jagged, tables: int, batch: int) -> Jagged:
     name = "fbgemm::permute_2D_sparse_data"
     r.leaf(name, (order, lengths, jagged.values, None, count), *moved, None)
     return Jagged(moved[1], r.view(moved[0], (tables * batch,), (1,)))
-
-
-def pooled_lengths(r: Recorder, run: Run, jagged: Jagged) -> None:
-    """Lookups per table, which the host wants to know."""
-    tables = max(len(run.tables), 1)
-    lengths = r.view(jagged.lengths, (tables, run.global_batch), (run.global_batch, 1))
-    r.begin("aten::sum", lengths, (1,), False, None)
-    to_dtype(r, lengths, "int64")
-    out = r.tensor((tables,), "int64")
-    r.end(out)
-    to_device(r, out, "cpu")

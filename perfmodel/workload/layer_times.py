@@ -23,11 +23,10 @@ from perfmodel.ops.graph import OpGraph, Tensor
 from perfmodel.ops.rows import Rows
 from perfmodel.timeline.graph.kinds import EdgeKind
 from perfmodel.workload import Workload
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.dense import COMPUTE, cross_layers, interact, layers, mlp
-from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.eager.tensors import cast
-from perfmodel.workload.training import LAST
+from perfmodel.workload.training import LAST, backward
 
 GIVEN = "fp32"
 """The type of a batch's features."""
@@ -52,7 +51,7 @@ def layer_stages(
         for before in sorted(given):
             for dtype in dtypes:
                 r = Recorder("cpu" if device.target == CPU else "cuda", threads=device.sm_count)
-                r.tape = Tape() if train else None
+                r.tape = {} if train else None
                 out = _record(r, workload, samples, number, before, dtype)
                 rows.append(_rows(r, out, workload, machine))
                 places.append((number, before, dtype, out.dtype))

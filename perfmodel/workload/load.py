@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from perfmodel.base.registry import offered
-from perfmodel.base.schema import read_toml, require_keys, short
+from perfmodel.base.schema import Limits, convert, read_toml, require_keys, section, short
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.model import SCHEMA, Workload, check_workload
-from perfmodel.workload.settings import SECTIONS, Section, workload_section, workload_value
+from perfmodel.workload.settings import SECTIONS
 from perfmodel.workload.tables import Histogram, Table
 
+
+@dataclass(frozen=True)
+class _Group:
+    """The tables of one `[[tables]]`: numbers hold for all of them, lists have one for each.
+
+    With bags `independent` rows of a bag are drawn one by one; `by_key` one key is, and with it
+    always come the same rows.
+    """
+
+    rows: Annotated[int | tuple[int, ...], Limits(1, 1e13)]
+    dim: Annotated[int | tuple[int, ...], Limits(1, 1e5)]
+    pooling: Annotated[float | tuple[float, ...], Limits(1e-3, 1e6)] = 1.0
+    alpha: Annotated[float | tuple[float, ...] | None, Limits(0, 10)] = None
+    distribution: Literal["uniform", "zipf", "histogram"] | None = None
+    histogram: Histogram = ()
+    bags: Literal["independent", "by_key"] = "independent"
+    count: Annotated[int | None, Limits(1, 100_000)] = None
+    source: str = ""
+
+    def tables(self, where: str) -> list[Table]:
+        """The tables; `where` names the group in messages."""
+        usual = "histogram" if self.histogram else "zipf" if self.alpha else "uniform"
+        distribution = self.distribution or usual
+        if (distribution == "histogram") != bool(self.histogram):
+            raise WorkloadError(
+                f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups "
+                "and of the rows that they go to; another has none"
+            )
+        if distribution == "zipf" and self.alpha is None:
+            raise WorkloadError(
+                f"{where}: alpha is missing: a zipf distribution needs its exponent"
+            )
+        if distribution != "zipf" and self.alpha:
+            raise WorkloadError(
+                f"{where}: alpha: a {distribution} distribution has none, got {short(self.alpha)}"
+            )
+        given = {"rows": self.rows, "dim": self.dim, "pooling": self.pooling}
+        given["alpha"] = self.alpha or 0.0
+        if self.bags == "by_key":
+            given["key_rows"] = self.rows
+        lengths = {key: len(each) for key, each in given.items() if isinstance(each, tuple)}
+        count = self.count or max(lengths.values(), default=1)
+        for key, length in lengths.items():
+            if length != count:
+                raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
+        columns = {
+            key: each if isinstance(each, tuple) else (each,) * count for key, each in given.items()
+        }
+        return [
+            Table(**{key: column[at] for key, column in columns.items()}, histogram=self.histogram)  # type: ignore[arg-type]
+            for at in range(count)
+        ]
+
+
 TOP_KEYS = ("schema", "title", "batch", "source", *SECTIONS, "tables")
-TABLE_KEYS = (
-    *("count", "rows", "dim", "pooling", "distribution", "alpha", "histogram", "bags", "source"),
-)
-_TYPES: dict[str, type] = {"rows": int, "dim": int, "alpha": float, "pooling": float}
-Distribution = Literal["uniform", "zipf", "histogram"]
-Bags = Literal["independent", "by_key"]
-"""Rows of a bag are drawn one by one; or one key is, and with it always come the same rows."""
+"""Of a file; `source`, also in each section, tells where its figures come from."""
 
 
-def workload_from_document(document: Section, name: str, where: str) -> Workload:
+def workload_from_document(document: dict[str, Any], name: str, where: str) -> Workload:
     """The workload that a file's `document` describes; `where` names the file in messages.
 
     Raises `WorkloadError` that names file and key.
@@ -32,90 +80,19 @@ def workload_from_document(document: Section, name: str, where: str) -> Workload
     require_keys(document, TOP_KEYS, where, WorkloadError)
     if document.get("schema", SCHEMA) != SCHEMA:
         raise WorkloadError(f"{where}: schema: expected {SCHEMA!r}, got {document['schema']!r}")
-    if "model" not in document:
-        raise WorkloadError(f"{where}: model is missing: expected a section [model]")
-    sources = {}
-    parts: dict[str, Any] = {}
-    for key, kind in SECTIONS.items():
-        table = document.get(key, {})
-        if isinstance(table, dict) and "source" in table:
-            sources[key] = workload_value("source", str, table["source"], f"{where}: {key}: source")
-            table = {name: value for name, value in table.items() if name != "source"}
-        parts[key] = workload_section(kind, table, f"{where}: {key}")
-    parts["tables"] = _tables(document.get("tables"), sources, where)
-    if "source" in document:
-        sources["file"] = workload_value("source", str, document["source"], f"{where}: source")
-    if "batch" in document:
-        parts["batch"] = workload_value("batch", int, document["batch"], f"{where}: batch")
-    title = (
-        workload_value("title", str, document["title"], f"{where}: title")
-        if "title" in document
-        else ""
-    )
-    workload = Workload(name=name, title=title, sources=MappingProxyType(sources), **parts)
+    kind, groups = tuple[_Group, ...], document.get("tables", ())
+    groups = enumerate(convert(kind, groups, f"{where}: tables", WorkloadError), 1)
+    tables = [each for at, group in groups for each in group.tables(f"{where}: tables[{at}]")]
+    if not tables:
+        raise WorkloadError(f"{where}: tables is missing: expected at least one [[tables]]")
+    parts: dict[str, Any] = {"name": name, "tables": ()}
+    for key in document.keys() - {"schema", "source", "tables"}:
+        parts[key] = document[key]
+        if key in SECTIONS and isinstance(parts[key], dict):
+            parts[key] = {name: each for name, each in parts[key].items() if name != "source"}
+    workload = replace(section(Workload, parts, where, WorkloadError), tables=tuple(tables))
     check_workload(workload, where)
     return workload
-
-
-def _tables(groups: Any, sources: dict[str, str], where: str) -> tuple[Table, ...]:
-    if not isinstance(groups, list) or not groups:
-        raise WorkloadError(f"{where}: tables is missing: expected at least one [[tables]]")
-    tables: list[Table] = []
-    for number, group in enumerate(groups, 1):
-        place = f"{where}: tables[{number}]"
-        require_keys(group, TABLE_KEYS, place, WorkloadError)
-        if "source" in group:
-            sources[f"tables[{number}]"] = workload_value(
-                "source", str, group["source"], f"{place}: source"
-            )
-        tables += _group(group, place)
-    return tuple(tables)
-
-
-def _group(table: Section, where: str) -> list[Table]:
-    """The tables of one `[[tables]]`: numbers hold for all of them, lists have one for each."""
-    for key in ("rows", "dim"):
-        if key not in table:
-            raise WorkloadError(f"{where}: {key} is missing")
-    alpha, histogram = table.get("alpha", 0.0), table.get("histogram", ())
-    if "histogram" in table:
-        histogram = workload_value("histogram", Histogram, histogram, f"{where}: histogram")
-    usual = "histogram" if histogram else "zipf" if alpha else "uniform"
-    distribution = table.get("distribution", usual)
-    workload_value("distribution", Distribution, distribution, f"{where}: distribution")
-    bags = workload_value("bags", Bags, table.get("bags", "independent"), f"{where}: bags")
-    if (distribution == "histogram") != bool(histogram):
-        raise WorkloadError(
-            f"{where}: histogram: a histogram distribution has pairs of shares, of the lookups and "
-            "of the rows that they go to; another has none"
-        )
-    if distribution == "zipf" and "alpha" not in table:
-        raise WorkloadError(f"{where}: alpha is missing: a zipf distribution needs its exponent")
-    if distribution != "zipf" and alpha != 0:
-        raise WorkloadError(
-            f"{where}: alpha: a {distribution} distribution has none, got {short(alpha)}"
-        )
-    given = {"pooling": 1.0, **{key: table[key] for key in _TYPES if key in table}}
-    columns = {key: each if isinstance(each, list) else [each] for key, each in given.items()}
-    lengths = {key: len(each) for key, each in given.items() if isinstance(each, list)}
-    count = table.get("count", max(lengths.values(), default=1))
-    count = workload_value("count", int, count, f"{where}: count")
-    for key, length in lengths.items():
-        if length != count:
-            raise WorkloadError(f"{where}: {key} has {length} entries for {count} tables")
-    checked = {
-        key: [workload_value(key, _TYPES[key], item, f"{where}: {key}") for item in column]
-        for key, column in columns.items()
-    }
-    if bags == "by_key":
-        checked["key_rows"] = checked["rows"]
-    return [
-        Table(
-            **{key: values[number % len(values)] for key, values in checked.items()},
-            histogram=histogram,
-        )
-        for number in range(count)
-    ]
 
 
 FOLDER = Path(__file__).parent / "catalogue"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from perfmodel.base.schema import unknown_key
+from perfmodel.base.schema import Limits, convert, unknown_key
 from perfmodel.errors import WorkloadError
-from perfmodel.plot.names import table_html
 from perfmodel.workload.settings import (
     IMPLEMENTATIONS,
     SECTIONS,
@@ -22,10 +20,9 @@ from perfmodel.workload.settings import (
     Model,
     Training,
     implementation_names,
-    workload_value,
 )
 from perfmodel.workload.settings import Sequence as SequenceSettings
-from perfmodel.workload.tables import Table, lookups, mean_length, sequence_problems
+from perfmodel.workload.tables import Table, lookups, mean_length
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,24 +33,18 @@ SCHEMA = "perfmodel.workload/1"
 
 @dataclass(frozen=True)
 class Workload:
-    """A model configuration; `batch` is the global batch that it is usually trained with.
-
-    `sources` tells where the figures of each section come from.
-    """
+    """A model configuration; `batch` is the global batch that it is usually trained with."""
 
     name: str
     model: Model
     tables: tuple[Table, ...]
-    batch: int = 2048
+    batch: Annotated[int, Limits(1, 1e9)] = 2048
     interaction: Interaction = field(default_factory=Interaction)
     training: Training = field(default_factory=Training)
     implementation: Implementation = field(default_factory=Implementation)
     evaluation: Evaluation = field(default_factory=Evaluation)
     loader: Loader = field(default_factory=Loader)
     title: str = ""
-    sources: Mapping[str, str] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False, hash=False
-    )
     sequence: SequenceSettings = field(default_factory=SequenceSettings)
 
     @property
@@ -121,27 +112,7 @@ class Workload:
             }
         )
 
-    def _repr_html_(self) -> str:
-        size = {key.replace("_", " "): value for key, value in asdict(counts(self)).items()}
-        settings = {
-            "bottom MLP": "-".join(map(str, self.bottom_widths)),
-            "interaction": self.interaction.kind,
-            "top MLP": "-".join(map(str, self.top_widths)),
-            "batch": self.batch,
-            "implementation": f"{self.implementation.name}, {self.implementation.precision}",
-            **size,
-        }
-        title = f"{self.name}: {self.title}" if self.title else self.name
-        about = table_html(list(settings.items()), ("setting", "value"), title)
-        rows = [(table.rows, table.dim, table.pooling, table.alpha) for table in self.tables]
-        more = len(rows) - _SHOWN_TABLES
-        caption = f"tables ({more} more)" if more > 0 else "tables"
-        return about + table_html(
-            rows[:_SHOWN_TABLES], ("rows", "dim", "pooling", "alpha"), caption
-        )
 
-
-_SHOWN_TABLES = 40
 MAX_INT32 = 2**31
 _FUSED_ONLY = ("rowwise_adagrad", "adam", "adagrad")
 
@@ -213,10 +184,52 @@ def _problems(workload: Workload) -> Iterator[str]:
     if workload.sequence.layers:
         if software.name != "hstu":
             yield f'implementation: name: sequence.layers needs "hstu", got "{software.name}"'
-        yield from sequence_problems(workload.sequence, tables)
+        yield from _sequence_problems(workload.sequence, tables)
 
 
-_SECTIONS_AND_TABLE: dict[str, type] = {**SECTIONS, "table": Table}
+def _sequence_problems(about: SequenceSettings, tables: tuple[Table, ...]) -> Iterator[str]:
+    """Where `tables` do not make the sequences that are described."""
+    if about.unique_frac and len(about.unique_frac) != len(tables):
+        yield (
+            f"sequence: unique_frac has {len(about.unique_frac)} entries for {len(tables)} tables"
+        )
+    for number, table in enumerate(tables):
+        if table.pooling < 1:
+            yield (
+                f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs a "
+                "feature: 1 row of each sample, or the mean number of its positions"
+            )
+    if about.relative_bias and about.kernels == "cutlass":
+        yield (
+            'sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all pairs, '
+            'which is not modelled: "triton"'
+        )
+    positions = {table.pooling for table in tables if table.pooling > 1}
+    if len(positions) != 1:
+        yield (
+            "tables: pooling: those read position by position (more than 1) need one number of "
+            f"positions, got {sorted(positions)}"
+        )
+    mean, most = mean_length(tables), about.max_length
+    if mean > most:
+        yield (
+            f"sequence: max_length {most} is below the mean length {mean:g} that tables.pooling "
+            "and the contextual features make"
+        )
+    widest = (mean * (most - mean)) ** 0.5
+    if about.length_std and about.length_std >= widest:
+        yield (
+            f"sequence: length_std {about.length_std:g}: lengths from 0 to max_length {most} "
+            f"around a mean of {mean:g} spread by less than {widest:.0f}"
+        )
+
+
+_SETTINGS = {
+    f"{name}.{key}": hint
+    for name, kind in {**SECTIONS, "table": Table}.items()
+    for key, hint in get_type_hints(kind, include_extras=True).items()
+} | {"batch": get_type_hints(Workload, include_extras=True)["batch"]}
+"""Type and limits of every setting by its key."""
 
 
 def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
@@ -226,99 +239,50 @@ def with_settings(workload: Workload, changes: Mapping[str, Any]) -> Workload:
     """
     edited = workload
     for key, value in changes.items():
-        edited = _with_setting(edited, key, value)
+        if key not in _SETTINGS:
+            raise WorkloadError(f"{workload.name}: {unknown_key(key, list(_SETTINGS))}")
+        where = f"{workload.name}: {key}"
+        section, _, name = key.rpartition(".")
+        change = {name: convert(_SETTINGS[key], value, where, WorkloadError)}
+        if section == "table":
+            change = {"tables": tuple(replace(table, **change) for table in edited.tables)}
+        elif section:
+            change = {section: replace(getattr(edited, section), **change)}
+        edited = replace(edited, **change)
     check_workload(edited, workload.name)
     return edited
 
 
-def setting_keys() -> list[str]:
-    """Every key that `changed` knows."""
-    sections = _SECTIONS_AND_TABLE.items()
-    return ["batch", *(f"{name}.{key}" for name, kind in sections for key in get_type_hints(kind))]
-
-
-def _with_setting(workload: Workload, key: str, value: Any) -> Workload:
-    where = f"{workload.name}: {key}"
-    if key == "batch":
-        return replace(workload, batch=workload_value("batch", int, value, where))
-    section, _, field = key.partition(".")
-    hints = get_type_hints(_SECTIONS_AND_TABLE.get(section, object))
-    if field not in hints:
-        raise WorkloadError(f"{workload.name}: {unknown_key(key, setting_keys())}")
-    checked = workload_value(field, hints[field], value, where)
-    if section == "table":
-        tables = tuple(replace(table, **{field: checked}) for table in workload.tables)
-        return replace(workload, tables=tables)
-    part = replace(getattr(workload, section), **{field: checked})
-    return replace(workload, **{section: part})
-
-
-TRAINING_FACTOR = 3
-"""A training step does each matrix product once forward and twice backward."""
-
-
 @dataclass(frozen=True)
 class Counts:
-    """Of one model: parameters, and per sample lookups and multiply-adds (counted as two)."""
+    """Of one model: parameters, and per sample lookups."""
 
     tables: int
     table_rows: int
     table_parameters: int
     dense_parameters: int
     lookups: float
-    lookup_elements: float
-    forward_flop: float
-    training_flop: float
 
 
 def counts(workload: Workload) -> Counts:
-    """Parameters of `workload`, and what one sample takes in its matrix products."""
-    widths = (workload.bottom_widths, workload.top_widths)
-    layers = sum(map(_multiply_adds, widths))
-    biases = sum(sum(each[1:]) for each in widths)
-    cross = cross_biases = 0
+    """How large `workload` is."""
+    mlps, dense = [workload.bottom_widths, workload.top_widths], 0
     if workload.interaction.kind == "dcn_v2":
-        width, about = workload.joined_width, workload.interaction
-        cross, cross_biases = about.layers * 2 * width * about.rank, about.layers * width
-    stack, stack_flop = _stack(workload)
-    flop = 2.0 * (layers + cross) + stack_flop
-    if workload.interaction.kind == "dot":  # all vectors with all
-        flop += 2.0 * (len(workload.tables) + 1) ** 2 * workload.dim
+        about = workload.interaction
+        dense += about.layers * workload.joined_width * (2 * about.rank + 1)
+    if workload.sequence.layers:
+        sequence, dim = workload.sequence, workload.dim
+        gate, queries = (sequence.heads * n for n in (sequence.hidden_dim, sequence.attention_dim))
+        mlps += [(dim, dim), *branch_widths(workload)]
+        dense += sequence.layers * (2 * (gate + queries) * (dim + 1) + (3 * gate + 1) * dim)
+    dense += sum((before + 1) * after for widths in mlps for before, after in pairwise(widths))
     return Counts(
         tables=len(workload.tables),
         table_rows=sum(table.rows for table in workload.tables),
         table_parameters=sum(table.rows * table.dim for table in workload.tables),
-        dense_parameters=layers + biases + cross + cross_biases + stack,
+        dense_parameters=dense,
         lookups=sum(table.pooling for table in workload.tables),
-        lookup_elements=sum(table.pooling * table.dim for table in workload.tables),
-        forward_flop=flop,
-        training_flop=TRAINING_FACTOR * flop,
     )
-
-
-def _multiply_adds(widths: Sequence[int]) -> int:
-    return sum(before * after for before, after in pairwise(widths))
-
-
-def _stack(workload: Workload) -> tuple[int, float]:
-    """Parameters of layers over sequences, and what they take per sample, of even lengths."""
-    about = workload.sequence
-    if not about.layers:
-        return 0, 0.0
-    dim, gate = workload.dim, about.heads * about.hidden_dim
-    queries = about.heads * about.attention_dim
-    per_layer = dim * 2 * (gate + queries) + 3 * gate * dim
-    branches = branch_widths(workload)
-    content = sum(map(_multiply_adds, branches))
-    length = mean_length(workload.tables)
-    positions = max(table.pooling for table in workload.tables)
-    contextual = length - positions
-    products = length * about.layers * per_layer + positions * content + contextual * dim * dim
-    pairs = (length * (length + 1) + about.length_std**2) / 2.0
-    biases = about.layers * (2 * (gate + queries) + dim) + dim
-    biases += sum(sum(each[1:]) for each in branches)
-    weights = about.layers * per_layer + content + dim * dim
-    return weights + biases, 2.0 * (products + about.layers * pairs * (gate + queries))
 
 
 ACTION_WIDTH = 24

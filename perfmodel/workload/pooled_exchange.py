@@ -1,18 +1,22 @@
-"""TorchRec's exchange of pooled rows: a request, a wait before use, codecs of the wire."""
+"""TorchRec's exchange of pooled rows: a request, a wait before use, codecs of the wire.
+
+Pooled rows go from the ranks with tables to those with samples. Whole tables and columns: an
+all-to-all. Rows on all ranks: partial sums by a reduce-scatter, whose backward is an all-gather.
+Rows on linked ranks: a reduce-scatter among these, then an all-to-all among the ranks of one place
+in each group. Source: TorchRec's sharding types (TW/CW, RW, TWRW).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from perfmodel.ops.dtypes import item_bytes
 from perfmodel.ops.graph import Tensor
 from perfmodel.workload.adapter_caches import adapter_use, is_across_network
-from perfmodel.workload.collectives import GROUP, all_to_all_call
+from perfmodel.workload.collectives import GROUP, all_to_all_call, linked_collective
 from perfmodel.workload.eager.arithmetic import scalar_in_place
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.tensors import cast, cat, copy, narrow, view
+from perfmodel.workload.eager.tensors import cast, cat, copy, to_dtype, view
 from perfmodel.workload.jagged import add_remote_rows
 from perfmodel.workload.step import Run
 
@@ -60,103 +64,121 @@ def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tenso
     return r.made(name, (payload,), (elements,))
 
 
-@dataclass
-class Link:
-    """An exchange of pooled rows: sizes, their type on the wire, gradients that came back."""
-
-    batch: int
-    """Samples of each rank."""
-    dims: tuple[int, ...]
-    """What each rank sends of every sample."""
-    rank: int
-    wire: str
-    nodes: int | None = None
-    """Over so many the ranks are spread, where they do not fill them one by one."""
-    group: str = GROUP
-    adapters: Run | None = None
-    """The step whose adapters hold rows, and answer part of it without an exchange."""
-    returned: Tensor | None = None
-
-    @property
-    def on_wire(self) -> list[int]:
-        """Elements that come from each rank, as they travel."""
-        return [wire_elements(self.batch * dim, self.wire) for dim in self.dims]
-
-
-def exchanged_rows(r: Recorder, pooled: Tensor, link: Link) -> Tensor:
-    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`."""
-    ranks, wire = len(link.dims), link.wire
+def exchanged_rows(
+    r: Recorder, run: Run, pooled: Tensor, dims: Sequence[int], group: str = GROUP
+) -> Tensor:
+    """`[samples of all ranks, own dim]` -> `[own samples, dims of all]`, of all ranks, or in a
+    `group` of its own among those of one place in each group of linked ranks."""
+    ranks, wire = len(dims), run.workload.implementation.exchange_precision
+    rank, nodes = (run.rank, None) if group == GROUP else (run.rank // run.linked, run.groups)
+    sizes = [run.batch * dim for dim in dims]
+    on_wire = [wire_elements(size, wire) for size in sizes]
+    own, theirs = [wire_elements(pooled.elements // ranks, wire)] * ranks, on_wire
     r.begin("All2All_Pooled_Req", pooled)
     flat = encode_wire(r, view(r, pooled, (pooled.elements,)), wire)
-    buffer = r.like(flat)
-    copy(r, buffer, flat)
-    received = r.tensor((sum(link.on_wire),), wire_dtype(wire))
-    _send(r, buffer, received, link, [wire_elements(pooled.elements // ranks, wire)] * ranks)
+    sent, received = r.like(flat), r.tensor((sum(on_wire),), wire_dtype(wire))
+    copy(r, sent, flat)
+    use = adapter_use(run) if group == GROUP else None
+    arrived = received
+    if use is not None:  # what others have from a cache is not sent
+        share = use.answered_fracs(run)
+        add_remote_rows(r, run, received)
+        far = [is_across_network(run, each) for each in range(ranks)]
+        own = [round(own[at] * share[rank]) if far[at] else own[at] for at in range(ranks)]
+        theirs = [round(on_wire[at] * share[at]) if far[at] else on_wire[at] for at in range(ranks)]
+        sent, arrived = r.view(sent, (sum(own),), (1,)), r.view(received, (sum(theirs),), (1,))
+    all_to_all_call(r, sent, arrived, own, theirs, nodes=nodes, group=group)
     r.end()
-
-    def of_request(_: Tensor) -> list[Tensor]:
-        """Waits for what came back, and divides by the number of ranks."""
-        assert link.returned is not None
-        out = decode_wire(r, link.returned, pooled.elements, wire)
-        out = view(r, cast(r, out, pooled.dtype), pooled.shape)
-        scalar_in_place(r, "aten::div_", out, ranks)
-        return [out]
-
-    token = r.track("All2All_Pooled_ReqBackward", (pooled,), r.tensor((1,)), of_request)
-    r.begin("All2All_Pooled_Wait", token)
-    sizes = [link.batch * dim for dim in link.dims]
-    pieces = zip(
-        _split(r, decode_wire(r, received, sum(sizes), wire), sizes), link.dims, strict=True
-    )
-    parts = [view(r, part, (link.batch, dim)) for part, dim in pieces if dim]
+    r.begin("All2All_Pooled_Wait", r.tensor((1,)))
+    pieces = _split(r, decode_wire(r, received, sum(sizes), wire), sizes)
+    parts = [view(r, each, (run.batch, dim)) for each, dim in zip(pieces, dims, strict=True) if dim]
     out = cast(r, cat(r, parts, 1, tracked=False), "fp32")
     r.end(out)
-    return r.track("All2All_Pooled_WaitBackward", (token,), out, partial(_send_back, r, link))
+
+    def send(gradient: Tensor) -> Tensor:
+        """The gradients of each rank's tables start on their way back to it."""
+        parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
+        back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
+        back = encode_wire(r, back, wire)
+        mine = [on_wire[rank]] * ranks
+        returned = r.tensor((sum(mine),), back.dtype)
+        all_to_all_call(r, back, returned, on_wire, mine, nodes=nodes, group=group)
+        return returned
+
+    return _requested(r, "All2All_Pooled", pooled, out, ranks, wire, send)
 
 
-def _send_back(r: Recorder, link: Link, gradient: Tensor) -> list[Tensor]:
-    """The gradients of each rank's tables start on their way back to it."""
-    parts = [part for part in _split(r, gradient, link.dims, 1) if part.shape[1]]
-    back = cat(r, [r.view(part, (part.elements,), (1,)) for part in parts], 0)
-    back = encode_wire(r, back, link.wire)
-    sizes = [link.on_wire[link.rank]] * len(link.dims)
-    link.returned = r.tensor((sum(sizes),), back.dtype)
-    all_to_all_call(r, back, link.returned, link.on_wire, sizes, True, link.nodes, link.group)
-    return [r.tensor((1,))]
+def _requested(
+    r: Recorder,
+    name: str,
+    pooled: Tensor,
+    out: Tensor,
+    ranks: int,
+    wire: str,
+    send: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """`out`, made of `pooled` by a request and a wait for it: the wait's node sends gradients, the
+    request's waits for what comes back, and divides by the number of ranks."""
+    returned: list[Tensor] = []
+
+    def started(gradient: Tensor) -> list[Tensor]:
+        returned.append(send(gradient))
+        return [r.tensor((1,))]
+
+    def arrived(_: Tensor) -> list[Tensor]:
+        came = decode_wire(r, returned.pop(), pooled.elements, wire)
+        of_pooled = cast(r, came, pooled.dtype)
+        if of_pooled.shape != pooled.shape:
+            of_pooled = view(r, of_pooled, pooled.shape)
+        scalar_in_place(r, "aten::div_", of_pooled, ranks)
+        return [of_pooled]
+
+    token = r.track(f"{name}_ReqBackward", (pooled,), r.tensor((1,)), arrived)
+    return r.track(f"{name}_WaitBackward", (token,), out, started)
 
 
-def _send(r: Recorder, buffer: Tensor, received: Tensor, link: Link, own: list[int]) -> None:
-    """The exchange itself; what others have from a cache is not sent."""
-    sizes = link.on_wire
-    use = None if link.adapters is None else adapter_use(link.adapters)
-    if link.adapters is not None and use is not None:
-        share = use.answered_fracs(link.adapters)
-        add_remote_rows(r, link.adapters, received)
-        for rank in range(len(sizes)):
-            if is_across_network(link.adapters, rank):
-                own[rank] = round(own[rank] * share[link.rank])
-                sizes[rank] = round(sizes[rank] * share[rank])
-        buffer = r.view(buffer, (sum(own),), (1,))
-        received = r.view(received, (sum(sizes),), (1,))
-    all_to_all_call(r, buffer, received, own, sizes, True, link.nodes, link.group)
+def summed_rows(r: Recorder, run: Run, pooled: Tensor, ranks: int, group: str = GROUP) -> Tensor:
+    """`[samples, dim]` on each rank -> the sums of the own part of the samples."""
+    wire = run.workload.implementation.exchange_precision
+    r.begin("ReduceScatter_Req", pooled)
+    sent = cast(r, pooled, wire)
+    out = r.tensor((pooled.shape[0] // ranks, pooled.shape[1]), wire)
+    linked_collective(r, "reduce_scatter", sent, out, ranks, group)
+    r.end()
+    r.begin("ReduceScatter_Wait", r.tensor((1,)))
+    out = to_dtype(r, out, "fp32") if out.dtype != "fp32" else view(r, out, out.shape)
+    r.end(out)
+    return sums_of(r, run, pooled, out, ranks, group)
+
+
+def sums_of(
+    r: Recorder, run: Run, pooled: Tensor, out: Tensor, ranks: int, group: str = GROUP
+) -> Tensor:
+    """`out`, sums of the ranks' `pooled` for the own samples; backward is an all-gather."""
+    wire = run.workload.implementation.exchange_precision
+
+    def send(gradient: Tensor) -> Tensor:
+        """The gradients of all ranks' samples start on their way to each."""
+        samples, dim = gradient.shape
+        sent = cast(r, gradient, wire)
+        returned = r.tensor((samples * ranks, dim), wire)
+        linked_collective(r, "all_gather", sent, returned, ranks, group)
+        return returned
+
+    return _requested(r, "ReduceScatter", pooled, out, ranks, "fp32", send)
 
 
 def _split(r: Recorder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    r.begin("aten::split_with_sizes", x, tuple(sizes), dim)
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(narrow(r, x, dim, start, size))
-        start += size
-    r.end(tuple(parts))
+    shapes = [(*x.shape[:dim], size, *x.shape[dim + 1 :]) for size in sizes]
+    parts = [r.view(x, shape, x.strides) for shape in shapes]
+    r.leaf("aten::split_with_sizes", (x, tuple(sizes), dim), tuple(parts))
     return parts
 
 
 def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     """A keyed tensor taken apart by feature and put together in the model's order."""
-    r.begin("aten::split_with_sizes", pooled, tuple(sizes), 1)
-    parts = [r.view(pooled, (pooled.shape[0], size), pooled.strides) for size in sizes]
-    r.end(tuple(parts))
-    r.track_all("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
+    parts = _split(r, pooled, sizes, 1)
+    r.track("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [cat(r, g, 1)])
     return cat(r, parts, 1)
 
 

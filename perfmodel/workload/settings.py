@@ -1,14 +1,13 @@
-"""The settings of a workload by section, how values are checked, and the software that runs it."""
+"""The settings of a workload by section, and the software that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 from perfmodel.base.registry import Registry
-from perfmodel.base.schema import Limits, convert, section
-from perfmodel.errors import WorkloadError
+from perfmodel.base.schema import Limits
 from perfmodel.lowering.host.profile import EAGER
 
 RecordStep: TypeAlias = Callable[..., None]
@@ -60,6 +59,8 @@ def implementation_names() -> list[str]:
     return [name for name in IMPLEMENTATIONS if not IMPLEMENTATIONS[name].placements]
 
 
+SIZES, LAYERS, WIDTHS = Limits(1, 1e6), Limits(1, 100), Limits(1, 1e5)
+Size = Annotated[int, SIZES]
 LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 
 
@@ -67,9 +68,9 @@ LayerPrecision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 class Model:
     """The dense part: widths of the layers of both MLPs, the number of dense features apart."""
 
-    dense_features: int
-    bottom_mlp: tuple[int, ...]
-    top_mlp: tuple[int, ...]
+    dense_features: Size
+    bottom_mlp: Annotated[tuple[int, ...], SIZES]
+    top_mlp: Annotated[tuple[int, ...], SIZES]
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ class Interaction:
     """
 
     kind: Literal["dot", "cat", "dcn_v2"] = "dot"
-    layers: int = 3
-    rank: int = 512
-    pad_to: int = 1
+    layers: Annotated[int, LAYERS] = 3
+    rank: Annotated[int, WIDTHS] = 512
+    pad_to: Annotated[int, Limits(1, 4096)] = 1
 
 
 @dataclass(frozen=True)
@@ -97,27 +98,26 @@ class Sequence:
     lookups of one rank's batch; with `index_dedup` only these are asked for. Each of `heads` has
     queries and keys of `attention_dim`, values and gates of `hidden_dim`; a position's rows go
     through a layer of `content_hidden`. `recompute`: the backward pass computes norms, products and
-    gates again instead of keeping them. `kernels` run the attention: `unfused` are PyTorch's own
-    operators over padded sequences, `collected` those of benchmarks/hstu_collector,
-    norms and joins with them. `relative_bias`: each score gets a learned bias by how far the two
-    positions lie apart, in places and in time. `separate_random`: random numbers of dropout are
-    drawn once and kept as a mask, else in each pass that needs them. `balanced`: ahead of a step,
-    sequences are exchanged among ranks so that each has equal work.
+    gates again instead of keeping them. `kernels` run the attention. `relative_bias`: each score
+    gets a learned bias by how far the two positions lie apart, in places and in time.
+    `separate_random`: random numbers of dropout are drawn once and kept as a mask, else in each
+    pass that needs them. `balanced`: ahead of a step, sequences are exchanged among ranks so that
+    each has equal work.
     """
 
-    layers: int = 0
-    heads: int = 4
-    attention_dim: int = 128
-    hidden_dim: int = 128
-    content_hidden: int = 256
-    length_std: float = 0.0
-    max_length: int = 4096
-    samples_per_user: float = 1.0
-    unique_frac: tuple[float, ...] = ()
+    layers: Annotated[int, LAYERS] = 0
+    heads: Annotated[int, Limits(1, 1024)] = 4
+    attention_dim: Annotated[int, Limits(1, 4096)] = 128
+    hidden_dim: Annotated[int, Limits(1, 4096)] = 128
+    content_hidden: Annotated[int, WIDTHS] = 256
+    length_std: Annotated[float, Limits(0, 1e6)] = 0.0
+    max_length: Size = 4096
+    samples_per_user: Annotated[float, SIZES] = 1.0
+    unique_frac: Annotated[tuple[float, ...], Limits(1e-6, 1)] = ()
     index_dedup: bool = False
     recompute: bool = True
     separate_random: bool = True
-    kernels: Literal["triton", "cutlass", "unfused", "collected"] = "triton"
+    kernels: Literal["triton", "cutlass"] = "triton"
     relative_bias: bool = False
     balanced: bool = False
 
@@ -163,13 +163,13 @@ class Implementation:
     key_dtype: Literal["int64", "int32"] = "int64"
     optimizer_style: Literal["default", "loop", "foreach", "fused"] = "default"
     sharding: Literal["table_wise", "row_wise", "balanced", "planned", "hybrid"] = "table_wise"
-    data_parallel_max_bytes: int = 0
-    remote_data_parallel_max_bytes: int = 0
-    ddp_bucket_bytes: int = 25 << 20
+    data_parallel_max_bytes: Annotated[int, Limits(0, 1e15)] = 0
+    remote_data_parallel_max_bytes: Annotated[int, Limits(0, 1e15)] = 0
+    ddp_bucket_bytes: Annotated[int, Limits(1, 1e12)] = 25 << 20
     cuda_graphs: bool = False
     prefetch: bool = False
     indices_ahead: bool = True
-    unmodelled_sample_bytes: int = 0
+    unmodelled_sample_bytes: Annotated[int, Limits(0, 1e9)] = 0
     stands_for: str = ""
 
 
@@ -183,10 +183,10 @@ class Evaluation:
     """
 
     included: bool = False
-    every_samples: int = 0
-    samples: int = 0
-    batch_factor: int = 1
-    beyond_us: float = 0.0
+    every_samples: Annotated[int, Limits(0, 1e15)] = 0
+    samples: Annotated[int, Limits(0, 1e15)] = 0
+    batch_factor: Size = 1
+    beyond_us: Annotated[float, Limits(0, 1e12)] = 0.0
 
     @property
     def forward_passes_per_step(self) -> float:
@@ -206,13 +206,10 @@ class Loader:
     `gb_per_s` of `bytes_per_sample` each; 0 sets no limit, and takes the bytes that a batch has.
     """
 
-    samples_per_s: float = 0.0
-    gb_per_s: float = 0.0
-    bytes_per_sample: float = 0.0
+    samples_per_s: Annotated[float, Limits(0, 1e12)] = 0.0
+    gb_per_s: Annotated[float, Limits(0, 1e6)] = 0.0
+    bytes_per_sample: Annotated[float, Limits(0, 1e12)] = 0.0
 
-
-Section = dict[str, Any]
-T = TypeVar("T")
 
 SECTIONS: dict[str, type] = {
     "model": Model,
@@ -223,42 +220,3 @@ SECTIONS: dict[str, type] = {
     "evaluation": Evaluation,
     "loader": Loader,
 }
-
-MAX_TABLES = 100_000
-LIMITS = {
-    key: Limits(low, high)
-    for low, high, keys in (
-        (0, 10, ("alpha",)),
-        (0, 1e6, ("length_std", "gb_per_s")),
-        (0, 1e9, ("unmodelled_sample_bytes",)),
-        (0, 1e12, ("beyond_us", "samples_per_s", "bytes_per_sample")),
-        (0, 1e13, ("key_rows",)),
-        (0, 1e15, ("data_parallel_max_bytes", "remote_data_parallel_max_bytes")),
-        (0, 1e15, ("every_samples", "samples")),
-        (1e-15, 1e9, ("histogram",)),
-        (1e-6, 1, ("unique_frac",)),
-        (1e-3, 1e6, ("pooling",)),
-        (1, 100, ("layers",)),
-        (1, 1024, ("heads",)),
-        (1, 4096, ("attention_dim", "hidden_dim", "pad_to")),
-        (1, 1e5, ("dim", "rank", "content_hidden")),
-        (1, MAX_TABLES, ("count",)),
-        (1, 1e6, ("max_length", "samples_per_user", "dense_features", "bottom_mlp", "top_mlp")),
-        (1, 1e6, ("batch_factor",)),
-        (1, 1e9, ("batch",)),
-        (1, 1e12, ("ddp_bucket_bytes",)),
-        (1, 1e13, ("rows",)),
-    )
-    for key in keys
-}
-"""Of the numbers of a key."""
-
-
-def workload_section(kind: type[T], table: Section, where: str) -> T:
-    """One section as its dataclass. Raises `WorkloadError` that names the key."""
-    return section(kind, table, where, WorkloadError, LIMITS.get)
-
-
-def workload_value(key: str, kind: Any, value: Any, where: str) -> Any:
-    """`value` as the key's type; raises `WorkloadError` for another type or range."""
-    return convert(kind, value, where, WorkloadError, LIMITS.get(key))

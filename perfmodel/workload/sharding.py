@@ -9,10 +9,11 @@ best layout of all these is taken. Source: the planner of NVIDIA's MLPerf DLRM-D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
+from math import inf
 
 from perfmodel.embedding import Placement, TablePlacement
 from perfmodel.errors import WorkloadError
@@ -44,15 +45,19 @@ def planned(
     parts = dict.fromkeys(tables, 1)
     best: tuple[float, Layout, dict[int, int]] | None = None
     for _ in range(ROUNDS):
-        held, stuck = _placed(tables, parts, buckets, table_cost, capacity_bytes / row_bytes)
+        work = {number: tables[number].pooling / parts[number] for number in tables}
+        every = [
+            (number, work[number] + table_cost, tables[number].rows / parts[number])
+            for number in tables
+            for _ in range(parts[number])
+        ]
+        held, stuck = _packed(every, buckets, capacity_bytes / row_bytes)
         if stuck is None:
-            busiest = max(
-                sum(tables[number].pooling / parts[number] + table_cost for number in own)
-                for own in held
-            )
+            busiest = max(sum(work[number] + table_cost for number in own) for own in held)
             if best is None or busiest < best[0]:
                 best = busiest, held, dict(parts)
-        candidates = [stuck] if stuck is not None else _by_part(tables, parts)
+        by_work = sorted(work, key=lambda number: -work[number])
+        candidates = [stuck] if stuck is not None else by_work
         split = next((number for number in candidates if 2 * parts[number] <= buckets), None)
         if split is None:
             break
@@ -62,37 +67,26 @@ def planned(
     return best[1], best[2]
 
 
-def _by_part(tables: Mapping[int, Table], parts: Mapping[int, int]) -> list[int]:
-    """Tables, the one with the largest part first."""
-    return sorted(tables, key=lambda number: -tables[number].pooling / parts[number])
-
-
-def _placed(
-    tables: Mapping[int, Table],
-    parts: Mapping[int, int],
-    buckets: int,
-    table_cost: float,
-    capacity_rows: float,
+def _packed(
+    parts: Sequence[tuple[int, float, float]], buckets: int, capacity_rows: float = inf
 ) -> tuple[Layout, int | None]:
-    """The largest part first, each to the bucket with the least work that can take it; with the
-    number of the first table that no bucket can take."""
+    """Of (table, work, rows) the one with most work first, each to the bucket with least that has
+    room and no part of its table; with the first table that no bucket can take."""
     held: Layout = [[] for _ in range(buckets)]
-    work, rows = [0.0] * buckets, [0.0] * buckets
-    for number in _by_part(tables, parts):
-        share = 1 / parts[number]
-        for _ in range(parts[number]):
-            fits = [
-                bucket
-                for bucket in range(buckets)
-                if number not in held[bucket]
-                and rows[bucket] + tables[number].rows * share <= capacity_rows
-            ]
-            if not fits:
-                return held, number
-            taken = min(fits, key=work.__getitem__)
-            held[taken].append(number)
-            work[taken] += tables[number].pooling * share + table_cost
-            rows[taken] += tables[number].rows * share
+    loads, rows = [(0.0, bucket) for bucket in range(buckets)], [0.0] * buckets
+    for table, work, size in sorted(parts, key=lambda part: -part[1]):
+        passed = []
+        while loads and (
+            held[loads[0][1]][-1:] == [table] or rows[loads[0][1]] + size > capacity_rows
+        ):
+            passed.append(heappop(loads))
+        if not loads:
+            return held, table
+        load, bucket = heappop(loads)
+        held[bucket].append(table)
+        rows[bucket] += size
+        for entry in (*passed, (load + work, bucket)):
+            heappush(loads, entry)
     return held, None
 
 
@@ -174,7 +168,10 @@ def plan(workload: Workload, ranks: int, linked: int | None = None) -> Plan:
         )
     if software.name in ROUND_ROBIN:
         return Plan(tuple(tuple(shards[rank::ranks]) for rank in range(ranks)), replicated)
-    return Plan(_largest_first(workload, shards, ranks), replicated)
+    by_table = {shard.table: shard for shard in shards}
+    works = [(shard.table, _work(shard.of(workload.tables)), 0.0) for shard in shards]
+    held, _ = _packed(works, ranks)
+    return Plan(tuple(tuple(by_table[at] for at in sorted(own)) for own in held), replicated)
 
 
 def plan_of_placement(
@@ -246,31 +243,13 @@ def _planned(
 
 def _in_parts(workload: Workload, numbers: list[int], ranks: int) -> list[Shard]:
     """A part for each share of the lookups that a table has, at most one per rank."""
-    total = sum(_work(workload.tables[number]) for number in numbers)
+    tables = {number: workload.tables[number] for number in numbers}
+    total = sum(map(_work, tables.values()))
     shards = []
-    for number in numbers:
-        parts = round(_work(workload.tables[number]) * ranks / total)
-        parts = min(max(parts, 1), ranks, max(workload.tables[number].rows, 1))
+    for number, table in tables.items():
+        parts = min(max(round(_work(table) * ranks / total), 1), ranks, max(table.rows, 1))
         shards += [Shard(number, parts)] * parts
     return shards
-
-
-def _largest_first(
-    workload: Workload, shards: list[Shard], ranks: int
-) -> tuple[tuple[Shard, ...], ...]:
-    """The largest first, each to the rank with the least so far that has no part of its table."""
-    held: list[list[Shard]] = [[] for _ in range(ranks)]
-    loads = [(0.0, rank) for rank in range(ranks)]
-    for shard in sorted(shards, key=lambda it: -_work(it.of(workload.tables))):
-        passed = []
-        while shard in held[loads[0][1]]:
-            passed.append(heappop(loads))
-        load, rank = heappop(loads)
-        held[rank].append(shard)
-        heappush(loads, (load + _work(shard.of(workload.tables)), rank))
-        for entry in passed:
-            heappush(loads, entry)
-    return tuple(tuple(sorted(own, key=lambda it: it.table)) for own in held)
 
 
 def _work(table: Table) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.embedding import MicroBatch, Pipeline, Placement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.ops.graph import NO_OP, Argument, Op, OpGraph, Tensor, tensors_in
-from perfmodel.workload.eager.recorder import Recorder, Tape
+from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
 from perfmodel.workload.sharding import Plan, plan, plan_of_placement
@@ -82,69 +81,38 @@ class Run:
         return "loop" if self.target == "cpu" else "foreach"
 
 
-COLLECTIVE = "c10d::"
-RECORDED = "record_param_comms"
-"""What NCCL records below a collective: the tensor that it fills stands last."""
-RETURN_THEIR_INPUT = frozenset(("aten::to", "aten::resolve_conj", "aten::broadcast_tensors"))
-"""Ops that may return what they were given, untouched."""
-
-
 def data_edges(ops: Sequence[Op], views: set[int]) -> NDArray[np.int64]:
     """`[E, 2]`: (producer, consumer) by index of `ops`; `views` are tensors that views returned.
 
     An op reads the storages of its inputs when it is called. When it returns it has written those
-    of its outputs that are no views, of inputs that it returns (it worked in place), and, a
-    collective, of its first argument.
+    of its outputs that are no views, and of inputs that it returns: it worked in place.
     """
     writer: dict[int, int] = {}
-    producers: list[int] = []
-    consumers: list[int] = []
+    edges: list[tuple[int, int]] = []
     writing: list[tuple[int, list[int]]] = []
     for index, op in enumerate(ops):
         while writing and writing[-1][0] > op.parent:
             returned, written = writing.pop()
             for key in written:
-                if writer.get(key, NO_OP) < returned:
-                    writer[key] = returned
-        given = _tensors(op.inputs)
-        if given:
-            sources = [writer[key] for key in map(_key, given) if key in writer]
-            if len(sources) > 1:
-                sources = sorted(set(sources))
-            producers += sources
-            consumers += [index] * len(sources)
-        written = _written(op, given, views)
-        if written:
+                writer[key] = max(writer.get(key, NO_OP), returned)
+        given, made = _tensors(op.inputs), _tensors(op.outputs)
+        sources = {writer[key] for key in map(_key, given) if key in writer}
+        edges += [(source, index) for source in sorted(sources)]
+        if made:
+            ids = {x.tensor_id for x in given}
+            written = [_key(x) for x in made if x.tensor_id not in views or x.tensor_id in ids]
             writing.append((index, written))
-    return np.array([producers, consumers], np.int64).T
-
-
-def _written(op: Op, given: list[Tensor], views: set[int]) -> list[int]:
-    made = _tensors(op.outputs)
-    if op.name == RECORDED:
-        return [_key(given[-1])] if given else []
-    if not made:
-        is_collective = op.name.startswith(COLLECTIVE)
-        return [_key(x) for x in tensors_in(op.inputs[0])] if is_collective else []
-    if op.name in RETURN_THEIR_INPUT:
-        ids = [x.tensor_id for x in given]
-        return [_key(x) for x in made if x.tensor_id not in ids]
-    return [
-        _key(x)
-        for x in made
-        if x.tensor_id not in views or any(x.tensor_id == one.tensor_id for one in given)
-    ]
+    return np.array(edges, np.int64).reshape(-1, 2)
 
 
 def _tensors(arguments: tuple[Argument, ...]) -> list[Tensor]:
-    tensors: list[Tensor] = []
-    for argument in arguments:
+    tensors = []
+    for argument in arguments:  # a shortcut for most: no tuple
         if type(argument) is Tensor:
-            if 0 not in argument.shape:
-                tensors.append(argument)
-        elif type(argument) is tuple and argument and type(argument[-1]) is Tensor:
+            tensors.append(argument)
+        elif type(argument) is tuple:
             tensors += tensors_in(argument)
-    return tensors
+    return [x for x in tensors if 0 not in x.shape]
 
 
 def _key(tensor: Tensor) -> int:
@@ -153,8 +121,6 @@ def _key(tensor: Tensor) -> int:
 
 TIERED = "tiered"
 """The implementation that runs a placement and a pipeline."""
-
-
 NO_GRAPHS = "implementation.cuda_graphs changes nothing: a CPU launches no graphs"
 
 
@@ -190,31 +156,29 @@ def op_graph(
     else:
         name = workload.implementation.name if workload.sequence.layers else TIERED
         layout = plan_of_placement(workload, placement, ranks, near)
-    own = total // ranks
-    run = Run(workload, own, ranks, rank, target, train, layout, near, placement, pipeline)
-    run = replace(run, sharers=sharers)
+    about = (workload, total // ranks, ranks, rank, target, train, layout, near)
+    run = Run(*about, placement, pipeline, sharers=sharers)
     recorder = Recorder("cpu" if target == "cpu" else "cuda", threads=threads)
-    recorder.tape = Tape() if train else None
-    with _without_collector():
+    recorder.tape = {} if train else None
+    was_on = gc.isenabled()  # small objects that all stay: to look for garbage takes half the time
+    gc.disable()
+    try:
         IMPLEMENTATIONS[name].record(recorder, run)
         ops = recorder.ops()
         data = data_edges(ops, recorder.views)
-    graphs = workload.implementation.cuda_graphs
-    notes = (Note(NO_GRAPHS),) if graphs and target == "cpu" else ()
+    finally:
+        if was_on:
+            gc.enable()
+    graphs, is_cpu = workload.implementation.cuda_graphs, target == "cpu"
+    notes = (Note(NO_GRAPHS),) if graphs and is_cpu else ()
     return OpGraph(
-        ops,
-        data,
+        *(ops, data),
         rank=rank,
         world_size=ranks,
         source=workload.name,
         notes=notes,
-        cuda_graphs=graphs and target != "cpu",
+        cuda_graphs=graphs and not is_cpu,
     )
-
-
-def inference(workload: Workload, batch: int | None = None, **settings: int | str) -> OpGraph:
-    """The forward pass alone; `settings` are those of `op_graph`."""
-    return op_graph(workload, batch, train=False, **settings)  # type: ignore[arg-type]
 
 
 def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
@@ -227,15 +191,3 @@ def check_ranks(workload: Workload, batch: int, ranks: int, rank: int) -> None:
             f"{workload.name}: a global batch of {batch} cannot be divided among {ranks} ranks; "
             f"nearest: {near}"
         )
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Many small objects that all stay: looking for garbage among them would take half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

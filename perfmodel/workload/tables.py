@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.schema import Limits
 from perfmodel.embedding.cache import TableAccess
 from perfmodel.embedding.popularity import Popularity, uniform, zipf, zipf_alpha_of
 from perfmodel.ops.dtypes import CPU_ALIGNMENT_BYTES
 from perfmodel.ops.dtypes import row_bytes as stored_row_bytes
 from perfmodel.ops.read.attributes import Lookups
 from perfmodel.workload.eager.arithmetic import STATES
-from perfmodel.workload.settings import Sequence as SequenceSettings
 
-Histogram = tuple[tuple[float, float], ...]
+Histogram = Annotated[tuple[tuple[float, float], ...], Limits(1e-15, 1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,11 @@ class Table:
     to, evenly.
     """
 
-    rows: int
-    dim: int
-    pooling: float = 1.0
-    alpha: float = 0.0
-    key_rows: int = 0
+    rows: Annotated[int, Limits(1, 1e13)]
+    dim: Annotated[int, Limits(1, 1e5)]
+    pooling: Annotated[float, Limits(1e-3, 1e6)] = 1.0
+    alpha: Annotated[float, Limits(0, 10)] = 0.0
+    key_rows: Annotated[int, Limits(0, 1e13)] = 0
     histogram: Histogram = ()
 
     def lookups(self, batch: int) -> int:
@@ -141,40 +142,3 @@ def state_bytes(table: Table, optimizer: str) -> float:
 def mean_length(tables: Sequence[Table]) -> float:
     """Positions of a mean sequence, contextual ones among them."""
     return max(table.pooling for table in tables) + sum(table.pooling <= 1 for table in tables)
-
-
-def sequence_problems(about: SequenceSettings, tables: Sequence[Table]) -> Iterator[str]:
-    """Where `tables` do not make the sequences that are described."""
-    if about.unique_frac and len(about.unique_frac) != len(tables):
-        yield (
-            f"sequence: unique_frac has {len(about.unique_frac)} entries for {len(tables)} tables"
-        )
-    for number, table in enumerate(tables):
-        if table.pooling < 1:
-            yield (
-                f"tables[{number}]: pooling {table.pooling:g}: a table of sequences needs a "
-                "feature: 1 row of each sample, or the mean number of its positions"
-            )
-    if about.relative_bias and about.kernels == "cutlass":
-        yield (
-            'sequence: relative_bias: kernels "cutlass" take a bias as a tensor of all pairs, '
-            'which is not modelled: "triton" or "unfused"'
-        )
-    positions = {table.pooling for table in tables if table.pooling > 1}
-    if len(positions) != 1:
-        yield (
-            "tables: pooling: those read position by position (more than 1) need one number of "
-            f"positions, got {sorted(positions)}"
-        )
-    mean, most = mean_length(tables), about.max_length
-    if mean > most:
-        yield (
-            f"sequence: max_length {most} is below the mean length {mean:g} that tables.pooling "
-            "and the contextual features make"
-        )
-    widest = (mean * (most - mean)) ** 0.5
-    if about.length_std and about.length_std >= widest:
-        yield (
-            f"sequence: length_std {about.length_std:g}: lengths from 0 to max_length {most} "
-            f"around a mean of {mean:g} spread by less than {widest:.0f}"
-        )

@@ -1,18 +1,120 @@
-"""The second half of a training step: backward pass, DDP's gradient buckets, optimizer."""
+"""The second half of a training step: backward pass, DDP's gradient buckets, optimizer.
+
+The engine of the backward pass runs ready nodes, the one recorded last first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from perfmodel.ops.dtypes import item_bytes
-from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.autograd import backward
+from perfmodel.ops.graph import AUTOGRAD_NODE, BACKWARD, OPTIMIZER, Tensor
+from perfmodel.trace.window import AUTOGRAD_THREAD
 from perfmodel.workload.collectives import DENSE, GROUP, all_reduce, group_of
-from perfmodel.workload.eager.arithmetic import optimizer_step
-from perfmodel.workload.eager.recorder import Recorder, contiguous
-from perfmodel.workload.eager.tensors import as_strided, copy, to_dtype
+from perfmodel.workload.eager.arithmetic import optimizer_step, sum_to
+from perfmodel.workload.eager.embedding_bag import accumulate_sparse
+from perfmodel.workload.eager.recorder import ACCUMULATE, Gradients, Node, Recorder, contiguous
+from perfmodel.workload.eager.tensors import as_strided, copy, detach
 from perfmodel.workload.step import Run
+
+Hook = Callable[[Recorder, Tensor, Tensor], None]
+"""Called with a parameter and its gradient as soon as that is there."""
+
+
+def backward(r: Recorder, loss: Tensor, hook: Hook | None = None) -> dict[int, Tensor]:
+    """The backward pass from `loss`; gradients of the parameters by their tensor id.
+
+    On a GPU it runs on a thread of its own, on a CPU on the thread that called it.
+    """
+    tape, r.tape = r.tape or {}, None
+    if loss.tensor_id not in tape:
+        return {}
+    root, number = tape[loss.tensor_id]
+    ones = r.made("aten::ones_like", (loss,), loss.shape, loss.dtype)
+    root.gradients[number] = ones
+    with r.during(BACKWARD):
+        thread = r.thread
+        r.thread = thread if r.is_cpu else AUTOGRAD_THREAD
+        reached = _run(r, root, hook)
+        r.thread = thread
+    return reached
+
+
+def _run(r: Recorder, root: Node, hook: Hook | None) -> dict[int, Tensor]:
+    left, seen = [root], {id(root)}
+    while left:  # how many gradients each node waits for
+        for node, _ in filter(None, left.pop().next):
+            node.waiting += 1
+            if id(node) not in seen:
+                seen.add(id(node))
+                left.append(node)
+    reached: dict[int, Tensor] = {}
+    ready = [(-root.sequence, 0, root)]
+    arrived = 0
+    while ready:
+        node = heappop(ready)[-1]
+        if not r.is_bare:
+            r.begin(f"{AUTOGRAD_NODE}{node.name}")
+        if node.backward is None:
+            _accumulate(r, node, reached, hook)
+        else:
+            _evaluate(r, node)
+        if not r.is_bare:
+            r.end()
+        for edge in filter(None, node.next):
+            edge[0].waiting -= 1
+            if edge[0].waiting == 0:
+                arrived += 1
+                heappush(ready, (-edge[0].sequence, arrived, edge[0]))
+    return reached
+
+
+def _evaluate(r: Recorder, node: Node) -> None:
+    """Run a node, then hand its results on: of no gradient follows none."""
+    given = [node.gradients[number] for number in sorted(node.gradients)]
+    if not r.is_bare:
+        r.begin(node.name, *given)
+    assert node.backward is not None
+    results: Gradients = [None] * len(node.inputs)
+    if given:
+        results = node.backward(given if node.has_several else given[0])
+    if not r.is_bare:
+        r.end()
+    results = [
+        sum_to(r, result, x.shape) if edge and result and result.shape != x.shape else result
+        for edge, x, result in zip(node.next, node.inputs, results, strict=True)
+    ]
+    for edge, result in zip(node.next, results, strict=True):
+        if edge is None or result is None:
+            continue
+        target, number = edge
+        before = target.gradients.setdefault(number, result)
+        if before is result:
+            continue
+        if before.tensor_id in r.views:
+            total = r.made("aten::add", (before, result, 1), before.shape, before.dtype)
+            target.gradients[number] = total
+        else:  # nothing else can see that
+            r.leaf("aten::add_", (before, result, 1), before)
+
+
+def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook | None) -> None:
+    """The gradient of a parameter becomes its `.grad`; one updated in backward has none."""
+    gradient, (parameter,) = node.gradients.get(0), node.inputs
+    if gradient is None:
+        if not r.is_bare:
+            r.leaf(ACCUMULATE, ())
+        return
+    if not r.is_bare:
+        r.begin(ACCUMULATE, gradient)
+        gradient = accumulate_sparse(r, gradient) if gradient.layout else detach(r, gradient)
+        r.end()
+    reached[parameter.tensor_id] = gradient
+    if hook is not None:
+        hook(r, parameter, gradient)
+
 
 FIRST_BUCKET_BYTES = 1 << 20
 """The first all-reduce starts early.
@@ -30,21 +132,22 @@ class Reducer:
     ranks: int
     bucket_bytes: int
     group: str = GROUP
-    left: int = 0
+    arrivals: int = 0
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     buckets: list[tuple[Tensor, list[tuple[Tensor, Tensor]]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.left = len(self.parameters)
-
     def arrived(self, r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
-        """One gradient: scaled into its bucket; a full bucket is reduced."""
-        self.left -= 1
-        _scale(r, gradient)
+        """One gradient: divided by the number of ranks into its bucket; a full one is reduced."""
+        self.arrivals += 1
+        place, share = r.like(gradient), r.tensor((), "fp64", place="cpu")
+        r.begin("torch::distributed::reducer::mul_out", gradient)
+        r.leaf("aten::mul", (gradient, share, place), place)
+        r.end()
         self.held.append((parameter, gradient))
         limit = self.bucket_bytes if self.buckets else min(FIRST_BUCKET_BYTES, self.bucket_bytes)
         elements = sum(held.elements for _, held in self.held)
-        if elements * item_bytes([gradient.dtype])[0] >= limit or not self.left:
+        is_full = elements * item_bytes([gradient.dtype])[0] >= limit
+        if is_full or self.arrivals == len(self.parameters):
             bucket = r.tensor((elements,), gradient.dtype)
             all_reduce(r, bucket, self.ranks, group=self.group)
             self.buckets.append((bucket, self.held))
@@ -55,9 +158,8 @@ class Reducer:
         for bucket, held in self.buckets:
             parts, start = [], 0
             for _, gradient in held:
-                parts.append(
-                    as_strided(r, bucket, gradient.shape, contiguous(gradient.shape), start)
-                )
+                strides = contiguous(gradient.shape)
+                parts.append(as_strided(r, bucket, gradient.shape, strides, start))
                 start += gradient.elements
             for (parameter, gradient), part in zip(held, parts, strict=True):
                 r.begin("torch.distributed.ddp.reducer::copy_bucket_to_grad", parameter)
@@ -65,22 +167,9 @@ class Reducer:
                 r.end()
 
 
-def _scale(r: Recorder, gradient: Tensor) -> None:
-    """The gradient divided by the number of ranks, into its place in the bucket."""
-    place = r.tensor(gradient.shape, gradient.dtype)
-    share = r.tensor((), "fp64", place="cpu")
-    r.begin("torch::distributed::reducer::mul_out", gradient)
-    r.begin("aten::mul", gradient, share, place)
-    if r.is_cpu:
-        to_dtype(r, share, gradient.dtype)
-    r.end(place)
-    r.end()
-
-
 NAMES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam"}
 LAST = {"bce": "sigmoid", "mse": "sigmoid", "bce_with_logits": "none"}
 """What ends the top MLP, by loss."""
-TableStep = Callable[[dict[int, Tensor]], None]
 
 
 def backward_and_update(
@@ -88,7 +177,7 @@ def backward_and_update(
     run: Run,
     loss: Tensor,
     modules: Sequence[Sequence[Tensor]],
-    table_step: TableStep | None = None,
+    table_step: Callable[[dict[int, Tensor]], None] | None = None,
     *,
     replicated: Sequence[Tensor] = (),
     wrapped: bool = False,
@@ -100,13 +189,24 @@ def backward_and_update(
     one rank as well.
     """
     given = [module for module in modules if module]
-    by_tensor = _backward(r, run, loss, given, wrapped or run.ranks > 1)
+    group, bucket_bytes = group_of(run, DENSE), run.workload.implementation.ddp_bucket_bytes
+    is_wrapped = wrapped or run.ranks > 1
+    reducers = [Reducer(each, run.ranks, bucket_bytes, group) for each in given if is_wrapped]
+    owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
+
+    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter.tensor_id in owner:
+            owner[parameter.tensor_id].arrived(r, parameter, gradient)
+
+    by_tensor = backward(r, loss, arrived)
+    with r.during(BACKWARD):
+        for reducer in reversed(reducers):
+            reducer.finish(r)
+        for weight in replicated:
+            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group)
     optimizer = run.workload.training.dense_optimizer
     label = f"Optimizer.step#{NAMES[optimizer]}.step"
     dense = [parameter for module in given for parameter in module]
-    with r.during(BACKWARD):
-        for weight in replicated:
-            all_reduce(r, r.tensor(weight.shape), run.ranks, group=group_of(run, DENSE))
     with r.during(OPTIMIZER):
         with r.label(label):
             gradients = [by_tensor[parameter.tensor_id] for parameter in dense]
@@ -114,24 +214,3 @@ def backward_and_update(
         if table_step is not None:
             with r.label(label):
                 table_step(by_tensor)
-
-
-def _backward(
-    r: Recorder, run: Run, loss: Tensor, modules: Sequence[Sequence[Tensor]], wrapped: bool
-) -> dict[int, Tensor]:
-    if not wrapped:
-        return backward(r, loss)
-    bucket_bytes = run.workload.implementation.ddp_bucket_bytes
-    group = group_of(run, DENSE)
-    reducers = [Reducer(module, run.ranks, bucket_bytes, group) for module in modules]
-    owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
-
-    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
-        if parameter.tensor_id in owner:
-            owner[parameter.tensor_id].arrived(r, parameter, gradient)
-
-    gradients = backward(r, loss, arrived)
-    with r.during(BACKWARD):
-        for reducer in reversed(reducers):
-            reducer.finish(r)
-    return gradients

@@ -9,7 +9,7 @@ from perfmodel.lowering import lower
 from perfmodel.lowering.build import execution_graph
 from perfmodel.lowering.host.profile import Profile
 from perfmodel.lowering.host.samples import of_sorted
-from perfmodel.lowering.measured_host import with_streams
+from perfmodel.lowering.observed import with_streams
 from perfmodel.ops.graph import Op, OpGraph, Tensor
 from perfmodel.timeline.schedule import schedule
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
-from perfmodel.workload.autograd import backward
 from perfmodel.workload.eager import arithmetic, tensors
-from perfmodel.workload.eager.recorder import Recorder, Tape, contiguous
+from perfmodel.workload.eager.recorder import Recorder, contiguous
+from perfmodel.workload.training import backward
 
 FORWARD: dict[str, Callable[..., Tensor]] = {
     "aten::linear": arithmetic.linear,
@@ -44,12 +44,12 @@ def backward_ops(op: Op, *, target: str = "cuda") -> tuple[Op, ...]:
     if op.name not in FORWARD:
         raise WorkloadError(f"no autograd rule for {op.name}; there are {', '.join(FORWARD)}")
     r = Recorder("cpu" if target == "cpu" else "cuda")
-    r.tape = tape = Tape()
+    r.tape = {}
     arguments = [_fresh(r, argument) for argument in op.inputs[: _SCALING.get(op.name)]]
     wanted = arguments[:1] if op.name in _LOSSES else arguments
     for tensor in tensors_in(tuple(wanted)):
         if tensor.dtype not in _INTEGERS:
-            tape.parameter(tensor)
+            r.parameter(tensor)
     given = arguments[:2] if op.name in _LOSSES else arguments
     backward(r, FORWARD[op.name](r, *given))
     return _only(r.ops())

@@ -1,12 +1,11 @@
-"""Workloads of the project's own traces, and ops as what a comparison looks at."""
+"""Workloads of the project's own traces."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from perfmodel.ops.graph import Op, OpGraph, Tensor
+from perfmodel.ops.graph import Op, OpGraph
 from perfmodel.ops.read import op_graph as graph_of_trace
 from perfmodel.trace import read
 from perfmodel.workload import Table, Workload
@@ -34,18 +33,3 @@ def step_of(execution_trace: Path, step: int) -> list[Op]:
         for op in graph.ops
         if op.step == step
     ]
-
-
-def plain(argument: Any) -> Any:
-    """An argument without the identity of tensors."""
-    if isinstance(argument, Tensor):
-        return argument.shape, argument.dtype, argument.strides, argument.layout
-    if isinstance(argument, tuple):
-        return tuple(map(plain, argument))
-    return None if argument == "<Object>" else argument
-
-
-def told(op: Op) -> tuple[Any, ...]:
-    """Name, inputs and outputs of an op; of `as_strided` not the offset, which needs addresses."""
-    inputs = op.inputs[:3] if op.name == "aten::as_strided" else op.inputs
-    return op.name, plain(inputs), plain(op.outputs)

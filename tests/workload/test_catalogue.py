@@ -57,8 +57,6 @@ def test_dcnv2_has_the_published_size() -> None:
     assert size.table_rows == 204_184_588
     assert size.lookups == 214
     assert size.dense_parameters == pytest.approx(16.0e6, rel=0.003)
-    assert size.forward_flop == pytest.approx(32.1e6, rel=0.002)
-    assert size.training_flop == pytest.approx(96.2e6, rel=0.002)
     workload = load_workload("dlrm-dcnv2")
     assert {table.dim for table in workload.tables} == {128}
     assert workload.joined_width == 3456
@@ -72,13 +70,9 @@ def test_sizes_as_published() -> None:
     assert size_gib("nvidia-dlrm-small") == pytest.approx(15.6, abs=0.05)
     assert size_gib("nvidia-dlrm-large") == pytest.approx(84.9, abs=0.05)
     assert size_gib("nvidia-dlrm-extra-large") == pytest.approx(421, abs=0.5)
-    mlperf = counts(load_workload("dlrm-mlperf"))
-    assert mlperf.forward_flop == pytest.approx(4.92e6, rel=0.002)
-    neo = {"neo-a": (793e9, 638e6), "neo-f": (12e12, 5e6), "neo-i": (332e9, 60e6)}
-    for name, (parameters, flop) in neo.items():
+    for name, parameters in {"neo-a": 793e9, "neo-f": 12e12, "neo-i": 332e9}.items():
         size = counts(load_workload(name))
         assert size.table_parameters == pytest.approx(parameters, rel=0.01)
-        assert size.forward_flop == pytest.approx(flop, rel=0.06)
 
 
 def test_mlperf_carries_its_evaluations() -> None:

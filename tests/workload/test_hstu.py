@@ -109,17 +109,6 @@ def test_balancing_gains_where_lengths_differ() -> None:
     assert balanced < 0.99 * plain
 
 
-def test_unfused_attention_computes_all_pairs(equal: Workload) -> None:
-    """Scores of 8 samples x 4 heads x 4,096 squared, twice forward and four times backward; keys
-    and values of 128."""
-    graph = op_graph(equal.with_(sequence__kernels="unfused", sequence__layers=1), 8)
-    products = [op.tensors for op in graph.ops if op.name == "aten::bmm"]
-    assert len(products) == 6
-    assert {left.shape[0] for left, _ in products} == {32}
-    sizes = {size for left, right in products for size in (*left.shape[1:], *right.shape[1:])}
-    assert sizes == {4096, 128}
-
-
 def test_kernels_that_overlap_are_faster_and_need_nvidia() -> None:
     workload = load_workload("dlrm-v4-hstu")
     cutlass = workload.with_(sequence__kernels="cutlass")

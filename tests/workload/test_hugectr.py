@@ -12,7 +12,7 @@ from perfmodel.ops.graph import OpGraph
 from perfmodel.prediction import predict
 from perfmodel.prediction.step import Step
 from perfmodel.workload import Table, load_workload, op_graph
-from perfmodel.workload.hugectr_parts import split_of
+from perfmodel.workload.hugectr_hybrid import split_of
 from perfmodel.workload.sharding import plan
 from perfmodel.workload.step import Run
 

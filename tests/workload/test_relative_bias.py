@@ -15,7 +15,7 @@ from perfmodel.hardware import device
 from perfmodel.ops.rows import KERNEL, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.workload import Workload, load_workload, op_graph
-from perfmodel.workload.jagged_attention import TIME_BUCKETS
+from perfmodel.workload.implementations.hstu import TIME_BUCKETS
 
 C = coefficients("gpu.attention")
 H100 = device("h100-sxm")
@@ -72,20 +72,6 @@ def test_a_fused_step_has_one_kernel_more_and_two_parameters_more(small: Workloa
     (gradient,) = (op for op in biased.ops if op.name == "hstu::attention_bias_backward")
     assert gradient.attributes["bias_buckets"] == "2048.0"
     assert {x.shape for x in gradient.outputs[0]} == {(2 * 4096 - 1,), (TIME_BUCKETS,)}
-
-
-def test_unfused_makes_one_bias_for_all_heads(small: Workload) -> None:
-    """A logarithm, a table's rows and their gradient's addition for each of 8 x 4,096 squared
-    pairs; scores are of four heads."""
-    unfused = small.with_(sequence__kernels="unfused", sequence__relative_bias=True)
-    graph = op_graph(unfused, 8)
-    pairs = 8 * 4096**2
-    (logarithm,) = (op for op in graph.ops if op.name == "aten::log")
-    assert logarithm.tensors[0].elements == pairs
-    looked_up = [op for op in graph.ops if op.name == "aten::index_select"]
-    assert [op.outputs[0].elements for op in looked_up].count(pairs) == 1
-    added = [op for op in graph.ops if op.name == "aten::add_" and op.tensors[1].shape[0] == 8]
-    assert [op.tensors[0].elements for op in added] == [4 * pairs]
 
 
 def test_cutlass_has_no_such_bias(small: Workload) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import NO_OP, OpGraph
-from perfmodel.workload import Table, Workload, inference, op_graph
+from perfmodel.workload import Table, Workload, op_graph
 from perfmodel.workload.settings import Implementation, Interaction, Model, Training
 
 SMALL = Workload("small", Model(4, (8, 2), (3, 1)), (Table(10, 2, 3), Table(20, 2, 3)), batch=6)
@@ -53,7 +53,7 @@ def test_each_part_of_the_step_is_there() -> None:
 
 
 def test_inference_is_the_forward_pass_alone() -> None:
-    graph = inference(SMALL)
+    graph = op_graph(SMALL, train=False)
     assert {op.phase for op in graph.ops} == {"input", "forward"}
     assert not any("ackward" in op.name or "loss" in op.name for op in graph.ops)
     forward = [op.name for op in op_graph(SMALL).ops if op.name == "aten::addmm"]

@@ -87,7 +87,6 @@ length_std = {length_std}
 max_length = {longest}
 unique_frac = {unique_frac}
 index_dedup = true
-kernels = "collected"
 recompute = false
 separate_random = false
 [[tables]]

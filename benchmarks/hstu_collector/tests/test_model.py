@@ -12,8 +12,6 @@ import perfmodel
 from perfmodel.collect.backend import open_backend
 from perfmodel.collect.models import MODELS, Options, Ranks
 from perfmodel.errors import UsageError
-from perfmodel.lowering import lower
-from perfmodel.workload import op_graph
 from perfmodel.workload.rank_work import slowest_lengths
 
 
@@ -50,14 +48,3 @@ def test_it_trains_on_a_cpu() -> None:
 def test_it_runs_on_one_rank() -> None:
     with pytest.raises(UsageError, match="one rank"):
         MODELS["hstu"](None, Ranks(0, 2), Options())  # type: ignore[arg-type]
-
-
-def test_norms_take_row_by_row(tmp_path: Path) -> None:
-    """Two of each branch and of the candidate, one of the head, one of each of two layers; backward
-    8 programs on a multiprocessor."""
-    path = tmp_path / "tiny.toml"
-    path.write_text(workload_file("tiny", PRESETS["tiny"], 8))
-    found = lower(op_graph(perfmodel.load_workload(path)), "cuda").to_frame()
-    norms = found[found["owner"].str.contains("layer_norm")]
-    assert len(norms[norms["resident"] == 8]) == 2 * 3 + 2 + 1 + 2
-    assert (norms["by_rows"] * norms["threads"] > 0).all()

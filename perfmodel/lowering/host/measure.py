@@ -7,7 +7,6 @@ Source: Lin et al. 2022, section IV-C, and the published code's `CPU_EVENT_OVERH
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,86 +48,18 @@ def overlaps(
     return overlapping
 
 
-def blocking_calls(rank: RankTrace) -> Ints:
-    """Rows of synchronising calls and of copy calls above 50 us, by thread, then time."""
+def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Floats) -> Mask:
+    """Which intervals of host time overlap a blocking call of their own thread (by its id): one
+    that synchronises, or a copy call above 50 us."""
     calls = rank.of(Category.RUNTIME)
     long_copy = rank.name_matches(COPY_CALL)[calls] & (rank.duration_us[calls] > LONG_COPY_US)
-    return by_thread(rank, calls[rank.name_matches(SYNC_CALL)[calls] | long_copy])
-
-
-def waits_in_thread(rank: RankTrace, thread: Ints, start_us: Floats, end_us: Floats) -> Mask:
-    """Which intervals of host time overlap a blocking call of their own thread (by its id)."""
-    calls = blocking_calls(rank)
+    calls = by_thread(rank, calls[rank.name_matches(SYNC_CALL)[calls] | long_copy])
     waits = np.zeros(len(start_us), bool)
     for low, high in equal_runs(rank.thread[calls]):
         rows = calls[low:high]
         mine = np.flatnonzero(thread == rank.thread[rows[0]])
         waits[mine] = overlaps(start_us[mine], end_us[mine], rank.start_us[rows], rank.end_us[rows])
     return waits
-
-
-_RECORDED = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
-
-
-class SubEvents:
-    """Positions of one rank's host events on their threads, to count those in between."""
-
-    def __init__(self, rank: RankTrace, ops: Ints) -> None:
-        """`ops`: rows of the outermost operators, by thread, then time."""
-        rows = by_thread(rank, rank.of(*_RECORDED))
-        self._at = np.full(len(rank), NONE, np.int64)
-        self._at[rows] = np.arange(len(rows))
-        self._ops = ops
-        self._past = self._first_after(rank, rows)
-
-    def _first_after(self, rank: RankTrace, rows: Ints) -> Ints:
-        """Per operator: position of the first event that begins after it, or with the next."""
-        past = np.zeros(len(self._ops), np.int64)
-        spans = {
-            int(rank.thread[rows[low]]): (low, high) for low, high in equal_runs(rank.thread[rows])
-        }
-        for low, high in equal_runs(rank.thread[self._ops]):
-            ops = self._ops[low:high]
-            first, last = spans[int(rank.thread[ops[0]])]
-            starts = rank.start_us[rows[first:last]]
-            past[low:high] = first + np.searchsorted(starts, rank.end_us[ops], side="left")
-            past[low : high - 1] = np.minimum(past[low : high - 1], self._at[ops[1:]])
-        count: Ints = np.maximum(past, self._at[self._ops] + 1)
-        return count
-
-    def between(self, first_row: Ints, second_row: Ints) -> Ints:
-        """Events that begin after that of `first_row` and before that of `second_row`."""
-        return np.asarray(np.maximum(self._at[second_row] - self._at[first_row] - 1, 0))
-
-    def rest_of_op(self, op: Ints, row: Ints) -> Ints:
-        """Events in operator `op` (an index into `ops`) that begin after that of `row`."""
-        return np.asarray(np.maximum(self._past[op] - self._at[row] - 1, 0))
-
-    def gap(self, op: Ints, next_op: Ints) -> Ints:
-        """Events between the end of operator `op` and the start of `next_op` on its thread."""
-        return np.asarray(np.maximum(self._at[self._ops[next_op]] - self._past[op], 0))
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Indices of what one rank's samples lie between.
-
-    Operators are indices into `links.top_ops`, calls are rows.
-    """
-
-    after: Ints
-    """Operators that follow another on their thread within one step."""
-    launches: Ints
-    """Launch calls of operators, by thread, then time."""
-    owner: Ints
-    """Per launch: its operator."""
-    left: Ints
-    """Launches (indices) that the next one follows in the same operator."""
-    first: Ints
-    """Per launching operator: its first launch (index), `last` its last."""
-    last: Ints
-    silent: Ints
-    """Operators that launch nothing."""
 
 
 def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0) -> Samples:
@@ -151,14 +82,18 @@ def measure(rank: RankTrace, links: Links, *, profiler_us_per_event: float = 0.0
         )
     ops = links.top_ops
     step = links.steps.of_time(rank.start_us[ops])
-    inside = _inside(rank, links, step)
-    intervals = _find(rank, links, step, inside)
-    kind, op, start, end = _intervals(rank, links, intervals)
+    inside = step >= 0
+    if not links.steps.is_window and len(links.steps):
+        inside &= rank.start_us[ops] < links.steps.end_us.max()
+    parts, launches = _intervals(rank, links, step, inside)
+    sizes = [len(parts[name][0]) for name in TYPES]
+    kind = np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes)
+    op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
     call = np.full(len(op), NONE, np.int32)
-    call[kind == CODE[T4]] = rank.name[intervals.launches]
+    call[kind == CODE[T4]] = rank.name[launches]
     value = end - start
     if profiler_us_per_event:
-        value -= profiler_us_per_event * _recorded(rank, links, intervals)
+        value -= profiler_us_per_event * _recorded(rank, kind, rank.thread[ops[op]], start, end)
 
     roles = tuple(dict.fromkeys(links.roles.values()))
     threads, inverse = np.unique(rank.thread[ops], return_inverse=True)
@@ -201,77 +136,57 @@ def _beside(rank: RankTrace, start: Floats, end: Floats, ops: Ints) -> Mask:
     return overlaps(start, end, rank.start_us[work], rank.end_us[work])
 
 
-def _inside(rank: RankTrace, links: Links, step: Ints) -> Mask:
-    """Which top-level ops start between the first step's start and the last step's end."""
-    if links.steps.is_window or not len(links.steps):
-        return step >= 0
-    inside: Mask = (step >= 0) & (rank.start_us[links.top_ops] < links.steps.end_us.max())
-    return inside
-
-
-def _find(rank: RankTrace, links: Links, step: Ints, inside: Mask) -> _Found:
-    thread = rank.thread[links.top_ops]
-    follows = inside[:-1] & inside[1:] & (step[:-1] == step[1:]) & (thread[:-1] == thread[1:])
-    kept = np.flatnonzero(links.launch_op >= 0)
-    kept = kept[inside[links.launch_op[kept]]]
-    owner = links.launch_op[kept]
-    same = owner[1:] == owner[:-1]
-    ends = np.ones(min(len(owner), 1), bool)
-    first = np.flatnonzero(np.concatenate([ends, ~same]))
-    silent = inside.copy()
-    silent[owner] = False
-    return _Found(
-        after=np.flatnonzero(follows) + 1,
-        launches=links.launches[kept],
-        owner=owner,
-        left=np.flatnonzero(same),
-        first=first,
-        last=np.flatnonzero(np.concatenate([~same, ends])),
-        silent=np.flatnonzero(silent),
-    )
+Part = tuple[Ints, Floats, Floats]
+"""Operator (an index into `links.top_ops`), start and end of each sample of one type."""
 
 
 def _intervals(
-    rank: RankTrace, links: Links, intervals: _Found
-) -> tuple[NDArray[np.int8], Ints, Floats, Floats]:
-    """Type code, operator, start and end of every sample, type after type."""
-    op_start, op_end = rank.start_us[links.top_ops], _cut_ends_us(rank, links.top_ops)
-    call_start, call_end = rank.start_us[intervals.launches], rank.end_us[intervals.launches]
-    launching, left = intervals.owner[intervals.first], intervals.left
-    last_end = np.maximum.reduceat(call_end, intervals.first) if len(intervals.first) else call_end
-    parts = {
-        T1: (intervals.after, op_end[intervals.after - 1], op_start[intervals.after]),
-        T2: (launching, op_start[launching], call_start[intervals.first]),
-        T3: (launching, last_end, op_end[launching]),
-        T4: (intervals.owner, call_start, np.minimum(call_end, op_end[intervals.owner])),
-        T5: (intervals.owner[left], call_end[left], call_start[left + 1]),
-        OP_WITHOUT_LAUNCH: (intervals.silent, op_start[intervals.silent], op_end[intervals.silent]),
-    }
-    op, start, end = (np.concatenate([parts[name][i] for name in TYPES]) for i in range(3))
-    sizes = [len(parts[name][0]) for name in TYPES]
-    return np.repeat(np.arange(len(TYPES), dtype=np.int8), sizes), op.astype(np.int32), start, end
+    rank: RankTrace, links: Links, step: Ints, inside: Mask
+) -> tuple[dict[str, Part], Ints]:
+    """The samples of each type; rows of the launch calls of operators, by thread, then time."""
+    thread = rank.thread[links.top_ops]
+    follows = inside[:-1] & inside[1:] & (step[:-1] == step[1:]) & (thread[:-1] == thread[1:])
+    after = np.flatnonzero(follows) + 1
+    kept = np.flatnonzero(links.launch_op >= 0)
+    kept = kept[inside[links.launch_op[kept]]]
+    owner, launches = links.launch_op[kept], links.launches[kept]
+    left = np.flatnonzero(owner[1:] == owner[:-1])
+    first = np.sort(np.unique(owner, return_index=True)[1])
+    launching = owner[first]
+    is_silent = inside.copy()
+    is_silent[owner] = False
+    silent = np.flatnonzero(is_silent)
+    # an operator that outlives its caller leaves both outermost: it ends where the next begins
+    begun, ended = rank.start_us[links.top_ops], rank.end_us[links.top_ops].copy()
+    same = np.flatnonzero(thread[1:] == thread[:-1])
+    ended[same] = np.minimum(ended[same], begun[same + 1])
+    called, returned = rank.start_us[launches], rank.end_us[launches]
+    last = np.maximum.reduceat(returned, first) if len(first) else returned
+    return {
+        T1: (after, ended[after - 1], begun[after]),
+        T2: (launching, begun[launching], called[first]),
+        T3: (launching, last, ended[launching]),
+        T4: (owner, called, np.minimum(returned, ended[owner])),
+        T5: (owner[left], returned[left], called[left + 1]),
+        OP_WITHOUT_LAUNCH: (silent, begun[silent], ended[silent]),
+    }, launches
 
 
-def _cut_ends_us(rank: RankTrace, ops: Ints) -> Floats:
-    """Ends of outermost operators, none after the start of the next one on its thread: one that
-    outlives its caller leaves both outermost, and a thread does one thing at a time."""
-    end: Floats = rank.end_us[ops].copy()
-    same = np.flatnonzero(rank.thread[ops[1:]] == rank.thread[ops[:-1]])
-    end[same] = np.minimum(end[same], rank.start_us[ops[same + 1]])
-    return end
+_RECORDED = (Category.CPU_OP, Category.ANNOTATION, Category.PYTHON, Category.RUNTIME)
 
 
-def _recorded(rank: RankTrace, links: Links, intervals: _Found) -> Ints:
-    """Events whose recording each sample paid for, in the order of `_intervals`."""
-    ops, launches = links.top_ops, intervals.launches
-    launching = intervals.owner[intervals.first]
-    count = SubEvents(rank, ops)
-    parts = {
-        T1: count.gap(intervals.after - 1, intervals.after) + 1,
-        T2: count.between(ops[launching], launches[intervals.first]),
-        T3: count.rest_of_op(launching, launches[intervals.last]),
-        T4: np.ones(len(launches), np.int64),
-        T5: count.between(launches[intervals.left], launches[intervals.left + 1]),
-        OP_WITHOUT_LAUNCH: count.rest_of_op(intervals.silent, ops[intervals.silent]),
-    }
-    return np.concatenate([parts[name] for name in TYPES])
+def _recorded(
+    rank: RankTrace, kind: NDArray[np.int8], thread: Ints, start: Floats, end: Floats
+) -> Ints:
+    """Events whose recording each sample paid for: those that begin on its thread within it, but
+    for the operator that it begins with; of a gap also the operator behind, of a call the call."""
+    rows = by_thread(rank, rank.of(*_RECORDED))
+    count = np.zeros(len(start), np.int64)
+    for low, high in equal_runs(rank.thread[rows]):
+        begun = rank.start_us[rows[low:high]]
+        mine = np.flatnonzero(thread == rank.thread[rows[low]])
+        count[mine] = np.searchsorted(begun, end[mine]) - np.searchsorted(begun, start[mine])
+    count[np.isin(kind, (CODE[T2], CODE[OP_WITHOUT_LAUNCH]))] -= 1
+    count[kind == CODE[T1]] += 1
+    count[kind == CODE[T4]] = 1
+    return np.maximum(count, 0)

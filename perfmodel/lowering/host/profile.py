@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.errors import ModelError, PerfmodelError, UsageError
 from perfmodel.lowering.host.samples import (
@@ -23,7 +24,6 @@ from perfmodel.lowering.host.samples import (
     Statistic,
     Us,
     grouped,
-    merged,
     of_sorted,
 )
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a profile was taken from. Tuples hold what each merged part says; empty: not known."""
+    """What a profile was taken from. Tuples hold what each part says; empty: not known."""
 
     traces: tuple[str, ...] = ()
     """File names of the traces, without folders."""
@@ -43,36 +43,12 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profiler_us_per_event: Us = 0.0
     """What was taken off the samples per recorded event, in microseconds; 0: as measured."""
     blocking: bool = False
-    """Samples that waited for the device or another thread are in it too."""
+    """Samples that waited for the device or another thread are in it too, as files may have it."""
     unwatched: bool = False
     """What operators take was measured without a profiler."""
 
     def __str__(self) -> str:
         return ", ".join(self.traces) or "unnamed samples"
-
-    def merge(self, other: Provenance) -> Provenance:
-        """Both, without repeats. Raises `ModelError` when their samples mean different things."""
-        if self.blocking != other.blocking:
-            raise ModelError(
-                f"profiles of {self} and {other} cannot be merged: one holds blocking samples, "
-                "the other none; take both the same way"
-            )
-        if self.profiler_us_per_event != other.profiler_us_per_event:
-            raise ModelError(
-                f"profiles of {self} and {other} cannot be merged: their profiler corrections are "
-                f"{self.profiler_us_per_event} and {other.profiler_us_per_event} us per event"
-            )
-        if self.unwatched != other.unwatched:
-            raise ModelError(
-                f"profiles of {self} and {other} cannot be merged: one was measured without a "
-                "profiler, the other with one"
-            )
-        both = {
-            name: tuple(dict.fromkeys((*own, *getattr(other, name))))
-            for name, own in msgspec.structs.asdict(self).items()
-            if isinstance(own, tuple)
-        }
-        return msgspec.structs.replace(self, **both)
 
 
 SCHEMA = "perfmodel.overheads/1"
@@ -93,17 +69,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
     provenance: Provenance
     rows: list[_Row]
-
-
-def write_profile(path: Path, rows: Rows, provenance: Provenance) -> None:
-    """Write a profile, whole or not at all. Raises `PerfmodelError` when it cannot be written."""
-    keys = sorted(rows, key=lambda key: (TYPES.index(key[0]), key[2] or "", key[1] or ""))
-    listed = [
-        _Row(**msgspec.structs.asdict(rows[key]), type=key[0], op=key[1], thread=key[2])
-        for key in keys
-    ]
-    content = _File(SCHEMA, provenance, listed)
-    write_text(path, msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n")
 
 
 def read_profile(path: Path) -> tuple[Rows, Provenance]:
@@ -178,52 +143,39 @@ class Profile:
     rows: Rows
     """By type, op and thread; None stands for all ops or threads."""
     provenance: Provenance = field(default_factory=Provenance)
-    values_us: dict[Key, Floats] = field(default_factory=dict, compare=False, repr=False)
-    """The samples of each row in ascending order, where at hand; a saved profile has none."""
 
     @classmethod
     def from_samples(
-        cls,
-        samples: Samples,
-        *more: Samples,
-        blocking: bool = False,
-        provenance: Provenance | None = None,
+        cls, samples: Samples, *more: Samples, provenance: Provenance | None = None
     ) -> Profile:
-        """The profile of one or several ranks' or traces' samples.
+        """The profile of one or several ranks' or traces' samples, but of those that waited.
 
-        `blocking`: keep samples that waited for the device or for another thread too.
         `provenance`: what the samples do not know, such as versions and the host; the traces,
         devices and the profiler correction are filled in.
         Raises `ModelError` when nothing is left, or when the samples differ in their correction.
         """
-        profile = _of_rank(samples, blocking, provenance or Provenance())
-        for other in more:
-            profile = profile.merge(_of_rank(other, blocking, provenance or Provenance()))
-        if not profile.rows:
+        every = (samples, *more)
+        corrections = {each.profiler_us_per_event for each in every}
+        if len(corrections) > 1:
+            given = " and ".join(map(str, sorted(corrections)))
+            raise ModelError(f"{samples.where}: profiler corrections are {given} us per event")
+        values: defaultdict[Key, list[Floats]] = defaultdict(list)
+        for each in every:
+            for key, group in _by_key(each.without_waiting()):
+                values[key].append(group)
+        if not values:
             raise ModelError(f"{samples.where}: no host overheads to take a profile from")
-        return profile
-
-    def merge(self, other: Profile) -> Profile:
-        """Both profiles as one; count, mean and std are exact.
-
-        Quantiles and trimmed means are exact where both have their samples at hand, else
-        averages weighted by count and marked `approximate`.
-        Raises `ModelError` when one has blocking samples or a profiler correction that the other
-        has not.
-        """
-        provenance = self.provenance.merge(other.provenance)
-        rows, values = dict(self.rows), dict(self.values_us)
-        for key, statistic in other.rows.items():
-            mine, his = values.pop(key, None), other.values_us.get(key)
-            if key not in self.rows:
-                rows[key], both = statistic, his
-            else:
-                known = mine is not None and his is not None
-                both = np.sort(np.concatenate([mine, his])) if known else None
-                rows[key] = merged(self.rows[key], statistic, both)
-            if both is not None:
-                values[key] = both
-        return Profile(rows, provenance, values)
+        rows = {key: of_sorted(np.sort(np.concatenate(own))) for key, own in values.items()}
+        stated = provenance or Provenance()
+        traces = dict.fromkeys((*stated.traces, *(Path(each.where).name for each in every)))
+        devices = (device for each in every for device in each.devices)
+        about = msgspec.structs.replace(
+            stated,
+            traces=tuple(traces),
+            devices=tuple(dict.fromkeys((*stated.devices, *devices))),
+            profiler_us_per_event=samples.profiler_us_per_event,
+        )
+        return Profile(rows, about)
 
     def completed(self, other: Profile) -> Profile:
         """This profile with the types that it has no sample of from `other`."""
@@ -278,24 +230,32 @@ class Profile:
         Each argument is one text for all rows or a sequence of texts; the sequences have equal
         lengths. Every distinct combination is looked up once.
         """
-        columns = [_coded(column) for column in (kinds, ops, threads)]
-        try:
-            codes = np.broadcast_arrays(*(code for _, code in columns))
-        except ValueError:
-            sizes = ", ".join(str(code.size) for _, code in columns)
-            raise UsageError(f"kinds, ops and threads have different lengths: {sizes}") from None
-        sizes_of = [max(len(texts), 1) for texts, _ in columns]
-        combined = np.ravel_multi_index([np.ravel(code) for code in codes], sizes_of)
-        distinct, inverse = np.unique(combined, return_inverse=True)
-        durations_us = np.zeros(len(distinct))
-        for at, parts in enumerate(zip(*np.unravel_index(distinct, sizes_of), strict=True)):
-            kind, op, thread = (texts[i] for (texts, _), i in zip(columns, parts, strict=True))
-            durations_us[at] = self.lookup(kind or "", op, thread, statistic=statistic)
-        return durations_us[inverse]
+        columns = [
+            [each] if each is None or isinstance(each, str) else list(each)
+            for each in (kinds, ops, threads)
+        ]
+        count = max(map(len, columns)) if all(columns) else 0
+        if any(len(column) > 1 and len(column) != count for column in columns):
+            sizes = ", ".join(str(len(column)) for column in columns)
+            raise UsageError(f"kinds, ops and threads have different lengths: {sizes}")
+        keys = list(zip(*(c * count if len(c) == 1 else c for c in columns), strict=True))
+        taken_us = {
+            key: self.lookup(key[0] or "", *key[1:], statistic=statistic) for key in set(keys)
+        }
+        return np.array([taken_us[key] for key in keys], np.float64)
 
     def save(self, path: str | Path) -> None:
-        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all."""
-        write_profile(Path(path), self.rows, self.provenance)
+        """Write the profile as JSON (`perfmodel.overheads/1`), whole or not at all.
+
+        Raises `PerfmodelError` when it cannot be written.
+        """
+        listed = [
+            _Row(**msgspec.structs.asdict(row), type=kind, op=op, thread=thread)
+            for (kind, op, thread), row in self.rows.items()
+        ]
+        listed.sort(key=lambda row: (TYPES.index(row.type), row.thread or "", row.op or ""))
+        content = msgspec.json.encode(_File(SCHEMA, self.provenance, listed))
+        write_text(Path(path), msgspec.json.format(content, indent=1).decode() + "\n")
 
     def frame(self) -> pd.DataFrame:
         """One row per (type, op, thread) as a pandas frame; None stands for all."""
@@ -327,48 +287,21 @@ def load_profile(name_or_path: str | Path, *, catalogue: Path = CATALOGUE) -> Pr
     return Profile(*read_profile(path))
 
 
-def _of_rank(samples: Samples, blocking: bool, stated: Provenance) -> Profile:
-    """The profile of one rank's samples; without rows when there are none."""
-    if not blocking:
-        samples = samples.without_waiting()
+def _by_key(samples: Samples) -> Iterator[tuple[Key, Floats]]:
+    """The samples of each type, of each thread, of each operator and launch call."""
     threads, names = len(samples.threads), len(samples.names)
-    kind = samples.type.astype(np.int64)
-    at_thread = kind * threads + samples.thread
-
-    def by_name(code: int) -> Key:
-        rest, name = divmod(code, names)
-        return TYPES[rest // threads], samples.names[name], samples.threads[rest % threads]
-
+    at_thread = samples.type.astype(np.int64) * threads + samples.thread
     call = np.flatnonzero(samples.type == CODE[T4])
-    levels: list[tuple[Ints, Floats, Callable[[int], Key]]] = [
-        (kind, samples.value_us, lambda code: (TYPES[code], None, None)),
-        (
-            at_thread,
-            samples.value_us,
-            lambda code: (TYPES[code // threads], None, samples.threads[code % threads]),
-        ),
-        (at_thread * names + samples.op, samples.value_us, by_name),
-        (at_thread[call] * names + samples.call[call], samples.value_us[call], by_name),
-    ]
-    values = {key(code): group for codes, us, key in levels for code, group in grouped(codes, us)}
-    provenance = msgspec.structs.replace(
-        stated,
-        traces=tuple(dict.fromkeys((*stated.traces, Path(samples.where).name))),
-        devices=tuple(dict.fromkeys((*stated.devices, *samples.devices))),
-        profiler_us_per_event=samples.profiler_us_per_event,
-        blocking=blocking,
-    )
-    rows = {key: of_sorted(group) for key, group in values.items()}
-    return Profile(rows, provenance, values)
-
-
-def _coded(column: Texts) -> tuple[list[str | None], Ints]:
-    """Distinct texts of a column, and per row the index of its text."""
-    if column is None or isinstance(column, str):
-        return [column], np.zeros((), np.int64)
-    texts = np.asarray(["" if text is None else text for text in column], dtype=str)
-    distinct, inverse = np.unique(texts, return_inverse=True)
-    return [text or None for text in distinct.tolist()], inverse.astype(np.int64)
+    by_op, by_call = at_thread * names + samples.op, at_thread[call] * names + samples.call[call]
+    for code, us in grouped(samples.type.astype(np.int64), samples.value_us):
+        yield (TYPES[code], None, None), us
+    for code, us in grouped(at_thread, samples.value_us):
+        yield (TYPES[code // threads], None, samples.threads[code % threads]), us
+    for codes, value_us in ((by_op, samples.value_us), (by_call, samples.value_us[call])):
+        for code, us in grouped(codes, value_us):
+            place, name = divmod(code, names)
+            key = TYPES[place // threads], samples.names[name], samples.threads[place % threads]
+            yield key, us
 
 
 EAGER = "h100-inference"

@@ -6,14 +6,13 @@ on GPUs", 2022, section IV-C; operators that launch nothing are a class of their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Floats, Ints, Mask
@@ -53,8 +52,8 @@ Us = Annotated[float, Meta(ge=0)]
 class Statistic(Struct, frozen=True):
     """One group of samples in microseconds; `std_us` is the population's.
 
-    `approximate`: the quantiles and the trimmed mean are averages, weighted by count, of those of
-    merged profiles whose samples were not at hand. Count, mean and std are exact always.
+    `approximate`: the quantiles and the trimmed mean are averages, weighted by count, of several
+    groups'. Count, mean and std are exact always.
     """
 
     count: Annotated[int, Meta(ge=1)]
@@ -86,30 +85,13 @@ def of_sorted(value_us: Floats) -> Statistic:
 
 
 def grouped(group: Ints, value_us: Floats) -> Iterator[tuple[int, Floats]]:
-    """Each group's code and its samples in ascending order."""
-    order = np.lexsort((value_us, group))
+    """Each group's code and its samples."""
+    order = np.argsort(group, kind="stable")
     value_us = value_us[order]
     codes, starts = np.unique(group[order], return_index=True)
     edges = [*starts.tolist(), len(order)]
     for at, code in enumerate(codes.tolist()):
         yield code, value_us[edges[at] : edges[at + 1]]
-
-
-def merged(one: Statistic, two: Statistic, values: Floats | None) -> Statistic:
-    """Both groups as one; `values`: all their samples in ascending order, where known.
-
-    Source: Chan, Golub and LeVeque 1983 for mean and variance.
-    """
-    count = one.count + two.count
-    shift = two.mean_us - one.mean_us
-    mean = one.mean_us + shift * two.count / count
-    squares = one.count * one.std_us**2 + two.count * two.std_us**2
-    squares += shift**2 * one.count * two.count / count
-    weight = two.count / count
-    between = {n: (1 - weight) * getattr(one, n) + weight * getattr(two, n) for n in NUMBERS}
-    rest = Statistic(count, **between) if values is None else of_sorted(values)
-    exact = {"count": count, "mean_us": mean, "std_us": math.sqrt(squares / count)}
-    return structs.replace(rest, **exact, approximate=values is None)
 
 
 Cell = dict[str, float]

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perfmodel.ops.graph import Argument, Tensor
 from perfmodel.workload.eager.recorder import Recorder, Shape
-from perfmodel.workload.eager.tensors import (
-    CONTIGUOUS,
-    as_strided,
-    copy,
-    empty_like,
-    expand,
-    fill,
-    resize,
-    squeeze,
-    t,
-    to_dtype,
-    transpose,
-    view,
-    zero,
-)
+from perfmodel.workload.eager.tensors import copy, empty_like, t, transpose, view, zero
 
 Both = list[Tensor | None]
 """Gradients of two operands, None for one that needs none."""
@@ -28,13 +14,10 @@ Both = list[Tensor | None]
 
 def relu(r: Recorder, x: Tensor) -> Tensor:
     """max(x, 0)."""
-    r.begin("aten::relu", x)
-    out = r.made("aten::clamp_min", (x, 0), x.shape, x.dtype)
-    r.end(out)
+    out = r.made("aten::relu", (x,), x.shape, x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        given = (gradient, r.view(out, out.shape, out.strides), 0)
-        return [r.made("aten::threshold_backward", given, out.shape, out.dtype)]
+        return [r.made("aten::threshold_backward", (gradient, out, 0), out.shape, out.dtype)]
 
     return r.track("ReluBackward0", (x,), out, backward)
 
@@ -44,8 +27,7 @@ def sigmoid(r: Recorder, x: Tensor) -> Tensor:
     out = r.made("aten::sigmoid", (x,), x.shape, x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:
-        given = (gradient, r.view(out, out.shape, out.strides))
-        return [r.made("aten::sigmoid_backward", given, out.shape, out.dtype)]
+        return [r.made("aten::sigmoid_backward", (gradient, out), out.shape, out.dtype)]
 
     return r.track("SigmoidBackward0", (x,), out, backward)
 
@@ -80,44 +62,21 @@ def dropout(r: Recorder, x: Tensor) -> Tensor:
     return r.track("NativeDropoutBackward0", (x,), out, backward)
 
 
-def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int, *rest: int) -> None:
-    """`name` in place with a number, which becomes a tensor of no dims; a CPU converts it."""
-    r.begin(name, x, value, *rest)
-    number = r.tensor((), "int64", place="cpu")
-    r.begin(name, x, number, *rest)
-    if r.is_cpu and x.dtype != number.dtype:
-        to_dtype(r, number, x.dtype)
-    r.end(x)
-    r.end(x)
+def scalar_in_place(r: Recorder, name: str, x: Tensor, value: int) -> None:
+    """`name` in place with a number."""
+    r.leaf(name, (x, value), x)
 
 
 def mean(r: Recorder, x: Tensor) -> Tensor:
     """The mean of all elements."""
-    r.begin("aten::mean", x, None)
-    r.begin("aten::mean", x, (), False, None)
-    out = r.tensor((), x.dtype)
-    ones: Shape = (1,) * len(x.shape)
-    if r.is_cpu:
-        r.begin("aten::sum", x, (), False, 6, out)
-        fill(r, as_strided(r, out, ones, (0,) * len(ones)), 0.0)
-        r.end(out)
-        scalar_in_place(r, "aten::div_", out, x.elements)
-    else:
-        as_strided(r, out, ones, (0,) * len(ones))
-    r.end(out)
-    r.end(out)
-    return out
+    return r.made("aten::mean", (x, None), (), x.dtype)
 
 
 def sum_to(r: Recorder, x: Tensor, shape: Shape) -> Tensor:
     """Sum over the leading dims that `shape` lacks, as autograd does for what was broadcast."""
     extra = len(x.shape) - len(shape)
-    r.begin("aten::sum", x, tuple(range(extra)), True, None)
-    out = r.tensor((1,) * extra + x.shape[extra:], x.dtype)
-    if r.is_cpu:
-        fill(r, out, 0.0)
-    r.end(out)
-    return view(r, out, shape)
+    given = (x, tuple(range(extra)), True)
+    return view(r, r.made("aten::sum", given, (1,) * extra + x.shape[extra:], x.dtype), shape)
 
 
 def linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -136,63 +95,51 @@ def quantised_linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Te
 
 def addmm(r: Recorder, bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """bias `[n]` plus x `[m, k]` times y `[k, n]`."""
-    r.begin("aten::addmm", bias, x, y, 1, 1)
     shape = (x.shape[0], y.shape[1])
-    if r.is_cpu:
-        spread = expand(r, bias, shape)
-        out = r.tensor(shape, x.dtype)
-        copy(r, out, spread)
-        _resolve(r, out, x, y)
-    else:
-        out = r.tensor(shape, x.dtype)
-    r.end(out)
-    wants_x, wants_y = r.needs_gradient(x), r.needs_gradient(y)
-
-    def backward(gradient: Tensor) -> Both:
-        of_x = _of_left(r, gradient, x, y) if wants_x else None
-        return [gradient, of_x, _of_right(r, gradient, x, y) if wants_y else None]
-
-    return r.track("AddmmBackward0", (bias, x, y), out, backward)
+    out = r.made("aten::addmm", (bias, x, y, 1, 1), shape, x.dtype)
+    of_operands = _product_backward(r, x, y)
+    return r.track("AddmmBackward0", (bias, x, y), out, lambda g: [g, *of_operands(g)])
 
 
 def mm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     """x `[m, k]` times y `[k, n]`."""
-    r.begin("aten::mm", x, y)
-    out = r.tensor((x.shape[0], y.shape[1]), x.dtype)
-    if r.is_cpu:
-        _resolve(r, out, x, y)
-    r.end(out)
+    out = r.made("aten::mm", (x, y), (x.shape[0], y.shape[1]), x.dtype)
+    return r.track("MmBackward0", (x, y), out, _product_backward(r, x, y, right_first=True))
+
+
+def _product_backward(
+    r: Recorder, x: Tensor, y: Tensor, *, right_first: bool = False
+) -> Callable[[Tensor], Both]:
+    """The gradients of both operands, each in its operand's layout: of a transposed weight,
+    transposed. `right_first`: that of the second is computed first."""
     wants_x, wants_y = r.needs_gradient(x), r.needs_gradient(y)
 
+    def of_x(gradient: Tensor) -> Tensor | None:
+        if not wants_x:
+            return None
+        if x.strides == (1, x.shape[0]):
+            return t(r, mm(r, y, t(r, gradient)))
+        return mm(r, gradient, t(r, y))
+
+    def of_y(gradient: Tensor) -> Tensor | None:
+        if not wants_y:
+            return None
+        if y.strides == (1, y.shape[0]):
+            return t(r, mm(r, t(r, gradient), x))
+        return mm(r, t(r, x), gradient)
+
     def backward(gradient: Tensor) -> Both:
-        of_y = _of_right(r, gradient, x, y) if wants_y else None
-        return [_of_left(r, gradient, x, y) if wants_x else None, of_y]
+        if right_first:
+            right = of_y(gradient)
+            return [of_x(gradient), right]
+        return [of_x(gradient), of_y(gradient)]
 
-    return r.track("MmBackward0", (x, y), out, backward)
-
-
-def _of_left(r: Recorder, gradient: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The gradient of `x`, in the layout of `x`."""
-    if x.strides == (1, x.shape[0]):
-        return t(r, mm(r, y, t(r, gradient)))
-    return mm(r, gradient, t(r, y))
-
-
-def _of_right(r: Recorder, gradient: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The gradient of `y`, in the layout of `y`: of a transposed weight, transposed."""
-    if y.strides == (1, y.shape[0]):
-        return t(r, mm(r, t(r, gradient), x))
-    return mm(r, t(r, x), gradient)
+    return backward
 
 
 def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     """x `[b, m, k]` times y `[b, k, n]`, one by one."""
-    r.begin("aten::bmm", x, y)
-    out = r.tensor((x.shape[0], x.shape[1], y.shape[2]), x.dtype)
-    if r.is_cpu:
-        for operand in (y, x):
-            r.leaf("aten::resolve_conj", (operand,), operand)
-    r.end(out)
+    out = r.made("aten::bmm", (x, y), (x.shape[0], x.shape[1], y.shape[2]), x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         of_y = bmm(r, transpose(r, x, 1, 2), gradient)
@@ -201,54 +148,20 @@ def bmm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
     return r.track("BmmBackward0", (x, y), out, backward)
 
 
-def _resolve(r: Recorder, out: Tensor, x: Tensor, y: Tensor) -> None:
-    """The operands that go to a column-major BLAS as they are; transposed ones are not asked.
-
-    Source: the layouts that a column-major GEMM can take, and execution traces of PyTorch 2.13.
-    """
-    (m, n), k = out.shape, x.shape[1]
-    resolved = [out]
-    row, column = out.strides
-    if row == 1 and (n == 1 or column >= max(1, m)):
-        as_they_are = ((x, m), (y, k))
-    else:
-        as_they_are = ((_mirrored(y), n), (_mirrored(x), k))
-    resolved += [
-        tensor
-        for tensor, leading in as_they_are
-        if tensor.strides[0] == 1 and tensor.strides[1] >= max(1, leading)
-    ]
-    given = {x.tensor_id: x, y.tensor_id: y}
-    for tensor in resolved:
-        original = given.get(tensor.tensor_id, tensor)
-        r.leaf("aten::resolve_conj", (original,), original)
-
-
-def _mirrored(x: Tensor) -> Tensor:
-    return Tensor(x.shape[::-1], x.dtype, x.tensor_id, x.storage_id, strides=x.strides[::-1])
-
-
 MEAN = 1
 
 
 def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """Of probabilities `x`."""
     r.begin("aten::binary_cross_entropy", x, target, None, MEAN)
-    each = empty_like(r, x, None)
-    for operand in (each, x, target):
-        squeeze(r, operand)
-    average = mean(r, each)
-    r.begin("aten::resize_as_", each, average, None)
-    out = resize(r, each, ())
-    r.end(out)
+    average = mean(r, empty_like(r, x))
+    out = r.tensor((), x.dtype)
     copy(r, out, average)
     r.end(out)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::binary_cross_entropy_backward", gradient, x, target, None, MEAN)
-        of_x = empty_like(r, x, None)
-        for operand in (of_x, gradient, x, target):
-            squeeze(r, operand)
+        of_x = empty_like(r, x)
         scalar_in_place(r, "aten::div_", of_x, of_x.elements)
         r.end(of_x)
         return [of_x]
@@ -259,15 +172,11 @@ def binary_cross_entropy(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
 def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """Of logits `x`."""
     r.begin("aten::binary_cross_entropy_with_logits", x, target, None, None, MEAN)
-    log = r.tensor(x.shape, x.dtype)
     r.begin("aten::log_sigmoid", x)
-    r.begin("aten::log_sigmoid_forward", x)
-    for _ in range(2):
-        empty_like(r, x, CONTIGUOUS)
-    r.end(log, log)
+    log = r.made("aten::log_sigmoid_forward", (x,), x.shape, x.dtype)
     r.end(log)
     each = empty_like(r, target)
-    fill(r, each, 1)
+    r.leaf("aten::fill_", (each, 1), each)
     r.leaf("aten::sub_", (each, target, 1), each)
     r.leaf("aten::mul_", (each, x), each)
     r.leaf("aten::sub_", (each, log, 1), each)
@@ -286,14 +195,12 @@ def binary_cross_entropy_with_logits(r: Recorder, x: Tensor, target: Tensor) -> 
 
 def mse_loss(r: Recorder, x: Tensor, target: Tensor) -> Tensor:
     """The mean of the squared differences."""
-    r.leaf("aten::broadcast_tensors", ((x, target),), (x, target))
-    r.begin("aten::mse_loss", x, target, MEAN)
-    out = mean(r, empty_like(r, x, CONTIGUOUS))
-    r.end(out)
+    r.leaf("aten::broadcast_tensors", ((x, target),))
+    out = r.made("aten::mse_loss", (x, target, MEAN), (), x.dtype)
 
     def backward(gradient: Tensor) -> list[Tensor]:
         r.begin("aten::mse_loss_backward", gradient, x, target, MEAN)
-        of_x = zero(r, empty_like(r, x, CONTIGUOUS))
+        of_x = zero(r, empty_like(r, x))
         r.end(of_x)
         return [of_x]
 
@@ -338,43 +245,26 @@ _STATES = {"sgd": "", "adagrad": "s", "adam": "ms"}
 def optimizer_step(
     r: Recorder, optimizer: str, style: str, weights: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
-    """One step of `optimizer` (`sgd adagrad adam`) in `style` (`loop foreach fused`)."""
-    if style != "loop":
-        if weights:
-            _over_lists(r, optimizer, style, tuple(weights), tuple(gradients))
-        return
-    for weight, gradient in zip(weights, gradients, strict=True):
-        made = _STATES[optimizer] and f"{_STATES[optimizer]}r"
-        held = {"p": weight, "g": gradient}
-        held |= {name: r.tensor(weight.shape, weight.dtype) for name in made}
-        for name, operands, numbers in _STEPS[optimizer]:
-            rest = (*numbers, 1) if (name, operands) == ("add_", "r") else numbers
-            written = held["r"] if name == "sqrt" else held[operands[0]]
-            r.leaf(f"aten::{name}", (*(held[each] for each in operands), *rest), written)
-
-
-def _over_lists(
-    r: Recorder,
-    optimizer: str,
-    style: str,
-    weights: tuple[Tensor, ...],
-    gradients: tuple[Tensor, ...],
-) -> None:
-    """All parameters at once; a `foreach` call makes the roots, and divides by no correction."""
-
-    def alike() -> tuple[Tensor, ...]:
-        return tuple(r.tensor(x.shape, x.dtype) for x in weights)
-
-    held: dict[str, tuple[Tensor, ...]] = {"p": weights, "g": gradients}
-    held |= {name: alike() for name in _STATES[optimizer]}
-    if style == "fused":
-        r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
-        return
-    for name, operands, numbers in _STEPS[optimizer]:
-        if name == "div_":
+    """One step of `optimizer` (`sgd adagrad adam`) in `style`: a `loop` over parameters, or
+    `foreach` or `fused` calls over all; of these one makes the roots and divides by no correction.
+    """
+    is_loop, states = style == "loop", _STATES[optimizer]
+    pairs = list(zip(weights, gradients, strict=True))
+    for group in [[pair] for pair in pairs] if is_loop else [pairs] * bool(pairs):
+        held = {"p": tuple(weight for weight, _ in group), "g": tuple(each for _, each in group)}
+        made = states + "r" if states and is_loop else states
+        held |= {name: tuple(r.tensor(x.shape, x.dtype) for x in held["p"]) for name in made}
+        if style == "fused":
+            r.leaf(f"aten::_fused_{optimizer}_", tuple(held.values()))
             continue
-        if name == "sqrt":
-            held["r"] = alike()
-        made = (held["r"],) if name == "sqrt" else ()
-        given: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
-        r.leaf(f"aten::_foreach_{name}", given, *made)
+        for name, operands, numbers in _STEPS[optimizer]:
+            if is_loop:
+                written = held["r" if name == "sqrt" else operands[0]][0]
+                given: tuple[Argument, ...] = (*(held[each][0] for each in operands), *numbers)
+                r.leaf(f"aten::{name}", given, written)
+            elif name != "div_":
+                if name == "sqrt":
+                    held["r"] = tuple(r.tensor(x.shape, x.dtype) for x in held["p"])
+                roots = (held["r"],) if name == "sqrt" else ()
+                every: tuple[Argument, ...] = (*(held[each] for each in operands), *numbers)
+                r.leaf(f"aten::_foreach_{name}", every, *roots)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from perfmodel.ops.graph import FORWARD, NO_OP, Argument, Op, Tensor
 
@@ -18,9 +18,7 @@ LEAF_SEQUENCE = 1 << 62
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 Gradients: TypeAlias = "Sequence[Tensor | None]"
-Backward: TypeAlias = "Callable[[Tensor], Gradients]"
-"""Records what a node of the backward pass runs; from the gradient of what its op made to those of
-the op's inputs."""
+T = TypeVar("T", Tensor, tuple[Tensor, ...])
 
 
 @dataclass(slots=True, eq=False)
@@ -32,25 +30,13 @@ class Node:
     inputs: tuple[Tensor, ...] = ()
     next: tuple[tuple[Node, int] | None, ...] = ()
     backward: Callable[[Any], Gradients] | None = None
-    outputs: int = 1
-    is_single: bool = True
+    has_several: bool = False
     gradients: dict[int, Tensor] = field(default_factory=dict)
     waiting: int = 0
 
 
-class Tape:
-    """Which node made each tensor; parameters have a node that accumulates their gradient."""
-
-    def __init__(self) -> None:
-        self.made_by: dict[int, tuple[Node, int]] = {}
-        self.sequence = 0
-
-    def parameter(self, *tensors: Tensor) -> None:
-        """From now on `tensors` get gradients."""
-        for tensor in tensors:
-            self.made_by[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
-
-
+Tape = dict[int, tuple[Node, int]]
+"""Which node made each tensor, and as which of its outputs; parameters have a node of their own."""
 Shape = tuple[int, ...]
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TYPE_CODES = {
@@ -66,8 +52,6 @@ TYPE_CODES = {
     "bf16": 15,
 }
 """How PyTorch writes a dtype among the arguments of an op."""
-GRAIN = 32_768
-"""Elements below which a CPU kernel of PyTorch does not use several threads."""
 
 
 class Recorder:
@@ -93,19 +77,17 @@ class Recorder:
         self._at = NO_OP
         self._parents: list[int] = []
         self._later: dict[int, Mapping[str, str]] = {}
-        self._last_id = 0
+        self._last_id = self._sequence = 0
 
     def ops(self) -> tuple[Op, ...]:
         """What was recorded; every op has ended."""
         return tuple(self._ops)
 
-    def tensor(
-        self, shape: Shape, dtype: str = "fp32", *, layout: str = "", place: str = ""
-    ) -> Tensor:
+    def tensor(self, shape: Shape, dtype: str = "fp32", *, place: str = "") -> Tensor:
         """A new contiguous tensor with a storage of its own."""
         self._last_id = number = self._last_id + 2
         strides = contiguous(shape)
-        return Tensor(shape, dtype, number, number + 1, place or self.place, layout, strides)
+        return Tensor(shape, dtype, number, number + 1, place or self.place, "", strides)
 
     def like(self, x: Tensor) -> Tensor:
         """A new contiguous tensor of the shape and dtype of `x`."""
@@ -116,10 +98,6 @@ class Recorder:
         self._last_id = number = self._last_id + 2
         self.views.add(number)
         return Tensor(shape, of.dtype, number, of.storage_id, of.device, of.layout, strides)
-
-    def owns(self, tensor: Tensor) -> bool:
-        """Whether `tensor` has its storage to itself."""
-        return tensor.tensor_id not in self.views
 
     def begin(self, name: str, *inputs: Argument) -> None:
         """An op begins; those recorded until its `end` are called by it."""
@@ -169,45 +147,26 @@ class Recorder:
     def parameter(self, *tensors: Tensor) -> None:
         """From now on `tensors` get gradients, where the step is trained."""
         if self.tape is not None:
-            self.tape.parameter(*tensors)
+            for tensor in tensors:
+                self.tape[tensor.tensor_id] = (Node(ACCUMULATE, LEAF_SEQUENCE, (tensor,)), 0)
 
     def needs_gradient(self, x: Tensor) -> bool:
         """Whether `x` is a parameter, or was made of one."""
-        return self.tape is not None and x.tensor_id in self.tape.made_by
+        return self.tape is not None and x.tensor_id in self.tape
 
     def track(
-        self,
-        node: str,
-        inputs: tuple[Tensor, ...],
-        output: Tensor,
-        backward: Backward,
-    ) -> Tensor:
-        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives."""
-        if self.tape is not None:
-            self.track_all(node, inputs, (output,), backward, is_single=True)
+        self, node: str, inputs: tuple[Tensor, ...], output: T, backward: Callable[[Any], Gradients]
+    ) -> T:
+        """`output`, made of `inputs`, whose gradients the `backward` of PyTorch's `node` gives from
+        that of the output, or from those of several outputs that have one."""
+        edges = tuple(self.tape.get(x.tensor_id) for x in inputs) if self.tape else ()
+        if self.tape is not None and any(edges):
+            self._sequence += 1
+            outputs = output if isinstance(output, tuple) else (output,)
+            made = Node(node, self._sequence, inputs, edges, backward, outputs is output)
+            for number, each in enumerate(outputs):
+                self.tape[each.tensor_id] = (made, number)
         return output
-
-    def track_all(
-        self,
-        node: str,
-        inputs: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
-        backward: Callable[[Any], Gradients],
-        *,
-        is_single: bool = False,
-    ) -> None:
-        """As `track`, of an op with any number of outputs: `backward` is given the gradients of
-        those that have one."""
-        if self.tape is None:
-            return
-        made_by = self.tape.made_by
-        edges = tuple(made_by.get(x.tensor_id) for x in inputs)
-        if not any(edges):
-            return
-        self.tape.sequence += 1
-        made = Node(node, self.tape.sequence, inputs, edges, backward, len(outputs), is_single)
-        for number, output in enumerate(outputs):
-            made_by[output.tensor_id] = (made, number)
 
     @contextmanager
     def untracked(self) -> Iterator[None]:

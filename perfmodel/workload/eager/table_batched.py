@@ -87,45 +87,27 @@ def look_up(
         r.begin("fbgemm::bounds_check_indices", tables.offsets, flat, starts, WARN, warning)
         zero(r, warning)
         r.end(about=about)
-    out = r.tensor((bags, tables.total_dim), output)
-    suffix = "_function_pt2" if tables.is_modern else "_function"
-    name = f"fbgemm::split_embedding_codegen_lookup_{tables.optimizer}{suffix}"
-    nothing = r.tensor((0,))
-    if tables.is_modern:
-        stored: tuple[Tensor, ...] | Tensor = (tables.weights, tables.offsets, tables.offsets)
-        r.begin(name, nothing, stored, tables.dims, *_sizes(tables), flat, starts, SUM)
-        wrapped = (tables.weights, None, None, None, tables.offsets, tables.offsets, tables.dims)
-        rest = (tables.total_dim, tables.widest, tables.hash_sizes, flat, starts, SUM)
-        r.begin("fbgemm::split_embedding_codegen_forward_unweighted_pt2_wrapper", *wrapped, *rest)
-        kernel = f"split_embedding_codegen_forward_unweighted_{'cpu' if r.is_cpu else 'cuda'}"
-        r.leaf(f"fbgemm::{kernel}", (*wrapped, *rest), out, about=about)
-        r.end(out, about=about)
-    else:
-        placeholders = (nothing, tables.weights, r.tensor((0,)), r.tensor((0, 0)))
-        places = (r.tensor(tables.offsets.shape, "int32"), tables.offsets, tables.dims)
-        r.begin(name, *placeholders, *places, *_sizes(tables), flat, starts, SUM)
-        r.leaf("aten::empty", (out.shape, 6, 0, r.place, None, None), out)
-    r.end(out, about=about)
+    version = "_pt2" if tables.is_modern else ""
+    name = f"fbgemm::split_embedding_codegen_lookup_{tables.optimizer}_function{version}"
+    rows = int(tables.weights.shape[0] // tables.widest)
+    sizes = (tables.total_dim, tables.widest, tables.hash_sizes, rows.bit_length())
+    given = (tables.weights, tables.offsets, tables.dims, *sizes, flat, starts, SUM)
+    out = r.made(name, given, (bags, tables.total_dim), output, about=about)
 
     def backward(gradient: Tensor) -> Gradients:
         if tables.is_modern:
             update(r, tables, flat, starts, gradient)
         else:
-            _room_for_sort(r, flat)
+            # that of 2022 sorts indices, sums gradients per row and updates rows by itself
+            for _ in range(5):
+                r.made("aten::empty_like", (flat,), flat.shape)
+            for shape in (flat.shape, (1,), (), (1,)):
+                zero(r, r.tensor(shape, "int32"))
         r.now(about)
         return [None]
 
-    version = "_pt2" if tables.is_modern else ""
     node = f"torch::autograd::CppNode<SplitLookupFunction_{tables.optimizer}_Op{version}>"
     return r.track(node, (tables.weights,), out, backward)
-
-
-def _room_for_sort(r: Recorder, flat: Tensor) -> None:
-    """The operator of 2022 sorts indices, sums gradients per row and updates rows by itself."""
-    for _ in range(5):
-        r.made("aten::empty_like", (flat, None, None, None, None, None), flat.shape)
-    for shape in (flat.shape, (1,), (), (1,)):
-        zero(r, r.tensor(shape, "int32"))
 
 
 def _look_up_quantised(
@@ -140,19 +122,14 @@ def _look_up_quantised(
     return r.made(name, (*wrapped, *rest), shape, output, about=tables.attributes)
 
 
-def _sizes(tables: Batched) -> tuple[int, int, Tensor, int]:
-    rows = int(tables.weights.shape[0] // tables.widest)
-    return tables.total_dim, tables.widest, tables.hash_sizes, rows.bit_length()
-
-
 def update(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, gradient: Tensor
 ) -> None:
     """From the gradient of pooled rows to updated tables: the modern backward operator."""
     kind = "cpu" if r.is_cpu else "exact_cuda"
     stem = f"fbgemm::split_embedding_backward_codegen_{tables.optimizer}_unweighted"
-    given = (gradient, tables.weights, None, None, None, tables.offsets, tables.offsets)
-    rest = (tables.dims, tables.widest, False, tables.hash_sizes, 0, indices, offsets, SUM)
+    given = (gradient, tables.weights, tables.offsets, tables.dims, tables.widest, False)
+    rest = (tables.hash_sizes, 0, indices, offsets, SUM)
     r.begin(f"{stem}_pt2_wrapper", *given, *rest)
     r.leaf(f"{stem}_{kind}", (*given, *rest), about=tables.attributes)
     r.end(about=tables.attributes)

@@ -4,43 +4,34 @@ What it stands for: DLRMv4 of MLPerf Training: TorchRec's sharded embedding coll
 rows alone with `index_dedup`), generative-recommenders' layers with Triton kernels, DDP. Sequences
 lie one after the other, without padding. A rank's step is that of the rank with the most positions:
 it takes so many more than the mean as the largest of all ranks' sums is expected to have.
-Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops, counted.
+Source: mlcommons/training@f5517968, recommendation_v4: README, modules and ops, counted; the bias'
+gradient: meta-recsys/generative-recommenders, ops/triton/triton_ragged_hstu_attention.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import FORWARD, INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
-from perfmodel.workload.dense import (
-    COMPUTE,
-    Layer,
-    layers,
-    mlp,
-    norm_programs,
-    normed_mlp,
-    parameters,
-)
+from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
 from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
-from perfmodel.workload.eager.recorder import Gradients, Recorder, contiguous
+from perfmodel.workload.eager.recorder import Gradients, Recorder
 from perfmodel.workload.eager.tensors import (
     cast,
     cat,
-    clone,
     empty_like,
     new_zeros,
     send_from_host,
     squeeze,
     t,
     to_dtype,
+    zero,
 )
 from perfmodel.workload.embedding_tables import sequence_rows
 from perfmodel.workload.jagged import exchange_sequences
-from perfmodel.workload.jagged_attention import attention, attention_backward, bias_tables
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.rank_work import Lengths, slowest_lengths
 from perfmodel.workload.settings import implementation
@@ -63,6 +54,8 @@ ROUNDING_LIKE = "trtllm"
 DRAWS, DRAWS_AHEAD = {"random": repr(1 / 3)}, {"random": repr(3 / 4)}
 """Calls of Philox: in a norm one for three parts that lie side by side; ahead of it three for four
 rows, three bits of a byte each. Source: recommendation_v4, `rand3x` and `_generate_random_mask`."""
+TIME_BUCKETS = 2048
+"""Rows of a layer's bias by time (assumed: as many as DLRMv4's time embedding has)."""
 NORM_FLOP, NORM_BACKWARD_FLOP = 24.0, 55.0
 """Work of a gated norm per element of what it writes beside one another, forward, and reads,
 backward. Source: traces/h200/sequential.csv.gz, what is left of 2.63 and 3.39 ms for 1 million rows
@@ -78,8 +71,7 @@ def hstu(r: Recorder, run: Run) -> None:
     _check_layout(run)
     if workload.sequence.kernels == "cutlass" and run.target != "cuda":
         raise WorkloadError(
-            f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" or '
-            '"unfused" run here'
+            f'{workload.name}: sequence: kernels: "cutlass" needs an NVIDIA GPU: "triton" runs here'
         )
     dtype = COMPUTE[workload.implementation.precision]
     lengths = slowest_lengths(workload, run.batch, run.ranks)
@@ -111,11 +103,9 @@ def hstu(r: Recorder, run: Run) -> None:
             x = _layer(r, workload, x, weights, lengths)
         user = _last_positions(r, run, x)
         candidate = r.tensor((run.batch, workload.candidate_width))
-        collected = _is_collected(workload)
-        both = mul(r, user, normed_mlp(r, candidate, item, dtype, by_rows=collected))
-        scores = normed_mlp(r, both, head, dtype, last=False, by_rows=collected)
-        output = to_dtype(r, scores, "fp32")
-        output = squeeze(r, output, -1)
+        both = mul(r, user, _normed_mlp(r, candidate, item, dtype))
+        scores = _normed_mlp(r, both, head, dtype, last=False)
+        output = squeeze(r, to_dtype(r, scores, "fp32"), -1)
         if not run.train:
             return
         labels = r.view(values, output.shape, output.strides)
@@ -134,11 +124,32 @@ def _content(
     others = merged[1:]
     actions = r.made("hstu::action_encoder", (), (rows[0].shape[0], ACTION_WIDTH))
     parts = [merged[0], *([cat(r, others, 1)] if others else []), actions]
-    collected = _is_collected(run.workload)
-    total = normed_mlp(r, parts[0], branches[0], dtype, by_rows=collected)
+    total = _normed_mlp(r, parts[0], branches[0], dtype)
     for part, branch in zip(parts[1:], branches[1:], strict=True):
-        total = add(r, total, normed_mlp(r, part, branch, dtype, by_rows=collected))
+        total = add(r, total, _normed_mlp(r, part, branch, dtype))
     return total
+
+
+def _normed_mlp(
+    r: Recorder, x: Tensor, stack: Sequence[Layer], dtype: str, *, last: bool = True
+) -> Tensor:
+    """Layers with a gated norm between them, and with `last` a norm at the end."""
+    for number, layer in enumerate(stack, 1):
+        x = mlp(r, x, (layer,), last="none", dtype=dtype)
+        if number < len(stack):
+            x = _normed(r, "hstu::swish_layer_norm", x)
+        elif last:
+            x = _normed(r, "hstu::layer_norm", x)
+    return x
+
+
+def _normed(r: Recorder, name: str, x: Tensor) -> Tensor:
+    out = r.made(name, (x,), x.shape, x.dtype)
+
+    def backward(gradient: Tensor) -> list[Tensor]:
+        return [r.made(f"{name}_backward", (gradient, x), x.shape, x.dtype)]
+
+    return r.track("LayerNormFunctionBackward", (x,), out, backward)
 
 
 def _last_positions(r: Recorder, run: Run, x: Tensor) -> Tensor:
@@ -176,10 +187,6 @@ def _check_layout(run: Run) -> None:
         )
 
 
-def _is_collected(workload: Workload) -> bool:
-    return workload.sequence.kernels == "collected"
-
-
 def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Tensor:
     """Rows of jagged tensors sequence by sequence; backward parted, the first into zeros."""
     out = r.tensor((rows, inputs[0].shape[1]), inputs[0].dtype)
@@ -187,13 +194,7 @@ def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Ten
 
     def backward(gradient: Tensor) -> list[Tensor]:
         first, *others = inputs
-        if _is_collected(run.workload):
-            is_even = gradient.strides == contiguous(gradient.shape)
-            gradient = gradient if is_even else clone(r, gradient)
-            made = [r.like(first)]
-        else:
-            made = [new_zeros(r, gradient, first.shape, first.dtype)]
-        made += map(r.like, others)
+        made = [new_zeros(r, gradient, first.shape, first.dtype), *map(r.like, others)]
         r.leaf("hstu::split_jagged", (gradient,), *made, about=_by_rows(run, gradient))
         return made
 
@@ -203,9 +204,8 @@ def _joined(r: Recorder, run: Run, inputs: tuple[Tensor, ...], rows: int) -> Ten
 def _by_rows(run: Run, x: Tensor) -> dict[str, str]:
     """Joins and splits have a block of four warps per row. On NVIDIA's GPUs those of several rows
     are compiled, or bytes take longer."""
-    if run.target != "rocm" or _is_collected(run.workload):
-        return {}
-    return {"by_rows": repr(float(x.shape[0])), "threads": repr(4.0 * WAVE)}
+    by_rows = {"by_rows": repr(float(x.shape[0])), "threads": repr(4.0 * WAVE)}
+    return by_rows if run.target == "rocm" else {}
 
 
 def _positions(r: Recorder, x: Tensor, times: Tensor) -> Tensor:
@@ -232,52 +232,70 @@ def _layer_weights(r: Recorder, workload: Workload) -> tuple[Layer, ...]:
     wide = 2 * about.heads * (about.attention_dim + about.hidden_dim)
     (uvqk,) = layers(r, (workload.dim, wide))
     (out,) = layers(r, (3 * about.heads * about.hidden_dim, workload.dim))
-    return uvqk, out, *bias_tables(r, workload)
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """What the backward pass of a layer needs of the forward pass."""
-
-    workload: Workload
-    x: Tensor
-    weights: tuple[Layer, ...]
-    lengths: Lengths
-    normed: Tensor
-    uvqk: Tensor
-    u: Tensor
-    attended: Tensor
-    joined: Tensor
-    mask: Tensor | None
-    scores: tuple[Tensor, ...]
+    if not about.relative_bias:
+        return uvqk, out
+    bias = Layer(r.tensor((2 * about.max_length - 1,)), r.tensor((TIME_BUCKETS,)))
+    r.parameter(bias.weight, bias.bias)
+    return uvqk, out, bias
 
 
 def _layer(
     r: Recorder, workload: Workload, x: Tensor, weights: tuple[Layer, ...], lengths: Lengths
 ) -> Tensor:
     """One HSTU layer: norm, product, SiLU of the gate, attention, gated norm, product, residual."""
-    gate = workload.sequence.heads * workload.sequence.hidden_dim
-    normed, uvqk = _into_layer(r, workload, x, weights[0])
-    u, attended = (r.tensor((x.shape[0], gate), x.dtype) for _ in range(2))
+    about, (first, second, *bias) = workload.sequence, weights
+    normed, uvqk = _into_layer(r, workload, x, first)
+    u, attended = (
+        r.tensor((x.shape[0], about.heads * about.hidden_dim), x.dtype) for _ in range(2)
+    )
     r.leaf("aten::silu", (r.view(uvqk, u.shape, uvqk.strides),), u)
-    scores = attention(r, workload, lengths, _queries(r, uvqk, gate), attended, weights[2:])
-    mask = _mask(r, workload, u)
+    dims = _attention_dims(workload, lengths)
+    r.leaf("hstu::attention", (_queries(r, uvqk, u),), attended, about=dims)
+    mask = None  # what dropout keeps, where that is drawn ahead
+    if about.separate_random and r.tape is not None:
+        mask = r.made("hstu::dropout_mask", (), u.shape, "bool", about=DRAWS_AHEAD)
     joined = r.tensor((u.shape[0], 3 * u.shape[1]), u.dtype)
     _with_dropout(r, "hstu::norm_mul_dropout", (u, attended), mask, NORM_FLOP, joined)
-    low = _product(r, workload, joined, cast(r, t(r, weights[1].weight), x.dtype))
+    low = _product(r, workload, joined, cast(r, t(r, second.weight), x.dtype))
     out = r.made("aten::add", (low, x, 1), x.shape, x.dtype)
-    kept = _Kept(workload, x, weights, lengths, normed, uvqk, u, attended, joined, mask, scores)
-    given = (x, *parameters(weights))
-    return r.track("HstuLayerBackward", given, out, lambda g: _layer_backward(r, kept, g))
+
+    def backward(gradient: Tensor) -> Gradients:
+        of_u, of_attended = r.like(u), r.like(u)
+        made, before = [of_u, of_attended], (normed, uvqk, joined)
+        if about.recompute:
+            made.append(r.like(joined))
+            before = (*_into_layer(r, workload, x, first), made[-1])
+        into, wide, gated = before
+        of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
+        name, inputs = "hstu::norm_mul_dropout_backward", (of_joined, u, attended)
+        _with_dropout(r, name, inputs, mask, NORM_BACKWARD_FLOP, *made)
+        of_out = _product(r, workload, t(r, gradient), gated)
+        of_wide = empty_like(r, wide)
+        given, part = (of_attended, _queries(r, wide, u)), _queries(r, of_wide, u)
+        queries = (part.shape[0], about.heads * about.attention_dim)
+        zero(r, r.view(part, queries, part.strides))
+        r.leaf("hstu::attention_backward", given, part, about=dims)
+        of_bias = tuple(r.like(x) for each in bias for x in (each.weight, each.bias))
+        if of_bias:
+            r.leaf("hstu::attention_bias_backward", given, of_bias, about=dims)
+        gates, of_gates = (r.view(each, u.shape, each.strides) for each in (wide, of_wide))
+        r.leaf("aten::silu_backward", (of_u, gates), of_gates)
+        of_normed = _product(r, workload, of_wide, cast(r, first.weight, x.dtype))
+        of_first = _product(r, workload, t(r, of_wide), into)
+        shift = r.made("aten::sum", (of_wide, (0,), True), first.bias.shape, x.dtype)
+        of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype)
+        of_shift = r.tensor(second.bias.shape, x.dtype)
+        return [add(r, of_x, gradient), of_first, shift, of_out, of_shift, *of_bias]
+
+    return r.track("HstuLayerBackward", (x, *parameters(weights)), out, backward)
 
 
-def _queries(r: Recorder, uvqk: Tensor, gate: int) -> Tensor:
-    return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gate), uvqk.strides)
+def _queries(r: Recorder, uvqk: Tensor, gates: Tensor) -> Tensor:
+    return r.view(uvqk, (uvqk.shape[0], uvqk.shape[1] - gates.shape[1]), uvqk.strides)
 
 
 def _into_layer(r: Recorder, workload: Workload, x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    about = norm_programs(x, _is_collected(workload))
-    normed = r.made("hstu::layer_norm", (x,), x.shape, x.dtype, about=about)
+    normed = r.made("hstu::layer_norm", (x,), x.shape, x.dtype)
     return normed, _product(r, workload, normed, cast(r, t(r, layer.weight), x.dtype))
 
 
@@ -288,6 +306,22 @@ def _product(r: Recorder, workload: Workload, x: Tensor, y: Tensor) -> Tensor:
     rounded = r.made("hstu::to_fp8", (y,), (y.shape[1], y.shape[0]), "fp8")
     shape, about = (x.shape[0], y.shape[1]), {FRAMEWORK: ROUNDING_LIKE}
     return r.made("quantised::linear", (x, rounded), shape, x.dtype, about=about)
+
+
+def _attention_dims(workload: Workload, lengths: Lengths) -> dict[str, str]:
+    """Of fused attention without softmax, over jagged sequences."""
+    about = workload.sequence
+    dims = {
+        "tokens": lengths.tokens,
+        "pairs": lengths.pairs,
+        "heads": about.heads,
+        "head_dim": about.attention_dim,
+        "value_dim": about.hidden_dim,
+        "cutlass": about.kernels == "cutlass",
+        "bias_buckets": TIME_BUCKETS * about.relative_bias,
+        "sequences": lengths.samples if about.length_std > 0 else 0,
+    }
+    return {name: repr(float(value)) for name, value in dims.items()}
 
 
 def _with_dropout(
@@ -305,40 +339,3 @@ def _with_dropout(
     else:
         trains = r.tape is not None or r.phase != FORWARD
         r.leaf(name, given, *made, about=about | (DRAWS if trains else {}))
-
-
-def _mask(r: Recorder, workload: Workload, like: Tensor) -> Tensor | None:
-    """What dropout keeps of gate, attention and their product, where that is drawn ahead."""
-    if not workload.sequence.separate_random or r.tape is None:
-        return None
-    return r.made("hstu::dropout_mask", (), like.shape, "bool", about=DRAWS_AHEAD)
-
-
-def _layer_backward(r: Recorder, kept: _Kept, gradient: Tensor) -> Gradients:
-    workload, x, u, joined = kept.workload, kept.x, kept.u, kept.joined
-    first, second, *bias = kept.weights
-    normed, uvqk = kept.normed, kept.uvqk
-    of_u, of_attended = (r.tensor(u.shape, x.dtype) for _ in range(2))
-    made = [of_u, of_attended]
-    if workload.sequence.recompute:
-        joined = r.like(joined)
-        made.append(joined)
-        normed, uvqk = _into_layer(r, workload, x, first)
-    of_joined = _product(r, workload, gradient, cast(r, second.weight, x.dtype))
-    given = (of_joined, u, kept.attended)
-    name = "hstu::norm_mul_dropout_backward"
-    _with_dropout(r, name, given, kept.mask, NORM_BACKWARD_FLOP, *made)
-    of_out = _product(r, workload, t(r, gradient), joined)
-    of_uvqk = empty_like(r, uvqk)
-    part = _queries(r, of_uvqk, u.shape[1])
-    both = of_attended, _queries(r, uvqk, u.shape[1])
-    of_bias = attention_backward(r, workload, kept.lengths, kept.scores, both, part, bias)
-    gates = r.view(uvqk, u.shape, uvqk.strides)
-    r.leaf("aten::silu_backward", (of_u, gates), r.view(of_uvqk, u.shape, of_uvqk.strides))
-    of_normed = _product(r, workload, of_uvqk, cast(r, first.weight, x.dtype))
-    of_first = _product(r, workload, t(r, of_uvqk), normed)
-    shift = r.made("aten::sum", (of_uvqk, (0,), True), first.bias.shape, x.dtype)
-    about = norm_programs(x, _is_collected(workload), backward=True)
-    of_x = r.made("hstu::layer_norm_backward", (of_normed, x), x.shape, x.dtype, about=about)
-    total = add(r, of_x, gradient)
-    return [total, of_first, shift, of_out, r.tensor(second.bias.shape, x.dtype), *of_bias]

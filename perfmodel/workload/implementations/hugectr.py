@@ -1,17 +1,19 @@
-"""HugeCTR as in NVIDIA's MLPerf submissions: its embedding collection, fused layers, one graph.
-
-Pooled partial sums travel, also those of bags without a row in the part; where there are several
-groups of linked ranks, they are added up within a group before they do. Sums of gradients are
-written per distinct row, then applied.
-
-Source: HugeCTR/embedding and HugeCTR/src/pybind/model_pipeline.cpp of NVIDIA-Merlin/HugeCTR.
+"""HugeCTR as in NVIDIA's MLPerf submissions: its embeddings, fused layers, one graph.
 
 What it stands for: bias, ReLU and their gradients in the epilogues of the matrix products; while
 rows are exchanged the bottom MLP runs, forward and backward; dense gradients and those of
 replicated rows in one all-reduce, beside the update of the other rows; one kernel for all dense
-weights; the next batch is brought beside the step. Tables are a `hybrid` embedding or a
-collection. It is a model of that software, not a record of it: order and overlap are those of
-HugeCTR/src/pybind/model_pipeline.cpp of NVIDIA-Merlin/HugeCTR, on one stream for kernels.
+weights; the next batch is brought beside the step. It is a model of that software, not a record of
+it, on one stream for kernels.
+
+Tables are an embedding collection: pooled partial sums travel, also those of bags without a row in
+the part; where there are several groups of linked ranks, they are added up within a group before
+they do; sums of gradients are written per distinct row, then applied. Or they are a `hybrid`
+embedding.
+
+Source: NVIDIA-Merlin/HugeCTR at 02188f4: HugeCTR/embedding, src/pybind/model_pipeline.cpp,
+src/embeddings/hybrid_embedding/*.cu, hybrid_sparse_embedding.cu and src/layers
+(`multi_cross_layer.cu`, `interaction_layer.cu`, fully connected layers); release notes of v3.3.
 """
 
 from __future__ import annotations
@@ -19,28 +21,104 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.ops.graph import BACKWARD, INPUT, OPTIMIZER, Tensor
-from perfmodel.workload.autograd import backward
-from perfmodel.workload.collectives import GROUP, all_reduce, even_all_to_all, linked_collective
-from perfmodel.workload.dense import COMPUTE, Dense, dense_layers
-from perfmodel.workload.eager.arithmetic import optimizer_step
-from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.eager.table_batched import look_up, update
-from perfmodel.workload.eager.tensors import send_from_host, to_dtype
-from perfmodel.workload.embedding_tables import fused_tables, total_lookups
-from perfmodel.workload.hugectr_parts import (
-    Linked,
-    Networked,
-    brought_keys,
-    fused_cross,
-    fused_interaction,
-    fused_loss,
-    fused_mlp,
-    streaming_kernel,
+from perfmodel.workload.collectives import (
+    GROUP,
+    all_reduce,
+    even_all_to_all,
+    linked_collective,
 )
+from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
+from perfmodel.workload.eager.arithmetic import mm, optimizer_step
+from perfmodel.workload.eager.recorder import Gradients, Recorder
+from perfmodel.workload.eager.table_batched import look_up, update
+from perfmodel.workload.eager.tensors import send_from_host, t, to_dtype
+from perfmodel.workload.embedding_tables import fused_tables, total_lookups
+from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys, stream_kernel
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table
+from perfmodel.workload.training import backward
+
+FP32_BYTES = 4
+
+
+@implementation(
+    "hugectr", mixed_dims=False, layer_precisions=False, int32_keys=False, groups_by_node=True
+)
+def hugectr(r: Recorder, run: Run) -> None:
+    """One step of one rank."""
+    software = run.workload.implementation
+    r.is_bare = True
+    dtype = COMPUTE[software.precision]
+    layers = dense_layers(r, run.workload, dtype)
+    is_hybrid = software.sharding == "hybrid" and run.ranks > 1
+    embeddings = (Hybrid if is_hybrid else Collection)(r, run, software.exchange_precision)
+    with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
+        width = run.workload.model.dense_features
+        dense = send_from_host(r, (run.batch, width), "fp32", pinned=True)
+        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
+        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
+    if software.prefetch:
+        dense, labels = r.like(dense), r.like(labels)
+    weights = layers.parameters
+    if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
+        copies = r.tensor((_elements(weights),), dtype)
+        stream_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
+    embeddings.look_up(r)
+    embeddings.local(r)
+    features = _fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
+    sparse = embeddings.arrive(r)
+    r.parameter(sparse)
+    is_dot = run.workload.interaction.kind == "dot"
+    joined = _interaction(r, features, sparse, run.workload.top_width if is_dot else 0)
+    if not is_dot:
+        joined = _crossed(r, joined, layers.crosses)
+    output = _fused_mlp(r, joined, layers.top, last="none")
+    if run.train:  # the loss and its gradient at once
+        loss = r.made("aten::binary_cross_entropy", (output, labels, None, 1), ())
+        r.track("fused_loss_backward", (output,), loss, lambda _: [r.like(output)])
+        _learn(r, run, loss, weights, sparse, embeddings)
+
+
+def _learn(
+    r: Recorder,
+    run: Run,
+    loss: Tensor,
+    weights: Sequence[Tensor],
+    sparse: Tensor,
+    embeddings: Collection | Hybrid,
+) -> None:
+    """Backward, one all-reduce, the update of rows beside it and then of dense weights."""
+
+    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter.tensor_id == sparse.tensor_id:
+            embeddings.send_back(r, gradient)
+
+    if run.workload.implementation.unmodelled_sample_bytes:
+        count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
+        moved = r.tensor((run.batch, count))
+        stream_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
+    by_tensor = backward(r, loss, arrived)
+    gradients = [by_tensor[weight.tensor_id] for weight in weights]
+    with r.during(BACKWARD):
+        sums = embeddings.replicated_gradient(r)
+        if run.ranks > 1:
+            count = _elements(gradients) + (0 if sums is None else sums.elements)
+            reduced = r.tensor((count,), gradients[0].dtype)
+            group = embeddings.reduce_group
+            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
+            sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
+    with r.during(OPTIMIZER):
+        embeddings.learn(r, sums)
+        if run.ranks > 1:
+            gradients = [r.view(reduced, x.shape, x.strides) for x in gradients]
+        masters = [r.tensor(weight.shape) for weight in weights]
+        optimizer_step(r, run.workload.training.dense_optimizer, "fused", masters, gradients)
+
+
+def _elements(tensors: Sequence[Tensor]) -> int:
+    return sum(x.elements for x in tensors)
 
 
 class Collection:
@@ -85,14 +163,14 @@ class Collection:
     def arrive(self, r: Recorder) -> Tensor:
         workload = self.run.workload
         out = r.tensor((self.run.batch, len(workload.tables), workload.dim), self.dtype)
-        streaming_kernel(r, "network_forward", (self.received,), self._share(r, out))
+        stream_kernel(r, "network_forward", (self.received,), self._share(r, out))
         return out
 
     def send_back(self, r: Recorder, gradient: Tensor) -> None:
         run = self.run
         self.gradient = gradient
         spread = self._received(r)
-        streaming_kernel(r, "network_backward", (self._share(r, gradient),), spread)
+        stream_kernel(r, "network_backward", (self._share(r, gradient),), spread)
         self.returned = r.tensor((run.global_batch, self.own), self.dtype)
         if run.ranks == 1:
             self.returned = spread
@@ -109,17 +187,17 @@ class Collection:
         replicas, x = self.run.replicas, self.gradient
         sums = r.tensor((sum(table.rows for table in replicas), x.shape[2]), self.dtype)
         own = r.view(x, (x.shape[0], len(replicas), x.shape[2]), x.strides)
-        streaming_kernel(r, "local_reduce", (own, self.own_keys[0]), sums)
+        stream_kernel(r, "local_reduce", (own, self.own_keys[0]), sums)
         return sums
 
     def learn(self, r: Recorder, reduced: Tensor | None) -> None:
         about = self.tables.attributes
         sums = r.tensor((round(float(about["unique_rows"])), self.run.workload.dim))
         update(r, self.tables, *self.keys, self.returned)
-        streaming_kernel(r, "row_gradients", (sums,), sums)
+        stream_kernel(r, "row_gradients", (sums,), sums)
         if reduced is not None:
             weights = r.tensor(reduced.shape)
-            streaming_kernel(r, "update_replicas", (reduced, weights), weights)
+            stream_kernel(r, "update_replicas", (reduced, weights), weights)
 
     def _received(self, r: Recorder) -> Tensor:
         """Partial sums for the own samples, of all parts of tables."""
@@ -132,93 +210,80 @@ class Collection:
         return r.view(x, (x.shape[0], count, x.shape[2]), x.strides)
 
 
-FP32_BYTES = 4
-Embeddings = Collection | Linked | Networked
+def _fused_mlp(r: Recorder, x: Tensor, stack: Sequence[Layer], *, last: str) -> Tensor:
+    """`x` through the layers: each one matrix product with bias and ReLU in its epilogue.
+
+    `last` (`relu none`) is what ends the last layer.
+    """
+    for layer in stack:
+        x = _fused_layer(r, x, layer, f"bias_{last if layer is stack[-1] else 'relu'}")
+    return x
 
 
-@implementation(
-    "hugectr", mixed_dims=False, layer_precisions=False, int32_keys=False, groups_by_node=True
-)
-def hugectr(r: Recorder, run: Run) -> None:
-    """One step of one rank."""
-    software = run.workload.implementation
-    r.is_bare = True
-    dtype = COMPUTE[software.precision]
-    layers = dense_layers(r, run.workload, dtype)
-    kind: type[Embeddings] = Collection
-    if software.sharding == "hybrid" and run.ranks > 1:
-        kind = Linked if run.groups == 1 else Networked
-    embeddings = kind(r, run, software.exchange_precision)
-    with r.during(INPUT), r.with_attributes(PREFETCHED if software.prefetch else {}):
-        features = run.workload.model.dense_features
-        dense = send_from_host(r, (run.batch, features), "fp32", pinned=True)
-        labels = send_from_host(r, (run.batch, 1), "fp32", pinned=True)
-        send_from_host(r, (total_lookups(run.workload.tables, run.batch),), "int32", pinned=True)
-    if software.prefetch:
-        dense, labels = r.like(dense), r.like(labels)
-    weights = layers.parameters
-    if run.workload.training.dense_optimizer != "sgd" and dtype != "fp32":
-        copies = r.tensor((_elements(weights),), dtype)
-        streaming_kernel(r, "convert_weights", (r.tensor(copies.shape),), copies)
-    sparse, output = _forward(r, run, layers, embeddings, dense)
-    if run.train:
-        loss = fused_loss(r, output, labels)
-        _learn(r, run, loss, weights, sparse, embeddings)
+def _fused_layer(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
+    out, wants_x = _product(r, x, layer, epilogue), r.needs_gradient(x)
+
+    def backward(gradient: Tensor) -> Gradients:
+        """Two products: the bias and the ReLU mask ride along."""
+        of_weight, of_bias = mm(r, t(r, gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
+        return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
+
+    return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
 
 
-def _forward(
-    r: Recorder, run: Run, layers: Dense, embeddings: Embeddings, dense: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Pooled rows `[batch, tables, dim]`, and logits `[batch, 1]`, of the own samples."""
-    workload = run.workload
-    dtype = COMPUTE[workload.implementation.precision]
-    embeddings.look_up(r)
-    embeddings.local(r)
-    features = fused_mlp(r, to_dtype(r, dense, dtype), layers.bottom, last="relu")
-    sparse = embeddings.arrive(r)
-    r.parameter(sparse)
-    is_dot = workload.interaction.kind == "dot"
-    joined = fused_interaction(r, features, sparse, workload.top_width if is_dot else 0)
-    if not is_dot:
-        joined = fused_cross(r, joined, layers.crosses)
-    return sparse, fused_mlp(r, joined, layers.top, last="none")
+def _interaction(r: Recorder, features: Tensor, sparse: Tensor, dot_width: int) -> Tensor:
+    """Of features `[b, d]` and sparse `[b, t, d]` the dot interaction `[b, dot_width]`: one kernel
+    multiplies all pairs and keeps a half; with a width of 0, both in one row."""
+    both, batch = (features, sparse), sparse.shape[0]
+    name = "hugectr::interaction" if dot_width else "hugectr::concat"
+    width = dot_width or (sparse.elements + features.elements) // batch
+    out = r.made(name, both, (batch, width), sparse.dtype)
+
+    def backward(gradient: Tensor) -> Gradients:
+        """One kernel, from the gradient (of products with both inputs) to gradients in places."""
+        made = tuple(map(r.like, both))
+        r.leaf(f"{name}_backward", (gradient, *(both if dot_width else ())), made)
+        return made
+
+    return r.track(f"{name}_backward", both, out, backward)
 
 
-def _learn(
-    r: Recorder,
-    run: Run,
-    loss: Tensor,
-    weights: Sequence[Tensor],
-    sparse: Tensor,
-    embeddings: Embeddings,
-) -> None:
-    """Backward, one all-reduce, the update of rows beside it and then of dense weights."""
+def _crossed(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
+    """Low-rank cross layers: two products each, and one kernel for x0 * high + x."""
+    first, kept = x, []
+    for layer in crosses:
+        shape, down = (x.shape[0], layer.down.shape[0]), _transposed(r, layer.down)
+        low = r.made("aten::mm", (x, down), shape, x.dtype)
+        high = _product(r, low, layer.up, "bias")
+        kept.append((layer, x, low, high))
+        x = r.made("aten::addcmul", (x, first, high, 1), x.shape, x.dtype)
+    weights = [part for each in crosses for part in (each.down, each.up.weight, each.up.bias)]
 
-    def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:
-        if parameter.tensor_id == sparse.tensor_id:
-            embeddings.send_back(r, gradient)
+    def backward(gradient: Tensor) -> Gradients:
+        """Per layer one kernel for two products with what came, and four matrix products; what
+        comes is added to the gradient of a layer's input in the epilogue of the last of them."""
+        total = r.made("hugectr::zero", (), first.shape, first.dtype)
+        made: list[Tensor] = []
+        for layer, x, low, high in reversed(kept):
+            of_high, summed = r.like(first), r.like(first)
+            inputs = (gradient, first, high, total)
+            r.leaf("hugectr::multi_cross_products", inputs, of_high, summed)
+            bias = r.tensor(layer.up.bias.shape, first.dtype)
+            of_up, of_low = mm(r, t(r, of_high), low), mm(r, of_high, layer.up.weight)
+            of_down = mm(r, t(r, of_low), x)
+            total, gradient = summed, mm(r, of_low, layer.down)
+            made = [of_down, of_up, bias, *made]
+        return [r.made("aten::add", (total, gradient, 1), first.shape, first.dtype), *made]
 
-    if run.workload.implementation.unmodelled_sample_bytes:
-        count = run.workload.implementation.unmodelled_sample_bytes // FP32_BYTES
-        moved = r.tensor((run.batch, count))
-        streaming_kernel(r, "unmodelled", (moved,), r.tensor(moved.shape))
-    by_tensor = backward(r, loss, arrived)
-    gradients = [by_tensor[weight.tensor_id] for weight in weights]
-    with r.during(BACKWARD):
-        sums = embeddings.replicated_gradient(r)
-        if run.ranks > 1:
-            count = _elements(gradients) + (0 if sums is None else sums.elements)
-            reduced = r.tensor((count,), gradients[0].dtype)
-            group = embeddings.reduce_group
-            all_reduce(r, reduced, run.ranks, in_network=run.groups > 1, group=group)
-            sums = None if sums is None else r.view(reduced, sums.shape, sums.strides)
-    with r.during(OPTIMIZER):
-        embeddings.learn(r, sums)
-        if run.ranks > 1:
-            gradients = [r.view(reduced, x.shape, x.strides) for x in gradients]
-        masters = [r.tensor(weight.shape) for weight in weights]
-        optimizer_step(r, run.workload.training.dense_optimizer, "fused", masters, gradients)
+    return r.track("hugectr::multi_cross_backward", (first, *weights), x, backward)
 
 
-def _elements(tensors: Sequence[Tensor]) -> int:
-    return sum(x.elements for x in tensors)
+def _product(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
+    shape = (x.shape[0], layer.weight.shape[0])
+    inputs = (layer.bias, x, _transposed(r, layer.weight), 1, 1, False)
+    about = {"epilogue": epilogue}
+    return r.made("aten::_addmm_activation", inputs, shape, x.dtype, about=about)
+
+
+def _transposed(r: Recorder, x: Tensor) -> Tensor:
+    return r.view(x, x.shape[::-1], x.strides[::-1])

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.collectives import all_to_all, new_empty
+from perfmodel.workload.collectives import all_to_all
 from perfmodel.workload.dense import COMPUTE, Layer, dense_layers, interact, mlp, pair_indices
 from perfmodel.workload.eager.arithmetic import LEARNING_RATE, LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
@@ -130,7 +130,7 @@ def _exchanged(r: Recorder, run: Run, sent: Tensor) -> Tensor:
     """Rows of own tables, in the order of ranks -> `[own batch, all tables, dim]`."""
     width = run.batch * run.workload.dim
     held = [len(shards) * width for shards in run.plan.shards]
-    received = new_empty(r, sent, sum(held))
+    received = r.made("aten::new_empty", (sent, (sum(held),)), (sum(held),), sent.dtype)
     mine = [len(run.tables) * width] * run.ranks
     got = all_to_all(r, reshape(r, sent, (-1,)), received, mine, held)
     shape = (len(run.workload.tables), run.batch, -1)
@@ -207,7 +207,6 @@ def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:
     places = pair_indices(r, run.workload, place="cpu")
     vectors = joined.shape[1]
     r.leaf("aten::tril_indices", (vectors, vectors, -1, 4, None, "cpu", False), places)
-    r.begin("aten::unbind", places, 0)
-    rows, columns = (select(r, places, 0, number) for number in range(2))
-    r.end((rows, columns))
+    rows, columns = (r.view(places, places.shape[1:], (1,)) for _ in range(2))
+    r.leaf("aten::unbind", (places, 0), (rows, columns))
     return cat(r, [features, index_pairs(r, full_slice(r, products), rows, columns)], 1)

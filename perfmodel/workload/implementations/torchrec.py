@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.autograd import backward
-from perfmodel.workload.dense import Dense, dense_layers
-from perfmodel.workload.eager.recorder import Recorder, Tape
-from perfmodel.workload.eager.tensors import cat
+from perfmodel.workload.collectives import GROUP
+from perfmodel.workload.dense import COMPUTE, Dense, dense_layers, interact, mlp
+from perfmodel.workload.eager.arithmetic import LOSSES
+from perfmodel.workload.eager.recorder import Recorder
+from perfmodel.workload.eager.tensors import cast, cat, detach, reshape, squeeze, to_dtype
 from perfmodel.workload.jagged import (
     DISTRIBUTED,
     INPUT_STREAM,
@@ -33,15 +33,25 @@ from perfmodel.workload.jagged import (
     finish_key_exchange,
     keys_by_table,
     local_batch,
-    pooled_lengths,
     received_keys,
     start_key_exchange,
+)
+from perfmodel.workload.pooled_exchange import (
+    exchanged_rows,
+    features_of,
+    sum_parts,
+    summed_rows,
+    sums_of,
 )
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import placement_of
 from perfmodel.workload.step import Run
-from perfmodel.workload.tiered.adapter_rows import finish_writes
+from perfmodel.workload.tiered.adapter_rows import finish_writes, sum_in_adapters
 from perfmodel.workload.tiered.source import (
+    ADDED,
+    POOLED,
+    REDUCED,
+    WITHIN,
     Group,
     Shared,
     Source,
@@ -49,14 +59,7 @@ from perfmodel.workload.tiered.source import (
     output_route,
     source_of,
 )
-from perfmodel.workload.torchrec_parts import (
-    distribute_pooled,
-    forward,
-    loss_of,
-    output_routes,
-    sums_by_table,
-)
-from perfmodel.workload.training import LABEL, backward_and_update
+from perfmodel.workload.training import LABEL, LAST, backward, backward_and_update
 
 
 @implementation("torchrec")
@@ -86,7 +89,7 @@ def tiered(r: Recorder, run: Run) -> None:
     before: list[Tensor] = []
     for number, (part, own) in enumerate(zip(parts, pairs, strict=True)):
         if run.train:
-            r.tape = Tape()
+            r.tape = {}
             r.parameter(*layers.parameters, *(x for each in sources for x in each.parameters))
         is_fetched = number > 0 and pipeline.rows_beside
         loss = _micro_batch(r, part, layers, own, pipeline, is_fetched=is_fetched)
@@ -130,10 +133,18 @@ def _micro_batch(
             sending = start_key_exchange(r, run, local)
         keys = received_keys(r, run) if is_ahead else finish_key_exchange(r, run, *sending)
     with r.label(LABEL):
-        sparse = partial(_sparse, r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
-        output = forward(r, run, layers, dense, sparse)
+        dtype = COMPUTE[run.workload.implementation.precision]
+        features = mlp(r, dense, layers.bottom, dtype=dtype)
+        sparse = _sparse(r, run, pairs, keys, is_ahead=is_ahead, is_fetched=is_fetched)
+        sparse = cast(r, sparse, features.dtype)
+        joined = interact(r, run.workload, features, sparse, layers.crosses, dtype)
+        output = mlp(r, joined, layers.top, last=LAST[run.workload.training.loss], dtype=dtype)
+        output = squeeze(r, cast(r, output, "fp32"), -1)
         if run.train:
-            loss = loss_of(r, run, output, labels)
+            labels = to_dtype(r, labels, output.dtype)
+            loss = LOSSES[run.workload.training.loss](r, output, labels)
+            for tensor in (loss, output, labels):  # for the caller
+                detach(r, tensor)
     if is_ahead and is_sharded:
         with r.with_attributes(DISTRIBUTED):
             finish_key_exchange(r, run, *sending)
@@ -181,11 +192,10 @@ def _sparse(
         if run.ranks > 1:
             with r.with_attributes(INPUT_STREAM if is_ahead else {}):
                 keys = keys_by_table(r, run, keys)
-                pooled_lengths(r, run, keys)
-        for way in output_routes(run):
+        for way in _output_routes(run):
             taken = [pair for pair in own if output_route(pair[1].placed, run) == way]
             pooled = _looked_up(r, run, taken, keys, whole=len(taken) == len(own))
-            parts.append(distribute_pooled(r, run, pooled, way))
+            parts.append(_distribute_pooled(r, run, pooled, way))
     for source, group in pairs:
         if group.replicated:
             own_keys = _own_keys(r, group)
@@ -193,27 +203,27 @@ def _sparse(
                 source.fetch(r, group, own_keys)
             parts.append(source.look_up(r, group, own_keys))
     out = parts[0] if len(parts) == 1 else cat(r, parts, 1)
-    return sums_by_table(r, run.workload, out)
+    tables = run.workload.tables
+    if len({table.dim for table in tables}) > 1:
+        return out
+    out = reshape(r, out, (-1, out.shape[1] // run.workload.dim, run.workload.dim))
+    # partial sums of a table that is in parts are added up
+    return out if out.shape[1] == len(tables) else sum_parts(r, out, len(tables))
 
 
 def _looked_up(r: Recorder, run: Run, pairs: Pairs, keys: Jagged, *, whole: bool) -> Tensor:
     """Pooled rows of the rank's own shards, side by side: `[samples, total dim]`; `whole`: all."""
-    if len(pairs) == 1 and whole:
-        return _look_up(r, *pairs[0], keys)
     if not pairs:
         return r.tensor((run.global_batch, 0))
     parts = []
     for source, group in pairs:
-        tables = len(group.tables)
-        values = r.view(keys.values, (group.lookups,), (1,))
-        lengths = r.view(keys.lengths, (tables * group.samples,), (1,))
-        parts.append(_look_up(r, source, group, Jagged(values, lengths)))
+        own = keys
+        if len(pairs) > 1 or not whole:
+            values = r.view(keys.values, (group.lookups,), (1,))
+            own = Jagged(values, r.view(keys.lengths, (len(group.tables) * group.samples,), (1,)))
+        source.fetch(r, group, own)
+        parts.append(source.look_up(r, group, own))
     return parts[0] if len(parts) == 1 else cat(r, parts, 1)
-
-
-def _look_up(r: Recorder, source: Source, group: Group, keys: Jagged) -> Tensor:
-    source.fetch(r, group, keys)
-    return source.look_up(r, group, keys)
 
 
 def _own_keys(r: Recorder, group: Group) -> Jagged:
@@ -223,3 +233,60 @@ def _own_keys(r: Recorder, group: Group) -> Jagged:
         r.tensor((group.lookups,), group.run.workload.implementation.key_dtype, place=place),
         r.tensor((len(group.tables) * group.samples,), "int32", place=place),
     )
+
+
+def _output_routes(run: Run) -> list[str]:
+    """The ways that any rank's pooled rows take, in the order in which all ranks call them."""
+    assert run.placement is not None
+    held = {shard.table for own in run.plan.shards for shard in own}
+    routes = {output_route(run.placement.tables[number], run) for number in held}
+    return [way for way in (POOLED, REDUCED, ADDED, WITHIN) if way in routes]
+
+
+def _distribute_pooled(r: Recorder, run: Run, pooled: Tensor, way: str) -> Tensor:
+    """`[global batch, own dims]` of the shards that go this `way` -> `[batch, dims of all]`."""
+    widths, group = _widths(run, way), GROUP
+    if run.ranks == 1:
+        return features_of(r, pooled, widths[0])
+    if way == REDUCED:
+        return features_of(r, summed_rows(r, run, pooled, run.ranks), widths[run.rank])
+    if way == ADDED:
+        out = sums_of(r, run, pooled, sum_in_adapters(r, run, pooled), run.ranks)
+        return features_of(r, out, widths[run.rank])
+    if not widths[run.rank]:
+        pooled = _empty_pooled(r, pooled.shape[0])
+    if way == WITHIN:
+        place, number = run.rank % run.linked, run.rank // run.linked
+        widths, group = widths[place :: run.linked], f"place {place}"
+        if widths[number]:
+            pooled = summed_rows(r, run, pooled, run.linked, f"linked {number}")
+        else:
+            pooled = _empty_pooled(r, run.batch * run.groups)
+    out = exchanged_rows(r, run, pooled, [sum(own) for own in widths], group)
+    return features_of(r, out, [width for own in widths for width in own])
+
+
+def _empty_pooled(r: Recorder, samples: int) -> Tensor:
+    """What a rank without tables sends, as a parameter, so that it takes part in backward too."""
+    empty = r.tensor((samples, 0))
+    r.parameter(empty)
+    return empty
+
+
+def _widths(run: Run, way: str) -> list[list[int]]:
+    """Per rank the dims of its shards that go this way."""
+    assert run.placement is not None
+    goes = [run.ranks == 1 or output_route(each, run) == way for each in run.placement.tables]
+    tables = run.workload.tables
+    dim_of: dict[tuple[int, int], int] = {}
+    rows = []
+    for own in run.plan.shards:
+        widths = []
+        for shard in own:
+            if goes[shard.table]:
+                key = shard.table, shard.columns
+                if key not in dim_of:
+                    dim_of[key] = shard.of(tables).dim
+                widths.append(dim_of[key])
+        rows.append(widths)
+    return rows

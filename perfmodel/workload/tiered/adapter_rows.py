@@ -231,7 +231,7 @@ def sum_in_adapters(r: Recorder, run: Run, pooled: Tensor) -> Tensor:
     }
     record_row_op(r, "nic_lookup", (), received, stream=NIC, dims=adding)
     sent = r.view(flat, (sum(sizes),), (1,))
-    all_to_all_call(r, sent, received, sizes, sizes, is_async=True)
+    all_to_all_call(r, sent, received, sizes, sizes)
     values = decode_wire(r, received, received.elements, wire)
     record_row_op(r, "nic_lookup", (values,), out, stream=NIC, dims={"probes": 1.0})
     return out

@@ -78,15 +78,10 @@ def test_durations_are_lookups() -> None:
         found.durations(["T2", "T5"], None, None)
 
 
-def test_blocking_samples_are_left_out_unless_asked_for() -> None:
+def test_samples_that_waited_are_left_out() -> None:
     samples = made_samples({("T1", "a", "main"): [1.0, 99.0]})
     samples.blocking[1] = True
     assert Profile.from_samples(samples).lookup("T1") == 1
-    kept = Profile.from_samples(samples, blocking=True)
-    assert kept.lookup("T1") == 50
-    assert kept.provenance.blocking
-    with pytest.raises(ModelError, match="blocking samples"):
-        kept.merge(Profile.from_samples(samples))
 
 
 def test_no_samples_are_an_error() -> None:
@@ -94,35 +89,19 @@ def test_no_samples_are_an_error() -> None:
         Profile.from_samples(made_samples({}))
 
 
-def test_merging_with_samples_at_hand_is_taking_them_together() -> None:
+def test_samples_of_several_traces_are_taken_together() -> None:
     one = made_samples({("T1", "a", "main"): [1.0, 2.0, 9.0], ("T2", "b", "main"): [3.0]}, "x.json")
     two = made_samples({("T1", "a", "main"): [4.0, 5.0], ("T1", "c", "main"): [7.0]}, "y.json")
-    both = Profile.from_samples(one).merge(Profile.from_samples(two))
-    assert both == Profile.from_samples(one, two)
-    together = both.statistic("T1", "a", "main")
-    assert together.median_us == 4
-    assert not together.approximate
+    both = Profile.from_samples(one, two)
+    assert both.statistic("T1", "a", "main").median_us == 4
     assert both.statistic("T1").count == 6
     assert both.provenance.traces == ("x.json", "y.json")
-    assert not both.statistic("T2", "b", "main").approximate
 
 
-def test_merging_saved_profiles_marks_quantiles_as_approximate(tmp_path: Path) -> None:
-    profile().save(tmp_path / "a.json")
-    both = load_profile(tmp_path / "a.json").merge(
-        Profile.from_samples(made_samples({("T2", "aten::add", "main"): [16.0]}, "b.json"))
-    )
-    found = both.statistic("T2", "aten::add", "main")
-    assert (found.count, found.mean_us) == (4, pytest.approx(8.5))
-    assert found.std_us == pytest.approx(np.std([4, 6, 8, 16]))
-    assert found.approximate
-    assert found.median_us == pytest.approx((3 * 6 + 16) / 4)
-    assert not both.statistic("T4", "aten::add", "main").approximate
-
-
-def test_different_corrections_do_not_merge() -> None:
+def test_different_corrections_are_not_taken_together() -> None:
+    one, two = made_samples(GROUPS), made_samples(GROUPS, profiler_us_per_event=2.0)
     with pytest.raises(ModelError, match=r"corrections are 0\.0 and 2\.0 us"):
-        profile().merge(profile(profiler_us_per_event=2.0))
+        Profile.from_samples(one, two)
 
 
 _US = st.lists(st.floats(0, 1e6), max_size=8)
@@ -136,29 +115,6 @@ _SAMPLES = st.dictionaries(
     min_size=1,
     max_size=4,
 )
-
-
-def close(one: Profile, two: Profile) -> None:
-    assert one.rows.keys() == two.rows.keys()
-    for key, statistic in one.rows.items():
-        other = two.rows[key]
-        assert statistic.count == other.count
-        assert statistic.mean_us == pytest.approx(other.mean_us, rel=1e-9, abs=1e-6)
-        assert statistic.std_us == pytest.approx(other.std_us, rel=1e-6, abs=1e-3)
-
-
-@settings(max_examples=60, deadline=None)
-@given(_SAMPLES, _SAMPLES, _SAMPLES)
-def test_merging_is_associative_and_independent_of_order(a: Any, b: Any, c: Any) -> None:
-    x, y, z = (Profile.from_samples(made_samples(group)) for group in (a, b, c))
-    left, right = x.merge(y).merge(z), x.merge(y.merge(z))
-    close(left, right)
-    close(left, z.merge(y).merge(x))
-    for key, statistic in left.rows.items():
-        assert statistic.median_us == pytest.approx(right.rows[key].median_us)
-        assert statistic.p10_us <= statistic.median_us <= statistic.p90_us
-        assert statistic.mean_us == pytest.approx(left.values_us[key].mean(), abs=1e-6)
-        assert statistic.std_us == pytest.approx(left.values_us[key].std(), rel=1e-6, abs=1e-3)
 
 
 @settings(max_examples=30, deadline=None)
