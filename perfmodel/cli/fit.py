@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 SCHEMA = "perfmodel.fit.device/1"
-DRIFT_SCHEMA = "perfmodel.fit.drift/1"
 COLUMNS = ("family", "kind", "n", "median_pct", "p90_pct", "bias_pct", "spread_pct")
 
 
@@ -61,36 +60,6 @@ def device(
         lambda: rows_csv(rows, COLUMNS),
         lambda console: show_device_fit(console, fit, output),
         list(fit.notes),
-    )
-
-
-def drift(
-    reference: Path,
-    hardware: str,
-    output: Path | None = None,
-    format: Format | None = None,
-) -> None:
-    """Whether a calibration still holds: how far the machine has moved since."""
-    target = Output(format)
-    if output is not None:
-        check_target(output)
-
-    from perfmodel.hardware import device as load_device
-    from perfmodel.validate.calibrate.any_device import drifted_toml
-    from perfmodel.validate.calibrate.cpu_step import drift_of_record
-
-    base = load_device(hardware)
-    moved = drift_of_record(reference, base)
-    if output is not None:
-        write_text(output, drifted_toml(base, moved, reference))
-        wrote(output, "the machine as it is now; use it with --hardware")
-
-    line = f"{base.name} {moved} as when it was calibrated: {moved.verdict}"
-    row = {"device": base.name, "ratio": moved.ratio, **moved.ratios}
-    target.write(
-        lambda: {"schema": DRIFT_SCHEMA, "device": base.name, **moved.to_dict()},
-        lambda: rows_csv([row], tuple(row)),
-        lambda console: console.say(line),
     )
 
 
@@ -202,4 +171,4 @@ def overheads(
     typer.echo(one_line(f"{output}: means {means}"))
 
 
-NOUNS = (collectives, device, drift, kernels, overheads)
+NOUNS = (collectives, device, kernels, overheads)

@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.zipf import touched_rows, zipf_classes
 from perfmodel.cost.coefficients import coefficients
-from perfmodel.cost.cpu.call import Call, bound_terms
+from perfmodel.cost.cpu.family import Call, bound_terms
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 
 _C = coefficients("cpu.embedding")
@@ -79,13 +79,19 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     threads = np.minimum(float(device.sm_count), np.maximum(dims["batch"], 1.0))
     split = 1 / threads
     if call.direction == "update" and not call.alone:
-        split = _busiest_frac(dims["hash_size"], lookups, distinct, threads)
+        # PyTorch adds a sparse gradient lookup by lookup. Threads have equal parts of the table and
+        # go through all indices for their own; popular rows lie side by side, as in tables numbered
+        # by first appearance (assumed), so that one of them does most. Source:
+        # `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp.
+        part = np.maximum(dims["hash_size"] / threads, 1.0)
+        alpha = skew_of(dims["hash_size"], lookups, distinct)
+        split = popular_frac(part, dims["hash_size"], alpha)
     speed_up = call.speed_up(split)
     per_lookup = values["lookup_ns"] + dims["dim"] * values["element_ns"]
     compute_us = 1e-3 * (dims["batch"] * tables * values["bag_ns"] + lookups * per_lookup)
     compute_us = compute_us / speed_up
 
-    written, streamed = call.written_bytes, call.moved_bytes
+    written, streamed = call.work[2], call.moved_bytes
     rows_us = np.zeros(len(call))
     held = streamed
     if call.direction != "bwd":
@@ -102,18 +108,6 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     }
 
 
-def _busiest_frac(rows: Floats, lookups: Floats, distinct: Floats, threads: Floats) -> Floats:
-    """Share of the lookups of the thread whose rows are the most popular.
-
-    PyTorch adds a sparse gradient lookup by lookup, each by a call of BLAS. Threads have equal
-    parts of the table and go through all indices for their own; popular rows lie side by side, as
-    in tables numbered by first appearance (assumed), so that one of them does most. Source:
-    `add_dense_sparse_worker_non_coalesced_cpu`, ATen/native/sparse/SparseTensorMath.cpp.
-    """
-    part = np.maximum(rows / threads, 1.0)
-    return popular_frac(part, rows, skew_of(rows, lookups, distinct))
-
-
 def _rows_us(
     call: Call, lookups: Floats, tables: Floats, distinct: Floats, row_bytes: Floats
 ) -> Floats:
@@ -125,9 +119,14 @@ def _rows_us(
     levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)
-    table_bytes = tables * rows * row_bytes
-    beyond = first * call.beyond_caches(distinct * row_bytes, table_bytes)
-    anew = (call.cold + call.in_step) > 0
+    # Of the first touches those from memory: alone and warm, what the call itself touches is
+    # cached; in a step, as much as the last-level cache holds of all that the step touches.
+    beyond = np.maximum(1 - call.llc_bytes / np.maximum(distinct * row_bytes, 1.0), 0.0)
+    if not call.alone:
+        held = np.maximum(call.flag("step_bytes"), np.maximum(tables * rows * row_bytes, 1.0))
+        beyond = np.maximum(1 - values["reuse_ratio"] * call.llc_bytes / held, 0.0)
+    beyond = first * np.where(call.cold > 0, 1.0, beyond)
+    anew = (call.cold > 0) | (not call.alone)
     again = np.where(anew, 1 - first, 1.0)
     missing = np.where(anew, beyond, 0.0) + again * (1 - llc)
     near = np.where(anew, first - beyond, 0.0) + again * (llc - l2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,7 +18,6 @@ import numpy as np
 from perfmodel.base.arrays import Floats
 from perfmodel.base.files import read_bytes
 from perfmodel.base.progress import Begin, silent
-from perfmodel.cost.cpu.drift import Drift, drifted
 from perfmodel.errors import HardwareError, UsageError
 from perfmodel.hardware import Device, device
 from perfmodel.ops.spec import OPS
@@ -68,29 +67,34 @@ def fit_gpu_device(data: DeviceData, base: Device, *, stem: str) -> DeviceFit:
 
     No half is held out: each figure is a quantile of what was reached, not a fit.
     """
-    measured = data.all
-    reached: dict[str, float] = {}
-    notes = []
-    shares = _peak_fracs(measured, MATMUL, base)
-    if len(shares) >= MIN_ROWS:
-        reached["gemm_peak_frac"] = float(np.clip(np.quantile(shares, HIGH), 0.01, 1.0))
-    else:
-        notes.append("no large matrix product: gemm_peak_frac is the catalogue's")
+    measured, notes = data.all, []
     kernels = np.isin(measured.rows.timing, WITHOUT_FLOOR)
-    if kernels.sum() >= MIN_ROWS:
-        reached["kernel_floor_us"] = float(np.quantile(measured.duration_us[kernels], LOW))
-    else:
-        notes.append("no kernel timed inside a program: kernel_floor_us is the catalogue's")
-    shares = _peak_fracs(measured, VECTOR, base)
-    if len(shares) >= MIN_ROWS:
-        share = float(np.quantile(shares, HIGH))
-        reached["stream_peak_frac"] = float(np.clip(share, 0.01, 1.0))
-        notes.append(f"memory-bound ops reach {share * base.hbm_gb_per_s:.0f} GB/s")
-    else:
-        notes.append("no long memory-bound op: stream_peak_frac is the catalogue's")
+    seen = {
+        "gemm_peak_frac": (np.array(_peak_fracs(measured, MATMUL, base)), HIGH),
+        "kernel_floor_us": (measured.duration_us[kernels], LOW),
+        "stream_peak_frac": (np.array(_peak_fracs(measured, VECTOR, base)), HIGH),
+    }
+    reached: dict[str, float] = {}
+    for name, (values, quantile) in seen.items():
+        if len(values) < MIN_ROWS:
+            notes.append(f"{_LACKING[name]}: {name} is the catalogue's")
+            continue
+        reached[name] = float(np.quantile(values, quantile))
+        if name == "stream_peak_frac":
+            gb_per_s = reached[name] * base.hbm_gb_per_s
+            notes.append(f"memory-bound ops reach {gb_per_s:.0f} GB/s")
+        if name.endswith("_frac"):
+            reached[name] = min(max(reached[name], 0.01), 1.0)
     sources = {**base.sources, **dict.fromkeys(reached, f"measured: {data.device}")}
     fitted = replace(base, name=stem, aliases=(), sources=MappingProxyType(sources), **reached)  # type: ignore[arg-type]
     return DeviceFit(fitted, (), None, 0, tuple(notes))
+
+
+_LACKING = {
+    "gemm_peak_frac": "no large matrix product",
+    "kernel_floor_us": "no kernel timed inside a program",
+    "stream_peak_frac": "no long memory-bound op",
+}
 
 
 def _peak_fracs(measured: Measured, family: str, base: Device) -> list[float]:
@@ -120,25 +124,6 @@ _USUAL_FLOP_PER_CLOCK = 16.0
 _ASSUMED_GB_PER_S_PER_CORE = 12.0
 _ASSUMED_W_PER_CORE = 5.0
 _ASSUMED_MHZ = 2500.0
-
-
-def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
-    """The device to fit: `given` by name or file, else as the records with `tables` describe it.
-
-    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
-    """
-    if given:
-        return device(given)
-    record = _record(tables)
-    if record is not None and record.gpu is None and record.cpu is not None:
-        return _cpu(name, record, record.cpu, stem)
-    try:
-        return device(name)
-    except HardwareError as error:
-        raise UsageError(
-            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
-            "device with --hardware"
-        ) from None
 
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
@@ -175,18 +160,32 @@ class _Record(msgspec.Struct):
     machine: _Machine
 
 
-def _record(tables: Sequence[Path]) -> _Machine | None:
-    """The collector's record of the machine, from the folder of the first table that has one."""
-    for table in tables:
-        stem = table.name.split(".")[0].removesuffix("_steps")
-        record = table.with_name(f"{stem}_meta.json")
-        if record.is_file():
-            content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
-            try:
-                return msgspec.json.decode(content, type=_Record, strict=False).machine
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{record}: not a record of the collector: {error}") from None
-    return None
+def base_device(name: str, tables: Sequence[Path], given: str | None, stem: str) -> Device:
+    """The device to fit: `given` by name or file, else as the collector's record beside the first
+    of `tables` that has one describes it.
+
+    A GPU is looked up in the catalogue by its driver's `name`. Raises `UsageError`.
+    """
+    if given:
+        return device(given)
+    stems = (table.name.split(".")[0].removesuffix("_steps") for table in tables)
+    paths = (at.with_name(f"{each}_meta.json") for at, each in zip(tables, stems, strict=True))
+    record = next((path for path in paths if path.is_file()), None)
+    if record is not None:
+        content = read_bytes(record, max_bytes=MAX_RECORD_BYTES)
+        try:
+            machine = msgspec.json.decode(content, type=_Record, strict=False).machine
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{record}: not a record of the collector: {error}") from None
+        if machine.gpu is None and machine.cpu is not None:
+            return _cpu(name, machine, machine.cpu, stem)
+    try:
+        return device(name)
+    except HardwareError as error:
+        raise UsageError(
+            f"{tables[0]}: no record of the machine in its folder ({error}): name a similar "
+            "device with --hardware"
+        ) from None
 
 
 def _cpu(name: str, record: _Machine, cpu: _Cpu, stem: str) -> Device:
@@ -217,12 +216,6 @@ PLACES = 5
 """Significant digits of a fitted number."""
 
 
-def drifted_toml(base: Device, drift: Drift, record: Path) -> str:
-    """The file of `base` as fast as it was when `record` was taken."""
-    head = f"# {base.name} with its drift since its calibration, by `perfmodel fit drift`: "
-    return "\n".join([f"{head}{record.name}.", *_device(drifted(base, drift)), ""])
-
-
 def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, str]) -> str:
     """The file: what it was fitted on as comments, then the device with its calibration."""
     versions = ", ".join(f"{name} {value}" for name, value in made.items())
@@ -241,23 +234,19 @@ def device_toml(fit: DeviceFit, sources: Sequence[Source], made: Mapping[str, st
                 f"{row.bias_pct:+.1f}, {row.spread_pct:.1f}"
             )
     lines += [f"# {note}" for note in fit.notes]
-    return "\n".join([*lines, *_device(fit.device), ""])
-
-
-def _device(device: Device) -> Iterable[str]:
-    yield 'kind = "device"'
-    for entry in fields(device):
-        value = getattr(device, entry.name)
+    lines.append('kind = "device"')
+    for entry in fields(fit.device):
+        value = getattr(fit.device, entry.name)
         if entry.name not in ("sources", "calibration") and value is not None and value != ():
-            yield f"{entry.name} = {_value(value)}"
-    sections: dict[str, Mapping[str, Any]] = {"source": device.sources}
-    for name, values in sorted(device.calibration.items()):
+            lines.append(f"{entry.name} = {_value(value)}")
+    sections: dict[str, Mapping[str, Any]] = {"source": fit.device.sources}
+    for name, values in sorted(fit.device.calibration.items()):
         bare = name.replace("_", "").isalnum()
         sections[f"calibration.{name if bare else json.dumps(name)}"] = values
     for section, values in sections.items():
-        yield f"\n[{section}]"
-        for key, value in values.items():
-            yield f"{key} = {_value(value)}"
+        lines.append(f"\n[{section}]")
+        lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    return "\n".join([*lines, ""])
 
 
 def _value(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from perfmodel.validate.calibrate.tables import (
     MeasuredStep,
     is_op_table,
     is_step_table,
-    readings_of,
     step_operators,
     steps_of,
 )
@@ -104,16 +103,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole.
-
-    `reference_us` is what the parts of the reference work took beside each row, or nan.
-    """
+    """Rows with what they took; `group` is what a held-out half takes or leaves as a whole."""
 
     rows: Rows
     duration_us: Floats
     spread_frac: Floats
     weight: Floats
-    reference_us: Floats
     group: np.ndarray
     kind: np.ndarray
 
@@ -125,34 +120,17 @@ class Measured:
         columns = (getattr(self, field.name)[index] for field in fields(self)[1:])
         return Measured(self.rows.take(index), *columns)
 
-    def families(self) -> dict[str, Ints]:
-        """The rows of each family."""
-        names = np.array([OPS[op].family for op in self.rows.op], object)
-        return {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
 
-
-def joined(parts: Sequence[Measured]) -> Measured:
-    """Several tables as one."""
-    names = [field.name for field in fields(Measured)[1:]]
-    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-    return Measured(Rows.joined([part.rows for part in parts]), *columns)
-
-
-@dataclass
+@dataclass(frozen=True)
 class DeviceData:
     """All tables of one device; `device` is the name that they give it."""
 
-    device: str = ""
-    measured: list[tuple[Path, Measured]] = field(default_factory=list)
-    """Each with the run of the collector that it is of, as `steps`."""
-    steps: list[tuple[Path, list[MeasuredStep]]] = field(default_factory=list)
+    device: str
+    all: Measured
+    """Rows of all tables together."""
+    steps: list[MeasuredStep]
     """Whole steps; the times of those of `collect ops` are freed of noise."""
-    sources: list[Source] = field(default_factory=list)
-
-    @property
-    def all(self) -> Measured:
-        """Rows of all tables together."""
-        return joined([measured for _, measured in self.measured])
+    sources: list[Source]
 
 
 def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
@@ -161,50 +139,46 @@ def read_tables(paths: Sequence[Path], only: str | None = None) -> DeviceData:
     `only` takes the rows of the device that the tables give this name, out of several.
     Raises `UsageError`, one line that names file and place, for a table that cannot be used.
     """
-    data = DeviceData()
     devices: dict[str, Path] = {}
     sums: dict[Path, pd.Series] = {}
+    tables: list[Measured] = []
     step_frames: list[tuple[Path, Path, pd.DataFrame]] = []
+    sources: list[Source] = []
     for path in paths:
         frame, sha256 = read_measurements(path, ("device", "op", "duration_us"), UsageError)
-        total = len(frame)
+        total, names = len(frame), sorted(set(frame["device"].dropna().astype(str)))
         if only is not None:
-            frame = _of_device(frame, only, path)
-        for name in sorted(set(frame["device"].dropna().astype(str))):
-            devices.setdefault(name, path)
+            frame = frame[frame["device"] == only].reset_index(drop=True)
+            if not len(frame):
+                named = ", ".join(names[:8])
+                raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
+            names = [only]
+        devices = {**dict.fromkeys(names, path), **devices}
         if len(devices) > 1:
-            (first, one), (second, other) = list(devices.items())[:2]
-            raise UsageError(
-                f"{other}: measured on {second!r}, but {one} on {first!r}: choose one with --device"
-            )
+            other, one = (f"{at}: measured on {name!r}" for name, at in list(devices.items())[:2])
+            raise UsageError(f"{other}, but {one}: choose one with --device")
         run = path.with_name(path.name.split(".")[0].removesuffix("_steps"))
+        rows = len(frame)
         if is_step_table(frame):
             step_frames.append((run, path, frame))
-            rows = len(frame)
         else:
-            measured = _measured(frame, path)
-            data.measured.append((run, measured))
-            rows = len(measured)
+            tables.append(_measured(frame, path))
+            rows = len(tables[-1])
             if is_op_table(frame):
                 real = frame[frame["phase"] != "probe"]
                 times = real["duration_us"] * real["count"]
                 sums[run] = times.groupby(real["configuration"]).sum()
         name = f"{path.absolute().parent.name}/{path.name}"
-        data.sources.append(Source(name, sha256, rows, total - rows))
-    if not any(len(measured) for _, measured in data.measured):
+        sources.append(Source(name, sha256, rows, total - rows))
+    if not any(map(len, tables)):
         raise UsageError(f"{paths[0]}: no row of an operator that is known: nothing to fit")
-    data.device = next(iter(devices), "")
+    columns = [field.name for field in fields(Measured)[1:]]
+    joined = (np.concatenate([getattr(each, name) for each in tables]) for name in columns)
+    steps: list[MeasuredStep] = []
     for run, path, frame in step_frames:
-        data.steps.append((run, steps_of(_without_noise(frame, sums.get(run)), str(path))))
-    return data
-
-
-def _of_device(frame: pd.DataFrame, only: str, path: Path) -> pd.DataFrame:
-    rows = frame[frame["device"] == only].reset_index(drop=True)
-    if not len(rows):
-        named = ", ".join(sorted(set(frame["device"].dropna().astype(str)))[:8])
-        raise UsageError(f"{path}: has no row of the device {only!r}; there are: {named}")
-    return rows
+        steps += steps_of(_without_noise(frame, sums.get(run)), str(path))
+    measured = Measured(Rows.joined([each.rows for each in tables]), *joined)
+    return DeviceData(next(iter(devices), ""), measured, steps, sources)
 
 
 def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
@@ -223,7 +197,7 @@ def _without_noise(frame: pd.DataFrame, sums: pd.Series | None) -> pd.DataFrame:
 def _measured(frame: pd.DataFrame, path: Path) -> Measured:
     try:
         numbers_of(frame, "duration_us", "median_us", "count", "unique_rows")
-        return (_in_step if is_op_table(frame) else _alone)(frame, str(path))
+        return (_in_step if is_op_table(frame) else _alone)(frame)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -239,14 +213,20 @@ def _times_of(frame: pd.DataFrame) -> tuple[Floats, Floats]:
     return duration_us, np.nan_to_num(median_us / duration_us - 1)
 
 
-def _alone(frame: pd.DataFrame, where: str) -> Measured:
+def _alone(frame: pd.DataFrame) -> Measured:
     """Rows of ops called alone; of no op of the vocabulary, or another algorithm, left out."""
     duration_us, spread_frac = _times_of(frame)
     known = frame["op"].isin(list(OPS)).to_numpy()
     if "variant" in frame:
         known = known & ~frame["variant"].isin(OTHER_ALGORITHMS).to_numpy()
-    readings = readings_of(frame, where)[known]
-    frame = _with_message_sizes(frame[known].reset_index(drop=True))
+    frame = frame[known].reset_index(drop=True)
+    of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
+    if "elements" in frame and of_collective.any():  # models of collectives take bytes
+        size = np.array(frame.get("size_bytes", np.nan), np.float64) + np.zeros(len(frame))
+        unknown = of_collective & np.isnan(size)
+        item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
+        size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item
+        frame = frame.assign(size_bytes=size)
     require_dims(frame, numbers_of(frame))
     rows = Rows.from_frame(frame)
     if "variant" in frame:
@@ -258,26 +238,12 @@ def _alone(frame: pd.DataFrame, where: str) -> Measured:
         duration_us[known],
         spread_frac[known],
         np.ones(len(frame)),
-        readings,
         np.array(list(map("|".join, zip(*texts, strict=True))), object),
         np.full(len(frame), ALONE, object),
     )
 
 
-def _with_message_sizes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Collectives whose table states elements, with `size_bytes` as well."""
-    of_collective = frame["op"].map(lambda op: OPS[op].family == COLLECTIVE).to_numpy(bool)
-    if "elements" not in frame or not of_collective.any():
-        return frame
-    recorded = frame["size_bytes"] if "size_bytes" in frame else np.full(len(frame), np.nan)
-    size = np.array(recorded, np.float64)
-    unknown = of_collective & np.isnan(size)
-    item = item_bytes(frame["dtype"][unknown].astype(str).tolist())
-    size[unknown] = frame["elements"].to_numpy(np.float64)[unknown] * item
-    return frame.assign(size_bytes=size)
-
-
-def _in_step(frame: pd.DataFrame, where: str) -> Measured:
+def _in_step(frame: pd.DataFrame) -> Measured:
     """Operators of real steps; a row weighs as much as it takes of its step, but never nothing."""
     _times_of(frame[frame["phase"] != "probe"])
     rows, part = step_operators(frame)
@@ -289,7 +255,6 @@ def _in_step(frame: pd.DataFrame, where: str) -> Measured:
         duration_us,
         spread_frac,
         (MIN_WEIGHT + total_us / usual_us).to_numpy(np.float64),
-        readings_of(frame, where)[part.index],
         part["configuration"].to_numpy(object),
         np.full(len(part), IN_STEP, object),
     )
